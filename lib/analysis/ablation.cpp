@@ -26,9 +26,9 @@ constexpr HeadSide kSides[] = {HeadSide::score, HeadSide::value, HeadSide::outpu
 
 std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer) {
   std::set<int64_t> heads;
-  if (const auto kind = set.find(layer.shape().kind); kind != set.end())
+  if (const auto kind = set.find(layer.layer_spec().kind); kind != set.end())
     for (const Head& head : kind->second)
-      if (head.layer == layer.shape().layer) heads.insert(head.head);
+      if (head.layer == layer.layer_spec().layer) heads.insert(head.head);
   return heads;
 }
 
@@ -43,7 +43,7 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
     at::Tensor& scale = scales.of(s);
     const bool meant = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!meant && !scale.defined()) continue;
-    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.shape().heads_of(s)}, at::kFloat);
+    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
     for (size_t b = 0; meant && b < blocks.size(); ++b)
       for (int64_t head : blocks[b]) all[static_cast<int64_t>(b)][head] = 0;
     all = all.to(device);
@@ -127,34 +127,36 @@ void score_together(const Subject& subject, const std::vector<HeadSet>& without,
 }  // namespace
 
 int64_t heads_in(const AttentionLayer& layer, Side side) {
-  const attention::Shape& shape = layer.shape();
-  if (shape.heads == 0) return 0;
+  const attention::LayerSpec& layer_spec = layer.layer_spec();
+  if (layer_spec.heads == 0) return 0;
   const auto sides = sides_in(layer, side);
   if (sides.empty())
     throw Error(Exit::usage, Problem{"--side", str("layers that have ", name_of(side), " heads of their own"),
-                                     str(shape.name, ", which mixes none"), "use --side whole or value"});
-  const int64_t heads = shape.heads_of(sides[0]);
+                                     str(layer_spec.name, ", which mixes none"), "use --side whole or value"});
+  const int64_t heads = layer_spec.heads_of(sides[0]);
   for (HeadSide s : sides)
-    if (shape.heads_of(s) != heads)
-      throw Error(Exit::usage,
-                  Problem{"--side", "score, value or output",
-                          str("whole, but ", shape.name, " has other numbers of score, value and output heads"), ""});
+    if (layer_spec.heads_of(s) != heads)
+      throw Error(
+          Exit::usage,
+          Problem{"--side", "score, value or output",
+                  str("whole, but ", layer_spec.name, " has other numbers of score, value and output heads"), ""});
   return heads;
 }
 
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
   HeadSet all;
   for (const AttentionLayer* layer : model.attention_layers())
-    for (int64_t head = among(kinds, layer->shape().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
-      all[layer->shape().kind].insert({layer->shape().layer, head});
+    for (int64_t head = among(kinds, layer->layer_spec().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
+      all[layer->layer_spec().kind].insert({layer->layer_spec().layer, head});
   return all;
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<Kind, std::map<int64_t, int64_t>> there;  // number of heads by kind and layer
+  std::map<AttentionKind, std::map<int64_t, int64_t>> there;  // number of heads by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
-    if (heads.count(layer->shape().kind) > 0) there[layer->shape().kind][layer->shape().layer] = heads_in(*layer, side);
-  const auto refuse = [&](const std::string& expected, Kind kind, const Head& head) {
+    if (heads.count(layer->layer_spec().kind) > 0)
+      there[layer->layer_spec().kind][layer->layer_spec().layer] = heads_in(*layer, side);
+  const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head) {
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
   };

@@ -17,9 +17,9 @@ int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction *
 // Adds heads to `gone`, in the order of a ranking, until it holds the fraction of all heads, or of each layer's heads.
 void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
   // Numbers of heads still to be added, and of all heads: per layer, or in total under a single key.
-  std::map<std::pair<Kind, int64_t>, int64_t> left, sizes;
-  const auto key = [&](Kind kind, const Head& head) {
-    return per_layer ? std::pair(kind, head.layer) : std::pair(Kind{}, int64_t{-1});
+  std::map<std::pair<AttentionKind, int64_t>, int64_t> left, sizes;
+  const auto key = [&](AttentionKind kind, const Head& head) {
+    return per_layer ? std::pair(kind, head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
   for (const auto& [kind, heads] : all)
     for (const Head& head : heads) ++sizes[key(kind, head)];

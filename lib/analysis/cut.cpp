@@ -17,13 +17,13 @@ using attention::AttentionLayer;
 using attention::HeadSide;
 using attention::KeptHeads;
 
-AttentionLayer& layer_at(model::LanguageModel& model, Kind kind, int64_t layer, const std::string& where) {
+AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_t layer, const std::string& where) {
   int64_t count = 0;
   AttentionLayer* found = nullptr;
   for (AttentionLayer* candidate : model.attention_layers()) {
-    if (candidate->shape().kind != kind) continue;
+    if (candidate->layer_spec().kind != kind) continue;
     ++count;
-    if (candidate->shape().layer == layer) found = candidate;
+    if (candidate->layer_spec().layer == layer) found = candidate;
   }
   if (count == 0)
     throw Error(Exit::usage,
@@ -34,19 +34,20 @@ AttentionLayer& layer_at(model::LanguageModel& model, Kind kind, int64_t layer, 
 }
 
 KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Side side, const std::string& where) {
-  const attention::Shape& shape = layer.shape();
+  const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
-    throw Error(Exit::usage, Problem{str(where, ", ", shape.name), expected, found, next});
+    throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
   const HeadSide named = head_side(side);
-  const int64_t heads = shape.heads_of(named);
+  const int64_t heads = layer_spec.heads_of(named);
   if (heads == 0) refuse("a layer that has heads", "one that has lost all", "");
   if (*cut.rbegin() >= heads || *cut.begin() < 0)
     refuse(str("a head from 0 to ", heads - 1), str(*cut.begin() < 0 ? *cut.begin() : *cut.rbegin()), "");
-  if (side == Side::whole && (shape.heads != heads || shape.output_heads != heads))
-    refuse("heads that are whole",
-           str(shape.heads, " score heads, ", heads, " value heads and ", shape.output_heads, " output heads"),
-           "say which with --side");
+  if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
+    refuse(
+        "heads that are whole",
+        str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
+        "say which with --side");
   if (!layer.can_part(named))
     refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
            "none", "cut whole heads");
@@ -54,7 +55,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   auto stay = [&](HeadSide of) {
     const bool goes = side == Side::whole || of == named || (named == HeadSide::value && !layer.can_part(of));
     std::vector<int64_t> all;
-    for (int64_t head = 0; head < shape.heads_of(of); ++head)
+    for (int64_t head = 0; head < layer_spec.heads_of(of); ++head)
       if (!goes || cut.count(head) == 0) all.push_back(head);
     return all;
   };
@@ -89,9 +90,9 @@ const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name)
 
 void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
                  const std::string& where) {
-  std::map<Kind, LayerScores> equal;
+  std::map<AttentionKind, LayerScores> equal;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (const attention::Shape& s = layer->shape(); among(kinds, s.kind))
+    if (const attention::LayerSpec& s = layer->layer_spec(); among(kinds, s.kind))
       equal[s.kind].emplace_back(s.heads_of(head_side(side)));
   least_important(equal, share, per_layer, where);
 }
@@ -100,13 +101,13 @@ attention::HeadSide head_side(Side side) {
   return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
 }
 
-HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
+HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where) {
   const auto order = ranked(scores, per_layer);
   const auto group = [&](const RankedHead& r) {
-    return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(Kind{}, int64_t{-1});
+    return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
-  std::map<std::pair<Kind, int64_t>, int64_t> sizes;
+  std::map<std::pair<AttentionKind, int64_t>, int64_t> sizes;
   for (const RankedHead& r : order) ++sizes[group(r)];
   HeadSet least;
   for (const RankedHead& r : order) {
@@ -141,7 +142,7 @@ CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model
   CutModel left{config, nullptr};
   for (const auto& [kind, layers] : kept)
     for (const auto& [layer, heads] : layers)
-      left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").keep(heads));
+      left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").options_after_pruning(heads));
   left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
   copy_kept(model.parameters(), kept, left.model->parameters());
   return left;

@@ -3,8 +3,8 @@
 // full model with these heads masked (attention::HeadScales of zeros), except for rounding.
 //
 // The code depends only on the traits of parameters and not on particular stages. A stage adapts its options itself
-// (attention::Stage::keep). A layer whose pruned heads no longer fit a parameter that the layers of a stack share gets
-// its own copy.
+// (attention::Stage::options_after_pruning). A layer whose pruned heads no longer fit a parameter that the layers of a
+// stack share gets its own copy.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ struct Share {
 // Returns the heads with the lowest scores: `share` of all heads, or `share` of the heads of each layer. Among equal
 // scores, the head of the lower layer comes first, then the lower head. Throws Error(usage) about the option `where` if
 // that is no head at all, or more heads than exist.
-HeadSet least_important(const std::map<Kind, LayerScores>& scores, const Share& share, bool per_layer,
+HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where);
 
 // Throws the errors of least_important() for the layers of `kinds` without measuring scores.
@@ -39,7 +39,7 @@ void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, con
 attention::HeadSide head_side(Side side);
 
 // The kept heads of each pruned layer, by kind and layer.
-using Kept = std::map<Kind, std::map<int64_t, attention::KeptHeads>>;
+using Kept = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
 
 // Returns the kept heads after pruning `cut` on this side. Sides that cannot be pruned separately from it
 // (AttentionLayer::can_part) are pruned with it. Throws Error(usage) about the option `where` if `cut` is empty or the

@@ -8,9 +8,9 @@
 
 namespace mh::analysis {
 
-at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
-  if (side == attention::HeadSide::value) look(shape, x, &Layer::before);
-  if (side == attention::HeadSide::output) look(shape, x, &Layer::after);
+at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+  if (side == attention::HeadSide::value) look(layer_spec, x, &Layer::before);
+  if (side == attention::HeadSide::output) look(layer_spec, x, &Layer::after);
   return x;
 }
 
@@ -19,12 +19,12 @@ void Discrepancy::begin(const attention::Lengths& lengths) {
   sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
-void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where) {
+void Discrepancy::look(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where) {
   c10::NoGradGuard no_gradient;
-  Sums& sums = sums_[shape.kind][shape.layer].*where;
+  Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*where;
   sums.heads = z.size(1);
   for (int64_t b = 0; b < z.size(0); ++b) {
-    const int64_t real = std::min(z.size(2), lengths_.queries(shape.kind)[b].item<int64_t>());
+    const int64_t real = std::min(z.size(2), lengths_.queries(layer_spec.kind)[b].item<int64_t>());
     if (real == 0) continue;
     const at::Tensor heads = z[b].narrow(1, 0, real).to(at::kDouble).flatten(1);  // (h, n)
     constexpr int64_t kByDifferences = 2;
@@ -36,8 +36,8 @@ void Discrepancy::look(const attention::Shape& shape, const at::Tensor& z, Sums 
   }
 }
 
-std::map<Kind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
-  std::map<Kind, std::vector<Layer>> all;
+std::map<AttentionKind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
+  std::map<AttentionKind, std::vector<Layer>> all;
   const double count = static_cast<double>(std::max<int64_t>(1, sequences_));
   for (const auto& [kind, layers] : sums_)
     for (auto [layer, sums] : layers) {

@@ -20,7 +20,7 @@ namespace mh::analysis {
 class Discrepancy : public attention::Observer {
  public:
   void begin(const attention::Lengths& lengths) override;
-  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
   struct Sums {
     int64_t heads = 0;
@@ -31,14 +31,14 @@ class Discrepancy : public attention::Observer {
     Sums before, after;  // before and after the combiner
   };
   // Returns the discrepancies of each kind, indexed by layer.
-  std::map<Kind, std::vector<Layer>> layers() const;
+  std::map<AttentionKind, std::vector<Layer>> layers() const;
   int64_t sequences() const { return sequences_; }
 
  private:
   // Adds the discrepancies of z (B, h, Tq, dv).
-  void look(const attention::Shape& shape, const at::Tensor& z, Sums Layer::*where);
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where);
   attention::Lengths lengths_;
-  std::map<Kind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
+  std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
   int64_t sequences_ = 0;
 };
 

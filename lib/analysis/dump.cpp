@@ -12,14 +12,14 @@ namespace mh::analysis {
 AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys) {
   int64_t a_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    a_block += layer->shape().heads * block * keys * static_cast<int64_t>(sizeof(float));
+    a_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
   if (a_block > 0 && blocks > kMostBytes / a_block)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMostBytes), " of attention matrices"),
                                      str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(a_block))),
                                      str("--blocks ", kMostBytes / a_block, " is the most")});
 }
 
-void AttentionDump::probabilities(const attention::Shape& shape, const at::Tensor& p) {
+void AttentionDump::probabilities(const attention::LayerSpec& shape, const at::Tensor& p) {
   matrices_[{shape.layer, shape.name}].push_back(p.detach().to(at::kCPU, at::kFloat).clone());
 }
 

@@ -19,7 +19,7 @@ class AttentionDump : public attention::Observer {
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
   // Throws Error(usage) if `blocks` blocks with `block` queries and `keys` keys exceed kMostBytes.
   AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys);
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
+  void probabilities(const attention::LayerSpec& shape, const at::Tensor& p) override;
   // Writes the matrices with the metadata `about`; does not close the sink.
   void write(ByteSink& sink, const std::map<std::string, std::string>& about) const;
 

@@ -18,8 +18,9 @@ Selection selection_named(const std::string& name) {
                               : Selection::random;
 }
 
-std::vector<HeadPair> choose_pairs(const PairOptions& options, const std::map<Kind, std::vector<int64_t>>& heads,
-                                   const std::map<Kind, LayerScores>& scores) {
+std::vector<HeadPair> choose_pairs(const PairOptions& options,
+                                   const std::map<AttentionKind, std::vector<int64_t>>& heads,
+                                   const std::map<AttentionKind, LayerScores>& scores) {
   std::vector<HeadPair> pairs;
   for (const auto& [kind, layers] : heads) {
     RandomSequence random(RandomStream(options.seed, str(name_of(kind), ".rotation")));

@@ -27,8 +27,9 @@ struct PairOptions {
 
 // Returns the pairs of each kind in `heads`, the result of heads_to_pair(). `scores`: importance for each of these
 // kinds; not needed for random pairs.
-std::vector<HeadPair> choose_pairs(const PairOptions& options, const std::map<Kind, std::vector<int64_t>>& heads,
-                                   const std::map<Kind, LayerScores>& scores);
+std::vector<HeadPair> choose_pairs(const PairOptions& options,
+                                   const std::map<AttentionKind, std::vector<int64_t>>& heads,
+                                   const std::map<AttentionKind, LayerScores>& scores);
 
 // The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {

@@ -11,7 +11,7 @@
 
 #include "analysis/entropy.h"
 #include "analysis/words.h"
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "nn/aten.h"
@@ -21,13 +21,13 @@ namespace mh::analysis {
 namespace {
 
 using attention::GateObservation;
-using attention::Shape;
+using attention::LayerSpec;
 
 // Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
-void require_shares(const Shape& shape, const at::Tensor& g) {
+void require_shares(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
-  throw Error(Exit::usage, Problem{shape.name, "a mixture of experts, whose gates are shares", "gates that weigh heads",
-                                   "combiner 'mae' makes mixtures of experts"});
+  throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates are shares",
+                                   "gates that weigh heads", "combiner 'mae' makes mixtures of experts"});
 }
 
 class GateWatch : public attention::Observer, public attention::Subscriber<GateObservation> {
@@ -38,24 +38,24 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
     first_ = at::Tensor();
   }
 
-  void receive(const Shape& shape, GateObservation& shown) override {
-    if (!among(kinds_, shape.kind)) return;
+  void receive(const LayerSpec& layer_spec, GateObservation& shown) override {
+    if (!among(kinds_, layer_spec.kind)) return;
     c10::NoGradGuard no_gradient;
-    require_shares(shape, shown.gates);
+    require_shares(layer_spec, shown.gates);
     const at::Tensor g = shown.gates.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
-    if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(shape.kind);
+    if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(layer_spec.kind);
     at::Tensor entropy = entropy_of_rows(g), units = chosen;
-    if (const at::Tensor& lengths = lengths_.queries(shape.kind); by_position && lengths.defined()) {
+    if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); by_position && lengths.defined()) {
       const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
       entropy = entropy.masked_select(real), units = chosen.masked_select(real);
     }
-    LayerGates& layer = layers_[shape.name];
+    LayerGates& layer = layers_[layer_spec.name];
     if (layer.counts.empty()) {
-      layer.kind = shape.kind, layer.layer = shape.layer, layer.by_position = by_position;
+      layer.kind = layer_spec.kind, layer.layer = layer_spec.layer, layer.by_position = by_position;
       layer.counts.resize(static_cast<size_t>(g.size(-1)));
-      order_.push_back(shape.name);
+      order_.push_back(layer_spec.name);
     }
     layer.units += units.numel();
     layer.entropy += entropy.sum().item<double>();
@@ -88,19 +88,19 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
   // `seed` 0: the expert with the largest gate; else a random expert.
   OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  void receive(const Shape& shape, GateObservation& shown) override {
-    if (!among(kinds_, shape.kind)) return;
+  void receive(const LayerSpec& layer_spec, GateObservation& shown) override {
+    if (!among(kinds_, layer_spec.kind)) return;
     const at::Tensor g = shown.gates;
     at::Tensor chosen = g.argmax(-1);
     if (seed_ > 0) {
       // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
       auto [at, added] = draws_.try_emplace(
-          shape.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(shape.kind))), 0U,
-          static_cast<uint32_t>(shape.layer));
+          layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
+          0U, static_cast<uint32_t>(layer_spec.layer));
       const int64_t rows = chosen.size(0), units = chosen.dim() == 2 ? chosen.size(1) : 1;
       at::Tensor drawn = at::zeros({rows, units}, at::kLong);
       auto* out = drawn.mutable_data_ptr<int64_t>();
-      const at::Tensor& lengths = lengths_.queries(shape.kind);
+      const at::Tensor& lengths = lengths_.queries(layer_spec.kind);
       for (int64_t b = 0; b < rows; ++b, out += units) {
         const int64_t real = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
         for (int64_t i = 0; i < real; ++i)
@@ -140,11 +140,11 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
                                      "combiner 'mae' makes them"});
 }
 
-std::map<Kind, double> mean_entropies(const std::vector<LayerGates>& layers) {
-  std::map<Kind, std::vector<double>> entropies;
+std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {
+  std::map<AttentionKind, std::vector<double>> entropies;
   for (const LayerGates& layer : layers)
     entropies[layer.kind].push_back(layer.entropy / static_cast<double>(layer.units));
-  std::map<Kind, double> means;
+  std::map<AttentionKind, double> means;
   for (const auto& [kind, all] : entropies)
     means[kind] = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
   return means;

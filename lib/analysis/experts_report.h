@@ -27,7 +27,7 @@ namespace mh::analysis {
 void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 
 struct LayerGates {
-  Kind kind = Kind::decoder_self;
+  AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
   bool by_position = false;  // whether each position has its own gates
   int64_t units = 0;
@@ -36,7 +36,7 @@ struct LayerGates {
 };
 
 // Returns, for each kind of attention, the mean over its layers of the mean entropy per unit, nats.
-std::map<Kind, double> mean_entropies(const std::vector<LayerGates>& layers);
+std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers);
 
 struct TokenOfExpert {
   int64_t expert = 0;

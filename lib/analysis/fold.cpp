@@ -24,9 +24,9 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   std::map<std::string, at::Tensor> matrices;  // by the name of the output projection
   std::set<std::string> combiners;
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
-    const attention::Shape& s = layer->shape();
+    const attention::LayerSpec& s = layer->layer_spec();
     combiners.insert(config.attention.layer(s.kind, s.layer).combiner);
-    const at::Tensor matrix = layer->folded();
+    const at::Tensor matrix = layer->as_linear_map();
     if (!matrix.defined()) continue;
     matrices.emplace(s.name + ".output.weight", matrix);
     left.layers.push_back(s.name);

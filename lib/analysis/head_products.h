@@ -13,17 +13,17 @@ class HeadProducts : public attention::Observer {
  public:
   HeadProducts(model::LanguageModel& model, Side side);
 
-  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
   struct Layer {
-    const attention::Shape* shape;
+    const attention::LayerSpec* layer_spec;
     at::Tensor products;  // (B, h, Tq) fp32
   };
   // Returns the products of the last observed pass, given its loss. Call it once per pass: it clears them.
   std::vector<Layer> take(const at::Tensor& loss);
 
  private:
-  std::map<std::pair<Kind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
+  std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
   // Factors of the heads, all 1, (B, h, Tq); their gradients are the inner products.
   std::vector<Layer> ones_;
 };

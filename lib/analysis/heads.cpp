@@ -11,13 +11,14 @@ namespace mh::analysis {
 
 namespace {
 
-constexpr Kind kKinds[] = {Kind::encoder_self, Kind::decoder_self, Kind::decoder_cross};
+constexpr AttentionKind kKinds[] = {AttentionKind::encoder_self, AttentionKind::decoder_self,
+                                    AttentionKind::decoder_cross};
 
 }  // namespace
 
-Kind kind_named(const std::string& name, const std::string& where) {
+AttentionKind kind_named(const std::string& name, const std::string& where) {
   std::vector<std::string> names;
-  for (Kind kind : kKinds) {
+  for (AttentionKind kind : kKinds) {
     if (name == name_of(kind)) return kind;
     names.emplace_back(name_of(kind));
   }
@@ -32,7 +33,7 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
   for (const auto& [kind, layers] : there) all.emplace_back(name_of(kind));
   Kinds kinds;
   for (const std::string& name : names) {
-    const Kind kind = kind_named(name, where);
+    const AttentionKind kind = kind_named(name, where);
     if (there.count(kind) == 0)
       throw Error(Exit::usage,
                   Problem{where, str("kinds of attention that the model has: ", join(all, ", ")), name, ""});
@@ -41,7 +42,7 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
   return kinds;
 }
 
-std::string prefix_of(Kind kind, int64_t layer) {
+std::string prefix_of(AttentionKind kind, int64_t layer) {
   const auto parts = split(name_of(kind), '.');
   return str(parts[0], ".layers.", layer, ".", parts[1]);
 }
@@ -51,13 +52,13 @@ std::optional<LayerName> layer_of(const std::string& parameter) {
   if (parts.size() < 5 || parts[1] != "layers" || parts[2].empty() || parts[2].size() > 9 ||
       parts[2].find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
-  for (Kind kind : kKinds)
+  for (AttentionKind kind : kKinds)
     if (parts[0] + "." + parts[3] == name_of(kind)) return LayerName{kind, std::stoll(parts[2])};
   return std::nullopt;
 }
 
-std::map<Kind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
-  std::map<Kind, std::vector<int64_t>> all;
+std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
+  std::map<AttentionKind, std::vector<int64_t>> all;
   for (const nn::Parameter& p : parameters.all()) {
     const auto where = layer_of(p.name());
     if (!where) continue;
@@ -70,19 +71,20 @@ std::map<Kind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameter
   return all;
 }
 
-std::string names_of(const std::vector<Kind>& kinds) {
+std::string names_of(const std::vector<AttentionKind>& kinds) {
   std::vector<std::string> names;
-  for (const Kind kind : kinds) names.push_back(name_of(kind));
+  for (const AttentionKind kind : kinds) names.push_back(name_of(kind));
   return join(names, ", ");
 }
 
-std::string names_of(const std::map<Kind, std::vector<int64_t>>& heads) {
-  std::vector<Kind> kinds;
+std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads) {
+  std::vector<AttentionKind> kinds;
   for (const auto& [kind, layers] : heads) kinds.push_back(kind);
   return names_of(kinds);
 }
 
-HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where) {
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
+                    const std::string& where) {
   static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
   HeadSet heads;
   for (const std::string& text : texts) {
@@ -93,7 +95,7 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kin
     if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
     if (!part[1].matched && kinds.size() != 1)
       refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "such as decoder.self:0:1");
-    const Kind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
+    const AttentionKind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       refuse("one of the kinds of attention " + names_of(kinds), "");
     if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");

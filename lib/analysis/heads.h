@@ -15,7 +15,7 @@
 
 namespace mh::analysis {
 
-using attention::Kind;
+using attention::AttentionKind;
 
 struct Head {
   int64_t layer = 0;
@@ -25,37 +25,38 @@ struct Head {
 };
 
 // Returns the kind of this name, such as "decoder.self". Throws Error(usage) about the option `where` for other names.
-Kind kind_named(const std::string& name, const std::string& where);
+AttentionKind kind_named(const std::string& name, const std::string& where);
 
 // A selection of kinds; empty: all kinds.
-using Kinds = std::set<Kind>;
-inline bool among(const Kinds& kinds, Kind kind) { return kinds.empty() || kinds.count(kind) > 0; }
+using Kinds = std::set<AttentionKind>;
+inline bool among(const Kinds& kinds, AttentionKind kind) { return kinds.empty() || kinds.count(kind) > 0; }
 // Returns the kinds of these names. Throws Error(usage) about the option `where` for unknown names and for kinds that
 // the model lacks.
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters, const std::string& where);
 
 // Returns the prefix of the names of an attention layer's parameters, such as "decoder.layers.3.self".
-std::string prefix_of(Kind kind, int64_t layer);
+std::string prefix_of(AttentionKind kind, int64_t layer);
 
 struct LayerName {
-  Kind kind;
+  AttentionKind kind;
   int64_t layer;
 };
 // Returns the attention layer that a parameter of this name belongs to; empty if there is none.
 std::optional<LayerName> layer_of(const std::string& parameter);
 
 // Returns the number of value heads of each layer, by kind; 0 if all heads of the layer were pruned.
-std::map<Kind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);
+std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);
 
 // Return the names of the kinds for messages: "decoder.self, decoder.cross".
-std::string names_of(const std::vector<Kind>& kinds);
-std::string names_of(const std::map<Kind, std::vector<int64_t>>& heads);
+std::string names_of(const std::vector<AttentionKind>& kinds);
+std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads);
 
-using HeadSet = std::map<Kind, std::set<Head>>;
+using HeadSet = std::map<AttentionKind, std::set<Head>>;
 
 // Parses heads from a command line: "0:1" is head 1 of layer 0; with several `kinds`, "decoder.self:0:1". Throws
 // Error(usage) about the option `where` for invalid or duplicate heads.
-HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Kind>& kinds, const std::string& where);
+HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
+                    const std::string& where);
 
 // Parses a percentage, "30%" to 0.3. Throws Error(usage) about the option `where` for other texts and for percentages
 // outside 0 to 100.

@@ -60,43 +60,43 @@ void check_importance(const std::string& name, const std::string& where, model::
                       const Kinds& kinds) {
   const auto importance = importances().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
-    if (layer->shape().heads == 0 || !among(kinds, layer->shape().kind)) continue;
+    if (layer->layer_spec().heads == 0 || !among(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
     };
     if (sides_in(*layer, side).empty())
       refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
                  name_of(side), " heads that are not value heads"),
-             layer->shape().name + " mixes nothing there", "leave --side out");
+             layer->layer_spec().name + " mixes nothing there", "leave --side out");
     const auto sides = sides_in(*layer, side);
     for (const HeadSide one : sides)
-      if (layer->shape().heads_of(one) != layer->shape().heads_of(sides[0]))
+      if (layer->layer_spec().heads_of(one) != layer->layer_spec().heads_of(sides[0]))
         refuse("as many heads on every side of a layer, for whole heads",
-               str(layer->shape().name, ": ", layer->shape().heads_of(sides[0]), " ", name_of(sides[0]), " heads, ",
-                   layer->shape().heads_of(one), " ", name_of(one), " heads"),
+               str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
+                   " heads, ", layer->layer_spec().heads_of(one), " ", name_of(one), " heads"),
                "take one side: score, value or output");
     if (const std::string why = importance->none_because(model, *layer, side); !why.empty())
-      refuse(str("layers whose heads have such a score, side ", name_of(side)), str(layer->shape().name, ": ", why),
-             "take another measure, such as taylor");
+      refuse(str("layers whose heads have such a score, side ", name_of(side)),
+             str(layer->layer_spec().name, ": ", why), "take another measure, such as taylor");
   }
 }
 
-std::map<Kind, LayerScores> Importance::of(const Subject& subject) const {
+std::map<AttentionKind, LayerScores> Importance::of(const Subject& subject) const {
   c10::NoGradGuard no_gradient;
   const auto measure = watch(subject.side);
   observe(subject, *measure);
   return measure->mean_scores();
 }
 
-std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
   check_importance(name, "measure", subject.model, subject.side, subject.kinds);
   auto all = importances().make(name, "measure")->of(subject);
   for (auto it = all.begin(); it != all.end();) it = among(subject.kinds, it->first) ? std::next(it) : all.erase(it);
   require_finite(all);
   for (const AttentionLayer* layer : subject.model.attention_layers()) {
-    if (!among(subject.kinds, layer->shape().kind)) continue;
-    LayerScores& scores = all[layer->shape().kind];
-    scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));
+    if (!among(subject.kinds, layer->layer_spec().kind)) continue;
+    LayerScores& scores = all[layer->layer_spec().kind];
+    scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
   }
   return all;
 }
@@ -110,7 +110,7 @@ void normalise_by_layer(LayerScores& scores) {
   }
 }
 
-std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer) {
+std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer) {
   std::vector<RankedHead> all;
   for (const auto& [kind, layers] : scores)
     for (size_t layer = 0; layer < layers.size(); ++layer)

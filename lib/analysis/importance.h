@@ -30,7 +30,7 @@ class Importance {
   // on this side.
   virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of watch().
-  virtual std::map<Kind, LayerScores> of(const Subject& subject) const;
+  virtual std::map<AttentionKind, LayerScores> of(const Subject& subject) const;
 
   template <class Watching>
   class Of;
@@ -58,21 +58,21 @@ void check_importance(const std::string& name, const std::string& where, model::
 
 // Returns the scores of all heads, with a row for every layer of Subject::kinds. Throws like check_importance() and
 // require_finite(). If a signal asks the process to stop, returns early with the scores so far.
-std::map<Kind, LayerScores> importance_of(const std::string& name, const Subject& subject);
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const Subject& subject);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
 // scores are all 0 are unchanged.
 void normalise_by_layer(LayerScores& scores);
 
 struct RankedHead {
-  Kind kind = Kind::decoder_self;
+  AttentionKind kind = AttentionKind::decoder_self;
   Head head;
   double score = 0;
   int64_t rank = 0;  // from 1, the least important head
 };
 // Returns the heads in ascending order of importance; equal scores are ordered by kind, layer and head. `per_layer`:
 // layer by layer, with ranks that begin at 1 in each layer. Layers without scores are left out.
-std::vector<RankedHead> ranked(const std::map<Kind, LayerScores>& scores, bool per_layer);
+std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // whole for unknown names

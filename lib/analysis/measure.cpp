@@ -10,7 +10,7 @@
 
 namespace mh::analysis {
 
-void require_finite(const std::map<Kind, LayerScores>& scores) {
+void require_finite(const std::map<AttentionKind, LayerScores>& scores) {
   for (const auto& [kind, layers] : scores)
     for (size_t layer = 0; layer < layers.size(); ++layer)
       for (size_t head = 0; head < layers[layer].size(); ++head)
@@ -24,20 +24,20 @@ void Measure::reset() {
   lengths_ = {};
 }
 
-void Measure::add(const attention::Shape& shape, const at::Tensor& sums, double count) {
-  Mean& mean = means_[shape.kind][shape.layer];
+void Measure::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count) {
+  Mean& mean = means_[layer_spec.kind][layer_spec.layer];
   const at::Tensor now = sums.detach().to(at::kCPU, at::kDouble);
   mean.sums = mean.sums.defined() ? mean.sums + now : now;
   mean.count += count;
 }
 
-int64_t Measure::real_queries(Kind kind, int64_t row, int64_t queries) const {
+int64_t Measure::real_queries(AttentionKind kind, int64_t row, int64_t queries) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   return lengths.defined() ? std::min(queries, lengths[row].item<int64_t>()) : queries;
 }
 
-std::map<Kind, LayerScores> Measure::mean_scores() const {
-  std::map<Kind, LayerScores> all;
+std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
+  std::map<AttentionKind, LayerScores> all;
   for (const auto& [kind, layers] : means_)
     for (const auto& [layer, mean] : layers) {
       LayerScores& scores = all[kind];
@@ -58,15 +58,16 @@ std::string AttentionMeasure::none_because(const attention::AttentionLayer& laye
   return "";
 }
 
-at::Tensor AttentionMeasure::heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) {
+at::Tensor AttentionMeasure::heads(attention::HeadSide of, const attention::LayerSpec& layer_spec,
+                                   const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (of == attention::HeadSide::score && side() == Side::score) look(shape, x);
+  if (of == attention::HeadSide::score && side() == Side::score) look(layer_spec, x);
   return x;
 }
 
-void AttentionMeasure::probabilities(const attention::Shape& shape, const at::Tensor& p) {
+void AttentionMeasure::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  if (side() != Side::score) look(shape, p);
+  if (side() != Side::score) look(layer_spec, p);
 }
 
 }  // namespace mh::analysis

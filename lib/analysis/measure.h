@@ -18,7 +18,7 @@ namespace mh::analysis {
 
 using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; empty for a layer that was not observed
 // Throws Error(failed) if a score is not finite, because such scores cannot be ranked.
-void require_finite(const std::map<Kind, LayerScores>& scores);
+void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 
 class Measure : public attention::Observer {
  public:
@@ -29,19 +29,19 @@ class Measure : public attention::Observer {
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
   // Returns the mean scores of all passes since the start or the last reset(). Throws like require_finite().
-  std::map<Kind, LayerScores> mean_scores() const;
+  std::map<AttentionKind, LayerScores> mean_scores() const;
 
  protected:
   Side side() const { return side_; }
   // Adds sums (h), each over `count` items, to the mean of a layer.
-  void add(const attention::Shape& shape, const at::Tensor& sums, double count);
+  void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of a row.
-  int64_t real_queries(Kind kind, int64_t row, int64_t queries) const;
+  int64_t real_queries(AttentionKind kind, int64_t row, int64_t queries) const;
   // Return the queries, or keys, of a row that are words (analysis/words.h).
-  Words query_words(Kind kind, int64_t row, int64_t queries) const {
+  Words query_words(AttentionKind kind, int64_t row, int64_t queries) const {
     return words_of(lengths_, queries_of_encoder(kind), row, queries);
   }
-  Words key_words(Kind kind, int64_t row, int64_t keys) const {
+  Words key_words(AttentionKind kind, int64_t row, int64_t keys) const {
     return words_of(lengths_, keys_of_encoder(kind), row, keys);
   }
   // Returns whether rows are sentences: begin() received the lengths of the encoder's sequences.
@@ -54,7 +54,7 @@ class Measure : public attention::Observer {
   };
   Side side_;
   attention::Lengths lengths_;
-  std::map<Kind, std::map<int64_t, Mean>> means_;  // by kind and layer
+  std::map<AttentionKind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 
 // A measure of attention matrices: for score heads, the input of the mixer; for other sides, the probabilities that the
@@ -63,12 +63,12 @@ class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer& layer) const override;
-  at::Tensor heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) override;
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
+  at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
   // Adds the scores of p (B, h, Tq, Tk).
-  virtual void look(const attention::Shape& shape, const at::Tensor& p) = 0;
+  virtual void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) = 0;
 };
 
 }  // namespace mh::analysis

@@ -12,7 +12,7 @@ namespace mh::analysis {
 
 namespace {
 
-using Scores = std::map<Kind, LayerScores>;
+using Scores = std::map<AttentionKind, LayerScores>;
 
 // Returns a score of 0 for each head.
 Scores empty_scores(const HeadSet& heads) {
@@ -57,8 +57,8 @@ class Random : public Importance {
   }
 };
 
-const Registered<Ablation> ablation_entry(importances(), "ablation", "loss without the head, less that with it");
-const Registered<Random> by_chance_entry(importances(), "random", "chance, for comparison");
+const Registration<Ablation> ablation_entry(importances(), "ablation", "loss without the head, less that with it");
+const Registration<Random> by_chance_entry(importances(), "random", "chance, for comparison");
 
 }  // namespace
 

@@ -18,11 +18,11 @@ class Confidence : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& p) override {
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const Words words = query_words(shape.kind, b, p.size(2));
-      add(shape, largest[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
+      const Words words = query_words(layer_spec.kind, b, p.size(2));
+      add(layer_spec, largest[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
     }
   }
 };
@@ -32,29 +32,29 @@ class Received : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& p) override {
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t queries = p.size(2), keys = p.size(3);
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(shape.kind, b, queries);
+      const int64_t real = real_queries(layer_spec.kind, b, queries);
       if (real == 0) continue;
       at::Tensor row = p[b].narrow(1, 0, real);  // (h, real, Tk)
-      if (sentences() || shape.kind != Kind::decoder_cross) {
-        const int64_t memory = shape.kind == Kind::decoder_cross ? 0 : keys - queries;
-        const Words words = key_words(shape.kind, b, keys - memory);
+      if (sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
+        const int64_t memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
+        const Words words = key_words(layer_spec.kind, b, keys - memory);
         row = row.narrow(2, memory + words.first, words.count);
-        add(shape, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
+        add(layer_spec, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
         const at::Tensor seen = (row != 0).any(1).any(0);  // (Tk)
-        add(shape, (row.amax(1).to(at::kDouble) * seen).sum(1), seen.sum().item<double>());
+        add(layer_spec, (row.amax(1).to(at::kDouble) * seen).sum(1), seen.sum().item<double>());
       }
     }
   }
 };
 
-const Registered<Confidence> confidence_entry(importances(), "confidence",
-                                              "mean over queries of the largest probability");
-const Registered<Received> received_entry(importances(), "received",
-                                          "mean over keys of the largest probability they are given");
+const Registration<Confidence> confidence_entry(importances(), "confidence",
+                                                "mean over queries of the largest probability");
+const Registration<Received> received_entry(importances(), "received",
+                                            "mean over keys of the largest probability they are given");
 
 }  // namespace
 }  // namespace mh::analysis

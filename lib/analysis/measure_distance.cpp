@@ -27,10 +27,10 @@ class ProbabilityDistance : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& p) override {
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b)
-      if (const int64_t real = real_queries(shape.kind, b, p.size(2)); real > 0)
-        add(shape, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
+      if (const int64_t real = real_queries(layer_spec.kind, b, p.size(2)); real > 0)
+        add(layer_spec, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
   }
 };
 
@@ -40,24 +40,24 @@ class OutputDistance : public Measure {
   std::string none_because(const attention::AttentionLayer&) const override {
     return side() == Side::score ? "score heads have no outputs: those are of value and output heads" : "";
   }
-  at::Tensor heads(attention::HeadSide of, const attention::Shape& shape, const at::Tensor& x) override {
-    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) look(shape, x);
+  at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) look(layer_spec, x);
     return x;
   }
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& z) {  // (B, h, Tq, dv)
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
-      if (const int64_t real = real_queries(shape.kind, b, z.size(2)); real > 0)
-        add(shape, mean_distances(z[b].narrow(1, 0, real).flatten(1)), 1);
+      if (const int64_t real = real_queries(layer_spec.kind, b, z.size(2)); real > 0)
+        add(layer_spec, mean_distances(z[b].narrow(1, 0, real).flatten(1)), 1);
   }
 };
 
-const Registered<ProbabilityDistance> probability_distance_entry(importances(), "avg-l2",
-                                                                 "distance of attention to that of other heads");
-const Registered<OutputDistance> output_distance_entry(importances(), "avg-l2-outputs",
-                                                       "distance of outputs to those of other heads");
+const Registration<ProbabilityDistance> probability_distance_entry(importances(), "avg-l2",
+                                                                   "distance of attention to that of other heads");
+const Registration<OutputDistance> output_distance_entry(importances(), "avg-l2-outputs",
+                                                         "distance of outputs to those of other heads");
 
 }  // namespace
 }  // namespace mh::analysis

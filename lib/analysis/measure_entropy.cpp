@@ -14,19 +14,19 @@ class Focus : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::Shape& shape, const at::Tensor& p) override {
+  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const Words words = query_words(shape.kind, b, p.size(2));
+      const Words words = query_words(layer_spec.kind, b, p.size(2));
       const at::Tensor size = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)
       // A row of zeros stays zero and contributes 0.
       const at::Tensor parts = size / size.sum(-1, true).clamp_min(1e-300);
-      add(shape, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(words.count));
+      add(layer_spec, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(words.count));
     }
   }
 };
 
-const Registered<Focus> focus_entry(importances(), "entropy",
-                                    "minus the mean entropy of attention: focused heads are important");
+const Registration<Focus> focus_entry(importances(), "entropy",
+                                      "minus the mean entropy of attention: focused heads are important");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -4,7 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 
 namespace mh::analysis {
 namespace {
@@ -14,21 +14,21 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer& layer) const override {
     if (side() == Side::score || side() == Side::output) return "what weighs heads weighs value heads";
-    return layer.weighs() ? "" : "its combiner weighs no heads";
+    return layer.has_head_gates() ? "" : "its combiner weighs no heads";
   }
-  void receive(const attention::Shape& shape, attention::WeightObservation& shown) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& shown) override {
     c10::NoGradGuard no_gradient;
     const at::Tensor w = shown.weights.to(at::kDouble).abs();
-    if (w.dim() == 1) return add(shape, w, 1);
+    if (w.dim() == 1) return add(layer_spec, w, 1);
     for (int64_t b = 0; b < w.size(0); ++b) {
-      const int64_t real = real_queries(shape.kind, b, w.dim() == 2 ? 1 : w.size(1));
-      if (w.dim() == 3) add(shape, w[b].narrow(0, 0, real).sum(0), static_cast<double>(real));
-      else if (real > 0) add(shape, w[b], 1);
+      const int64_t real = real_queries(layer_spec.kind, b, w.dim() == 2 ? 1 : w.size(1));
+      if (w.dim() == 3) add(layer_spec, w[b].narrow(0, 0, real).sum(0), static_cast<double>(real));
+      else if (real > 0) add(layer_spec, w[b], 1);
     }
   }
 };
 
-const Registered<Gate> gate_entry(importances(), "gate", "mean of what the head's output is weighed by");
+const Registration<Gate> gate_entry(importances(), "gate", "mean of what the head's output is weighed by");
 
 }  // namespace
 }  // namespace mh::analysis

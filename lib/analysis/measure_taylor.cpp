@@ -24,16 +24,17 @@ WithoutParameterGradients::~WithoutParameterGradients() {
 
 HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
   for (const auto* layer : model.attention_layers())
-    sides_[{layer->shape().kind, layer->shape().layer}] = sides_in(*layer, side);
+    sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
 
-at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
-  const auto& sides = sides_.at({shape.kind, shape.layer});
+at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+  const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // All sides of a layer share one factor per head, so that its gradient sums the products of the sides.
-  if (ones_.empty() || ones_.back().shape != &shape)
+  if (ones_.empty() || ones_.back().layer_spec != &layer_spec)
     ones_.push_back(
-        {&shape, at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
+        {&layer_spec,
+         at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
   return x * ones_.back().products.unsqueeze(-1).to(x.scalar_type());
 }
 
@@ -58,8 +59,8 @@ class Means : public Measure {
   void take(const HeadProducts::Layer& layer) {
     const at::Tensor sizes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
     for (int64_t b = 0; b < sizes.size(0); ++b) {
-      const int64_t real = real_queries(layer.shape->kind, b, sizes.size(2));
-      add(*layer.shape, sizes[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
+      const int64_t real = real_queries(layer.layer_spec->kind, b, sizes.size(2));
+      add(*layer.layer_spec, sizes[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
     }
   }
 };
@@ -73,7 +74,7 @@ struct Both : HeadProducts {
 
 class Taylor : public Importance {
  public:
-  std::map<Kind, LayerScores> of(const Subject& subject) const override {
+  std::map<AttentionKind, LayerScores> of(const Subject& subject) const override {
     const WithoutParameterGradients only_activations(subject.model.parameters());
     const c10::AutoGradMode gradients(true);
     Both products(subject.model, subject.side);
@@ -89,8 +90,8 @@ class Taylor : public Importance {
   }
 };
 
-const Registered<Taylor> taylor_entry(importances(), "taylor",
-                                      "mean size of the first-order change of the loss without the head");
+const Registration<Taylor> taylor_entry(importances(), "taylor",
+                                        "mean size of the first-order change of the loss without the head");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -45,15 +45,15 @@ class Norms : public Importance {
     return "no matrix from heads to heads has such heads";
   }
 
-  std::map<Kind, LayerScores> of(const Subject& subject) const override {
-    std::map<Kind, LayerScores> all;
+  std::map<AttentionKind, LayerScores> of(const Subject& subject) const override {
+    std::map<AttentionKind, LayerScores> all;
     for (const auto* layer : subject.model.attention_layers()) {
       const at::Tensor sums = squares(subject.model.parameters(), *layer, subject.side);
       if (!sums.defined()) continue;
-      LayerScores& scores = all[layer->shape().kind];
-      scores.resize(std::max(scores.size(), static_cast<size_t>(layer->shape().layer) + 1));
+      LayerScores& scores = all[layer->layer_spec().kind];
+      scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
       for (int64_t i = 0; i < sums.size(0); ++i)
-        scores[static_cast<size_t>(layer->shape().layer)].push_back(std::sqrt(sums[i].item<double>()));
+        scores[static_cast<size_t>(layer->layer_spec().layer)].push_back(std::sqrt(sums[i].item<double>()));
     }
     return all;
   }
@@ -61,7 +61,7 @@ class Norms : public Importance {
  private:
   // Returns the head axes of a parameter of the layer that belong to this side.
   std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
-    if (p.name().rfind(layer.shape().name + ".", 0) != 0) return {};
+    if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.stays) parts.push_back(axis);
@@ -100,9 +100,9 @@ struct WeightNorm : Norms {
   WeightNorm() : Norms(false) {}
 };
 
-const Registered<Alpha> alpha_entry(importances(), "alpha",
-                                    "norm of the head's rows or columns in matrices from heads to heads");
-const Registered<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all of the head's weights");
+const Registration<Alpha> alpha_entry(importances(), "alpha",
+                                      "norm of the head's rows or columns in matrices from heads to heads");
+const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all of the head's weights");
 
 }  // namespace
 }  // namespace mh::analysis

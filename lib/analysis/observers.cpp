@@ -13,17 +13,17 @@ bool Observers::wants_scores() const {
   return std::any_of(parts_.begin(), parts_.end(), [](const auto* part) { return part->wants_scores(); });
 }
 
-void Observers::scores(const attention::Shape& shape, const at::Tensor& x) {
-  for (auto* part : parts_) part->scores(shape, x);
+void Observers::scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+  for (auto* part : parts_) part->scores(layer_spec, x);
 }
 
-void Observers::probabilities(const attention::Shape& shape, const at::Tensor& p) {
-  for (auto* part : parts_) part->probabilities(shape, p);
+void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+  for (auto* part : parts_) part->probabilities(layer_spec, p);
 }
 
-at::Tensor Observers::heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) {
+at::Tensor Observers::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   at::Tensor result = x;
-  for (auto* part : parts_) result = part->heads(side, shape, result);
+  for (auto* part : parts_) result = part->heads(side, layer_spec, result);
   return result;
 }
 

@@ -17,9 +17,9 @@ class Observers : public attention::Observer {
   bool empty() const { return parts_.empty(); }
   void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
-  void scores(const attention::Shape& shape, const at::Tensor& x) override;
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override;
-  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override;
+  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   const char* needs_composed() const override;
   void each(const std::function<void(attention::Observer&)>& visit) override;
 

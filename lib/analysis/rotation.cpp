@@ -48,7 +48,7 @@ int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads) {
   return 0;
 }
 
-std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k) {
+std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k) {
   std::vector<Head> all;
   for (size_t layer = 0; layer < scores.size(); ++layer)
     for (const Head& head : heads_in(static_cast<int64_t>(layer), static_cast<int64_t>(scores[layer].size())))
@@ -59,7 +59,7 @@ std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k)
   return pairs;
 }
 
-std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
+std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < (t_max > 0 ? t_max : layers / 2); ++layer) {
@@ -69,7 +69,7 @@ std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k,
   return pairs;
 }
 
-std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_t k) {
+std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k) {
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
@@ -80,7 +80,8 @@ std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_
   return pairs;
 }
 
-std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, int64_t k, RandomSequence& random) {
+std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& heads, int64_t k,
+                                  RandomSequence& random) {
   std::vector<Head> all;
   for (size_t layer = 0; layer < heads.size(); ++layer)
     for (const Head& head : heads_in(static_cast<int64_t>(layer), heads[layer])) all.push_back(head);
@@ -93,21 +94,23 @@ std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, 
   return pairs;
 }
 
-std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
+std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
+                                  int64_t t_max) {
   return selection == Selection::hard       ? pair_hard(kind, scores, k)
          : selection == Selection::released ? pair_released(kind, scores, k)
                                             : pair_soft(kind, scores, k, t_max);
 }
 
-std::map<Kind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection, int64_t k,
-                                                   int64_t t_max, const std::vector<std::string>& kinds,
-                                                   const SwapOptions& options,
-                                                   const std::function<std::string(const char*)>& key) {
+std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection,
+                                                            int64_t k, int64_t t_max,
+                                                            const std::vector<std::string>& kinds,
+                                                            const SwapOptions& options,
+                                                            const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
     throw Error(Exit::usage,
                 Problem{key("t_max"), "0, or the selection soft, whose pairs of layers it bounds", str(t_max), ""});
   const auto all = heads_of(parameters);
-  std::map<Kind, std::vector<int64_t>> chosen;
+  std::map<AttentionKind, std::vector<int64_t>> chosen;
   const Kinds named = kinds_named(kinds, parameters, key("kind"));
   for (const auto& of_kind : all)
     if (among(named, of_kind.first)) chosen.insert(of_kind);

@@ -28,21 +28,24 @@ int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads);
 
 // Return the pairs of a selection. Among equal scores, the head of the lower layer, then the lower head, counts as less
 // important. k is at most most_pairs().
-std::vector<HeadPair> pair_hard(Kind kind, const LayerScores& scores, int64_t k);
-std::vector<HeadPair> pair_soft(Kind kind, const LayerScores& scores, int64_t k, int64_t t_max);
-std::vector<HeadPair> pair_released(Kind kind, const LayerScores& scores, int64_t k);
-std::vector<HeadPair> pair_random(Kind kind, const std::vector<int64_t>& heads, int64_t k, RandomSequence& random);
+std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
+std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);
+std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& heads, int64_t k,
+                                  RandomSequence& random);
 
 // Calls pair_hard(), pair_soft() or pair_released(); only soft uses t_max.
-std::vector<HeadPair> pair_ranked(Selection selection, Kind kind, const LayerScores& scores, int64_t k, int64_t t_max);
+std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
+                                  int64_t t_max);
 
 // Returns the head counts of the layers of each kind in `kinds`, or of all kinds if it is empty. Throws Error(usage),
 // about the options key("kind"), key("k") and key("t_max"), if the model lacks a kind, if k or t_max is too large, if
 // t_max is set for another selection than soft, or if layers differ in the parameters that a swap would move.
-std::map<Kind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection, int64_t k,
-                                                   int64_t t_max, const std::vector<std::string>& kinds,
-                                                   const SwapOptions& options,
-                                                   const std::function<std::string(const char*)>& key);
+std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection,
+                                                            int64_t k, int64_t t_max,
+                                                            const std::vector<std::string>& kinds,
+                                                            const SwapOptions& options,
+                                                            const std::function<std::string(const char*)>& key);
 
 // The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start` and swapped back
 // `frequency` epochs later. After `rest` epochs without swapped heads, new pairs are swapped, and so on. The last swap

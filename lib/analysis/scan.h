@@ -22,7 +22,7 @@ const char* name_of(ScanMode mode);  // "head", "all-but-one", "layer"
 // One ablated model.
 struct ScanCase {
   ScanMode mode = ScanMode::head;
-  Kind kind = Kind::decoder_self;
+  AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
   int64_t head = 0;  // the masked head; all_but_one: the head that stays; layer: -1
   HeadSet masked;
@@ -43,7 +43,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const K
 using Judge = std::function<double(const std::function<void(int64_t done, int64_t all)>& progress)>;
 
 // The key of the cases of one layer and mode.
-using ScanLayer = std::tuple<Kind, int64_t, ScanMode>;
+using ScanLayer = std::tuple<AttentionKind, int64_t, ScanMode>;
 
 struct Scan {
   std::vector<ScanCase> cases;

@@ -36,24 +36,25 @@ PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& na
   return *places_.back();
 }
 
-at::Tensor SpectrumSource::full_rows(attention::Kind kind, const at::Tensor& x) const {
+at::Tensor SpectrumSource::full_rows(attention::AttentionKind kind, const at::Tensor& x) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   if (!lengths.defined() || asked_.block == 0) return x;
   const at::Tensor full = (lengths >= asked_.block).nonzero().flatten();
   return full.size(0) == x.size(0) ? x : x.index_select(0, full.to(x.device()));
 }
 
-void SpectrumSource::add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy) {
-  if (!looks_at(shape.kind)) return;
+void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x,
+                              bool entropy) {
+  if (!looks_at(layer_spec.kind)) return;
   const auto look = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    PlaceSpectra& here = place(of, shape.name, true, asked_.sentences);
+    PlaceSpectra& here = place(of, layer_spec.name, true, asked_.sentences);
     here.spectra.add(singular_values(matrices));
     if (entropy) here.entropy.add(matrices), here.has_entropy = true;
   };
-  if (!asked_.sentences) return look(full_rows(shape.kind, x.detach()));
+  if (!asked_.sentences) return look(full_rows(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // by size
-  const at::Tensor &queries = lengths_.queries(shape.kind), &keys = lengths_.keys(shape.kind);
+  const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
   for (const auto& [size, of_size] : rows)
     look(x.detach()
@@ -62,7 +63,7 @@ void SpectrumSource::add_rows(const std::string& of, const attention::Shape& sha
              .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
 }
 
-at::Tensor SpectrumSource::positions(attention::Kind kind, const at::Tensor& x) const {
+at::Tensor SpectrumSource::positions(attention::AttentionKind kind, const at::Tensor& x) const {
   if (!asked_.sentences) return full_rows(kind, x).flatten(0, 1);
   const at::Tensor real = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
   return x.flatten(0, 1).index_select(0, real.flatten().nonzero().flatten().to(x.device()));
@@ -93,8 +94,8 @@ namespace {
 
 class Attention : public SpectrumSource {
  public:
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
-    add_rows("attention", shape, p, true);
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+    add_rows("attention", layer_spec, p, true);
   }
 };
 
@@ -103,8 +104,8 @@ class BeforeMixing : public SpectrumSource {
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixes = looks_at(layer->shape().kind) ? layer->mixes() : attention::Mixes::nothing;
-      if (mixes != attention::Mixes::nothing) of_logits_[layer->shape().name] = mixes == attention::Mixes::logits;
+      const auto mixes = looks_at(layer->layer_spec().kind) ? layer->mixes() : attention::Mixes::nothing;
+      if (mixes != attention::Mixes::nothing) of_logits_[layer->layer_spec().name] = mixes == attention::Mixes::logits;
       logits_ = logits_ || mixes == attention::Mixes::logits;
     }
     if (of_logits_.empty())
@@ -113,11 +114,11 @@ class BeforeMixing : public SpectrumSource {
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return logits_; }
-  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& x) override {
-    const auto found = of_logits_.find(shape.name);
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+    const auto found = of_logits_.find(layer_spec.name);
     if (side != attention::HeadSide::score || found == of_logits_.end()) return x;
     const bool logits = found->second;
-    add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", shape, x, !logits);
+    add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", layer_spec, x, !logits);
     return x;
   }
 
@@ -129,7 +130,9 @@ class BeforeMixing : public SpectrumSource {
 class Logits : public SpectrumSource {
  public:
   bool wants_scores() const override { return true; }
-  void scores(const attention::Shape& shape, const at::Tensor& x) override { add_rows("logits", shape, x, false); }
+  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+    add_rows("logits", layer_spec, x, false);
+  }
 };
 
 class Mixing : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
@@ -137,17 +140,17 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (looks_at(layer->shape().kind) && layer->mixes() != attention::Mixes::nothing) return;
+      if (looks_at(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer",
                                      "mh-train --list stages shows the mixers that train such a model"});
   }
-  void receive(const attention::Shape& shape, attention::MixingObservation& shown) override {
-    if (!looks_at(shape.kind)) return;
+  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& shown) override {
+    if (!looks_at(layer_spec.kind)) return;
     at::Tensor x = shown.matrix.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position
-    if (!fixed) x = positions(shape.kind, x);
+    if (!fixed) x = positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    PlaceSpectra& here = place("mixing", shape.name, false);
+    PlaceSpectra& here = place("mixing", layer_spec.name, false);
     if (fixed && here.spectra.blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
     const auto before = static_cast<double>(here.spectra.blocks()), now = static_cast<double>(x.size(0));
@@ -180,7 +183,7 @@ class Alphas : public OfParameters {
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
-    if (places().empty())
+    if (capabilities().empty())
       throw Error(Exit::usage, Problem{"--of alphas", "a model with parameters from heads to heads", "none of them",
                                        "combiner alphas and most mixers have them: mh-train --list stages"});
   }
@@ -191,7 +194,7 @@ class OutputValue : public OfParameters {
   void start(model::LanguageModel& model, const Asked& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const attention::Shape& s = layer->shape();
+      const attention::LayerSpec& s = layer->layer_spec();
       const auto* v = model.parameters().find(s.name + ".value.weight");
       const auto* o = model.parameters().find(s.name + ".output.weight");
       if (v == nullptr || o == nullptr || s.heads == 0 || !looks_at(s.kind)) continue;
@@ -228,13 +231,13 @@ class Weight : public OfParameters {
   }
 };
 
-const Registered<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices, after mixing");
-const Registered<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "what a mixer is given");
-const Registered<Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
-const Registered<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
-const Registered<Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
-const Registered<OutputValue> output_entry(spectrum_sources(), "output-value", "what each head makes of an input");
-const Registered<Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
+const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices, after mixing");
+const Registration<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "what a mixer is given");
+const Registration<Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
+const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
+const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
+const Registration<OutputValue> output_entry(spectrum_sources(), "output-value", "what each head makes of an input");
+const Registration<Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
 
 }  // namespace
 }  // namespace mh::analysis

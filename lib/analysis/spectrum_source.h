@@ -57,20 +57,20 @@ class SpectrumSource : public attention::Observer {
   virtual void start(model::LanguageModel& model, const Asked& asked) { asked_ = asked; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the places with matrices, in the order of layers.
-  const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
+  const std::vector<std::unique_ptr<PlaceSpectra>>& capabilities() const { return places_; }
 
  protected:
   // Returns the place of this name; adds it if there is none.
   PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head, bool by_share = false);
   // Adds matrices x (B, h, Tq, Tk) of a pass; `entropy`: x are attention matrices, whose entropy is added, too.
-  void add_rows(const std::string& of, const attention::Shape& shape, const at::Tensor& x, bool entropy);
+  void add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x, bool entropy);
   // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
-  at::Tensor positions(attention::Kind kind, const at::Tensor& x) const;
-  bool looks_at(attention::Kind kind) const { return among(asked_.kinds, kind); }
+  at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
+  bool looks_at(attention::AttentionKind kind) const { return among(asked_.kinds, kind); }
   Asked asked_;
 
  private:
-  at::Tensor full_rows(attention::Kind kind, const at::Tensor& x) const;
+  at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;
   std::vector<std::unique_ptr<PlaceSpectra>> places_;
 };

@@ -18,7 +18,7 @@ struct Subject {
   data::ScoringOptions how;  // resolved; its sample selects the blocks
   Side side = Side::whole;
   std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
-  std::set<attention::Kind> kinds = {};                          // kinds of attention to analyse; empty: all
+  std::set<attention::AttentionKind> kinds = {};                 // kinds of attention to analyse; empty: all
 };
 
 // Runs the model over the subject's text with an observer, without gradients.

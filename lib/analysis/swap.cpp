@@ -115,7 +115,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {
   const auto kinds = heads_of(parameters);
-  std::set<std::pair<Kind, Head>> used;
+  std::set<std::pair<AttentionKind, Head>> used;
   for (const HeadPair& pair : pairs) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, ""});
@@ -140,13 +140,13 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
                 const std::string& where, const Companions& companions) {
   check_swap(parameters, pairs, options, where);
   c10::NoGradGuard no_gradient;
-  std::map<Kind, std::map<Head, Head>> partners;
+  std::map<AttentionKind, std::map<Head, Head>> partners;
   std::set<std::string> touched;
   for (const HeadPair& pair : pairs) {
     partners[pair.kind][pair.a] = pair.b, partners[pair.kind][pair.b] = pair.a;
     for (const Head& head : {pair.a, pair.b}) touched.insert(prefix_of(pair.kind, head.layer));
   }
-  auto source = [&](Kind kind, const Head& head) {
+  auto source = [&](AttentionKind kind, const Head& head) {
     const auto& of_kind = partners.at(kind);
     const auto it = of_kind.find(head);
     return it == of_kind.end() ? head : it->second;

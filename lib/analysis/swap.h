@@ -23,7 +23,7 @@
 namespace mh::analysis {
 
 struct HeadPair {
-  Kind kind = Kind::decoder_self;
+  AttentionKind kind = AttentionKind::decoder_self;
   Head a, b;
 };
 std::string to_string(const HeadPair& pair);  // "decoder.self:1.0-5.3": head 0 of layer 1, head 3 of layer 5

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "attention/kind.h"
+#include "attention/attention_kind.h"
 
 namespace mh::analysis {
 
@@ -23,7 +23,7 @@ inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_
 }
 
 // Return whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
-inline bool queries_of_encoder(attention::Kind kind) { return kind == attention::Kind::encoder_self; }
-inline bool keys_of_encoder(attention::Kind kind) { return kind != attention::Kind::decoder_self; }
+inline bool queries_of_encoder(attention::AttentionKind kind) { return kind == attention::AttentionKind::encoder_self; }
+inline bool keys_of_encoder(attention::AttentionKind kind) { return kind != attention::AttentionKind::decoder_self; }
 
 }  // namespace mh::analysis

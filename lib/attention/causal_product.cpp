@@ -65,12 +65,12 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   return result;
 }
 
-void keep(Saved& saved, CausalOffset offset) {
+void save_offset(Saved& saved, CausalOffset offset) {
   saved["causal"] = offset.has_value();
   saved["offset"] = offset.value_or(0);
 }
 
-CausalOffset kept(Saved& saved) {
+CausalOffset saved_offset(Saved& saved) {
   if (!saved["causal"].toBool()) return {};
   return saved["offset"].toInt();
 }
@@ -82,12 +82,12 @@ namespace {
 struct WithKeys : torch::autograd::Function<WithKeys> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
     context->save_for_backward({q, k});
-    plain::keep(context->saved_data, offset);
+    plain::save_offset(context->saved_data, offset);
     return plain::product_with_keys(q, k, offset);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const CausalOffset offset = plain::kept(context->saved_data);
+    const CausalOffset offset = plain::saved_offset(context->saved_data);
     at::Tensor dq, dk;
     if (context->needs_input_grad(0)) dq = plain::product_with_values(gradients[0], saved[1], offset);
     if (context->needs_input_grad(1)) dk = plain::transposed_product(gradients[0], saved[0], offset);
@@ -98,12 +98,12 @@ struct WithKeys : torch::autograd::Function<WithKeys> {
 struct WithValues : torch::autograd::Function<WithValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
     context->save_for_backward({p, v});
-    plain::keep(context->saved_data, offset);
+    plain::save_offset(context->saved_data, offset);
     return plain::product_with_values(p, v, offset);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const CausalOffset offset = plain::kept(context->saved_data);
+    const CausalOffset offset = plain::saved_offset(context->saved_data);
     at::Tensor dp, dv;
     if (context->needs_input_grad(0)) dp = plain::product_with_keys(gradients[0], saved[1], offset);
     if (context->needs_input_grad(1)) dv = plain::transposed_product(saved[0], gradients[0], offset);

@@ -47,10 +47,10 @@ void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit&
 // Reshapes (B, h, T, c) to (B h, T, c).
 inline at::Tensor flat(const at::Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
-// keep() saves an offset in the saved_data of an autograd context, kept() restores it.
+// save_offset() saves an offset in the saved_data of an autograd context, saved_offset() restores it.
 using Saved = ska::flat_hash_map<std::string, at::IValue>;
-void keep(Saved& saved, CausalOffset offset);
-CausalOffset kept(Saved& saved);
+void save_offset(Saved& saved, CausalOffset offset);
+CausalOffset saved_offset(Saved& saved);
 }  // namespace plain
 
 }  // namespace mh::attention

@@ -28,7 +28,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
     const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes all logits
     stages_.score->score(c);
     c.mask.causal = causal;
-    c.observer->scores(shape_, for_all_rows(c.logits));
+    c.observer->scores(layer_spec_, for_all_rows(c.logits));
   } else {
     stages_.score->score(c);
   }
@@ -41,15 +41,15 @@ at::Tensor AttentionLayer::composed(Context& c) {
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
-      throw Error(Exit::usage,
-                  Problem{shape_.name, "an additive mask that is the same for all heads, which a mixer makes others of",
-                          str("one for ", a.size(-3), " heads"), ""});
+      throw Error(Exit::usage, Problem{layer_spec_.name,
+                                       "an additive mask that is the same for all heads, which a mixer makes others of",
+                                       str("one for ", a.size(-3), " heads"), ""});
     logits = logits + a;
   }
   at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
-    return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(shape_.layer));
+    return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   };
   const bool dropping = drops(c.step.training);
   if (dropping || c.observer != nullptr) p = for_all_rows(p);
@@ -58,7 +58,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   if ((stages_.mixer->dropout_before() || !dropping) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
-  if (c.observer != nullptr) c.observer->probabilities(shape_, c.probabilities);
+  if (c.observer != nullptr) c.observer->probabilities(layer_spec_, c.probabilities);
   p = stages_.mixer->dropout_before() ? c.probabilities : drop(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }

@@ -26,7 +26,7 @@ MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
     : mixing(stages.mixer->mixes() != Mixes::nothing),
-      positions(stages.score->has_positions()),
+      positions(stages.score->has_relative_positions()),
       normaliser(stages.normaliser->kernel_feature()),
       dropout(options.dropout > 0) {}
 
@@ -53,7 +53,7 @@ std::string names(const Candidate& c) { return join(c.features.names(c.training)
 bool has_any(const Candidate& c) { return c.features.any(c.training); }
 
 bool has_fused_form(const Stage& stage, const char* what, const std::string& name, std::string* why) {
-  const std::string reason = stage.unfused_because();
+  const std::string reason = stage.why_not_fused();
   return reason.empty() || refused(why, what, " '", name, "': ", reason);
 }
 
@@ -78,7 +78,7 @@ bool combiner_fuses(const Candidate& c, std::string* why) {
 }
 
 bool value_size_is_head_size(const Candidate& c, std::string* why) {
-  const Shape& s = c.layer.shape;
+  const LayerSpec& s = c.layer.layer_spec;
   return c.features.mixing || s.value_size == s.key_size ||
          refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
@@ -95,16 +95,16 @@ bool interceptor_suits_fused(const Candidate& c, std::string* why) {
 
 bool gpu_has_kernels(const Candidate& c, std::string* why) {
   if (!c.layer.on_gpu || !has_any(c)) return true;
-  const std::string lacks = unfused_on_gpu(c.layer.type, c.layer.shape, c.features.mixing, c.features.positions);
+  const std::string lacks = unfused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
   return lacks.empty() || refused(why, names(c), ": ", lacks);
 }
 
 bool head_size_suits_cpu(const Candidate& c, std::string* why) {
-  if (c.layer.on_gpu || c.features.mixing || c.layer.shape.key_size % 16 == 0 || !has_any(c)) return true;
+  if (c.layer.on_gpu || c.features.mixing || c.layer.layer_spec.key_size % 16 == 0 || !has_any(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
-    reasons.push_back(str(feature, ", with head_size ", c.layer.shape.key_size, ", no multiple of 16"));
+    reasons.push_back(str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", no multiple of 16"));
   return refused(why, join(reasons, "; "));
 }
 
@@ -128,7 +128,7 @@ bool mask_suits_kernels(const Candidate& c, std::string* why) {
 }
 
 bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
-  const Shape& s = c.layer.shape;
+  const LayerSpec& s = c.layer.layer_spec;
   return c.choice.matrix.defined() || s.value_size == s.key_size ||
          refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size, " where mixer '",
                  c.layer.options.mixer, "' mixes nothing");
@@ -136,8 +136,8 @@ bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
 
 bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
   return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
-         c.layer.shape.key_size % 16 == 0 ||
-         refused(why, names(c), ", with head_size ", c.layer.shape.key_size, ", no multiple of 16, where mixer '",
+         c.layer.layer_spec.key_size % 16 == 0 ||
+         refused(why, names(c), ", with head_size ", c.layer.layer_spec.key_size, ", no multiple of 16, where mixer '",
                  c.layer.options.mixer, "' mixes nothing");
 }
 
@@ -182,8 +182,8 @@ Kernel kernel_for(const Candidate& c) {
   return has_any(c) ? Kernel::composed : Kernel::library;
 }
 
-[[noreturn]] void refuse_path(const Shape& shape, const char* expected, const std::string& reasons) {
-  throw Error(Exit::usage, Problem{shape.name, expected, reasons, "use --attention auto, or change these"});
+[[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
+  throw Error(Exit::usage, Problem{layer_spec.name, expected, reasons, "use --attention auto, or change these"});
 }
 
 }  // namespace
@@ -226,7 +226,7 @@ bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
 }
 
 std::string Dispatcher::describe(const LayerView& layer, bool training) const {
-  if (layer.shape.heads == 0) return "no heads are left";
+  if (layer.layer_spec.heads == 0) return "no heads are left";
   if (path_ == Path::composed) return "composed, as asked";
   const auto reasons = unfused_reasons(layer, training);
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
@@ -234,7 +234,7 @@ std::string Dispatcher::describe(const LayerView& layer, bool training) const {
 
 void Dispatcher::require_fused(const LayerView& layer, bool training) const {
   if (const auto reasons = unfused_reasons(layer, training); !reasons.empty())
-    refuse_path(layer.shape, "a layer that the fused path can take", join(reasons, "; "));
+    refuse_path(layer.layer_spec, "a layer that the fused path can take", join(reasons, "; "));
 }
 
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
@@ -277,9 +277,9 @@ void Dispatcher::report_composed(const LayerView& layer, const Context& pass, co
   if (of_layer) why = join(unfused_reasons(layer, training), "; ");
   else choice.refusal->met({layer, features_, path_, training, &pass, choice}, &why);
   if (why.empty()) return;
-  if (path_ == Path::fused) refuse_path(layer.shape, "a forward pass that the fused path can take", why);
-  if (path_log_->first(layer.shape.kind, why))
-    log_info(str("attention: ", name_of(layer.shape.kind), ": composed: ", why));
+  if (path_ == Path::fused) refuse_path(layer.layer_spec, "a forward pass that the fused path can take", why);
+  if (path_log_->first(layer.layer_spec.kind, why))
+    log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }
 
 }  // namespace mh::attention

@@ -32,14 +32,14 @@ Path path_named(const std::string& name);  // "auto", "composed", "fused"
 class PathLog {
  public:
   // Records the reason and returns whether no layer of this kind has logged it before.
-  bool first(Kind kind, const std::string& reason) {
+  bool first(AttentionKind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     return logged_.emplace(kind, reason).second;
   }
 
  private:
   std::mutex mutex_;
-  std::set<std::pair<Kind, std::string>> logged_;
+  std::set<std::pair<AttentionKind, std::string>> logged_;
 };
 
 // The properties of a mask that decide which kernel can apply it. Our kernels implement causality (also with memory or
@@ -86,7 +86,7 @@ struct Choice {
 
 // The properties of a layer that the dispatcher reads.
 struct LayerView {
-  const Shape& shape;
+  const LayerSpec& layer_spec;
   const AttentionOptions& options;
   const Stages& stages;
   at::ScalarType type = at::kFloat;  // type of the layer's matrix products

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "attention/owned.h"
+#include "attention/buffer_reuse.h"
 #include "attention/row_layout.h"
 #include "cpu/head_mix.h"
 
@@ -198,15 +198,16 @@ struct Mix : torch::autograd::Function<Mix> {
                             const Mixing& mixing) {
     const auto [x, m] = prepared(given, matrix);
     context->save_for_backward({x, m});
-    plain::keep(context->saved_data, mixing.causal_offset);
+    plain::save_offset(context->saved_data, mixing.causal_offset);
     return forward_of(x, m, mixing);
   }
 
-  // Takes the gradients by reference: a copy would be one more reference to their storage (owned.h).
+  // Takes the gradients by reference: a copy would be one more reference to their storage (buffer_reuse.h).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto [dx, dm] = gradients_of(saved[0], saved[1], Mixing{plain::kept(context->saved_data)}, gradients[0],
-                                       owned(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
+    const auto [dx, dm] =
+        gradients_of(saved[0], saved[1], Mixing{plain::saved_offset(context->saved_data)}, gradients[0],
+                     can_reuse_storage(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, dm, {}};
   }
 };
@@ -223,7 +224,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
     const auto inputs = prepared(given, matrix);
     const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
-    plain::keep(context->saved_data, mixing.causal_offset);
+    plain::save_offset(context->saved_data, mixing.causal_offset);
     const at::Tensor values = plain::flat(v);
     at::Tensor z = at::empty({v.size(0), v.size(1), p.size(2), v.size(3)}, v.options());
     const at::Tensor to = z.flatten(0, 1);
@@ -239,7 +240,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
-    const Mixing mixing{plain::kept(context->saved_data)};
+    const Mixing mixing{plain::saved_offset(context->saved_data)};
     const bool wants_p = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
     const at::Tensor values = plain::flat(v).transpose(1, 2), dz = plain::flat(gradients[0]);
     at::Tensor dx, dm, dv;

@@ -18,7 +18,7 @@ class ScaledHeads : public Interceptor {
   explicit ScaledHeads(HeadScales scales) : scales_(std::move(scales)) {}
   const HeadScales& scales() const { return scales_; }
 
-  at::Tensor heads(HeadSide side, const Shape&, const at::Tensor& x) override {
+  at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     at::Tensor s = scales_.of(side).to(x.scalar_type());
     if (const int64_t count = scales_.variants.count; count > 0) s = s.repeat_interleave(x.size(0) / count, 0);
     if (s.dim() == 1) s = s.unsqueeze(0);
@@ -38,8 +38,8 @@ class ScaledHeads : public Interceptor {
 }  // namespace
 
 void set_head_scales(AttentionLayer& layer, HeadScales scales) {
-  if (scales.score.defined() && layer.shape().heads > 0 && !layer.has_side(HeadSide::score))
-    throw Error(Exit::usage, Problem{layer.shape().name, "a mixer, for score heads that are not value heads",
+  if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_side(HeadSide::score))
+    throw Error(Exit::usage, Problem{layer.layer_spec().name, "a mixer, for score heads that are not value heads",
                                      str("mixer '", layer.mixer_name(), "'"), "take both sides of a head together"});
   const bool any = scales.score.defined() || scales.value.defined() || scales.output.defined();
   layer.set_interceptor(any || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales)) : nullptr);

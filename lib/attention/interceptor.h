@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "attention/shape.h"
+#include "attention/layer_spec.h"
 #include "attention/variants.h"
 
 namespace mh::attention {
@@ -21,7 +21,7 @@ class Interceptor {
  public:
   virtual ~Interceptor() = default;
   // Returns the replacement of x. x is part of the autograd graph: an analysis may call retain_grad() on it.
-  virtual at::Tensor heads(HeadSide /*side*/, const Shape&, const at::Tensor& x) { return x; }
+  virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
   // Returns why a layer with this interceptor needs the composed path; null: it works on any path.
   virtual const char* needs_composed() const = 0;
   // Returns whether heads() may change tensors of this side. Used for a layer's own interceptor only, whose variants

@@ -21,13 +21,13 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
 
 AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                   Cache* cache) {
-  const int64_t h = shape_.heads, hv = shape_.value_heads;
-  const int64_t queries = h * shape_.key_size, values = hv * shape_.value_size;
+  const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
+  const int64_t queries = h * layer_spec_.key_size, values = hv * layer_spec_.value_size;
   const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys gets k (B, h, Tk, 0)
   Projected p;
-  if (shape_.kind == Kind::decoder_cross || !query_input.is_same(key_input)) {
+  if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
-    const bool made = cache != nullptr && shape_.kind == Kind::decoder_cross && cache->length() > 0;
+    const bool made = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
     if (made) {
       std::tie(p.k, p.v) = cache->all();
       p.cached = true;
@@ -41,7 +41,7 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     // little.
     at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
-      auto parts = split_projection(qkv, h, shape_.key_size, hv, shape_.value_size);
+      auto parts = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);
       p = {parts[0], parts[1], parts[2], false};
     } else {
       p.q = split_heads(qkv.narrow(-1, 0, queries), h);
@@ -53,12 +53,12 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
 }
 
 std::string AttentionLayer::probabilities_stream() const {
-  return std::string(name_of(shape_.kind)) + ".probabilities";
+  return std::string(name_of(layer_spec_.kind)) + ".probabilities";
 }
 
 LayerView AttentionLayer::view() const {
   const bool has_heads = output_ != nullptr;
-  return {shape_,
+  return {layer_spec_,
           options_,
           stages_,
           has_heads ? output_->value().scalar_type() : at::kFloat,
@@ -67,19 +67,19 @@ LayerView AttentionLayer::view() const {
 }
 
 at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor& x) const {
-  at::Tensor y = c.observer != nullptr ? c.observer->heads(side, shape_, x) : x;
+  at::Tensor y = c.observer != nullptr ? c.observer->heads(side, layer_spec_, x) : x;
   if (interceptor_ == nullptr || !interceptor_->acts_on(side)) return y;
-  if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.repeated, true)) {
+  if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.rows_repeated, true)) {
     if (side == HeadSide::score) variants->repeat_inputs(c);
     if (side != HeadSide::output) variants->repeat_weights(c);
     y = variants->repeat(y);
   }
-  return interceptor_->heads(side, shape_, y);
+  return interceptor_->heads(side, layer_spec_, y);
 }
 
 at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
                                          Cache* cache) const {
-  if (cache != nullptr && shape_.kind != Kind::decoder_cross) cache->pass(query_input.size(1));
+  if (cache != nullptr && layer_spec_.kind != AttentionKind::decoder_cross) cache->pass(query_input.size(1));
   else if (cache != nullptr && cache->length() == 0) cache->pass(key_input.size(1));
   const at::Tensor none = repeat_for_variants(at::zeros(query_input.sizes(), query_input.options()));
   return output_bias_ != nullptr ? none + output_bias_->value() : none;
@@ -87,9 +87,9 @@ at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const nn::ForwardContext& step, Cache* cache, Observer* observer) {
-  if (shape_.heads == 0) return without_heads(query_input, key_input, cache);
+  if (layer_spec_.heads == 0) return without_heads(query_input, key_input, cache);
   const Projected p = project(query_input, key_input, cache);
-  Context c{shape_, step, mask, query_input, key_input, p.q, p.k, p.v};
+  Context c{layer_spec_, step, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
   c.keys = c.v.size(2) + (cache != nullptr && !p.cached ? cache->length() : 0);
@@ -108,7 +108,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (intercepted) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
   at::Tensor joined = stages_.combiner->combine(c, c.head_outputs);
   if (intercepted) {
-    const at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, shape_.value_size}).transpose(1, 2);
+    const at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, layer_spec_.value_size}).transpose(1, 2);
     joined = intercept(HeadSide::output, c, blocks).transpose(1, 2).flatten(2);
   }
   return nn::linear(joined, {output_}, {output_bias_});

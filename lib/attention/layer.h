@@ -29,10 +29,10 @@ class AttentionLayer {
     nn::Init query_key_value_bias;
     nn::Init output;
   };
-  AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
+  AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const LayerSpec& layer_spec,
                  const Inits& inits);
 
-  const Shape& shape() const { return shape_; }
+  const LayerSpec& layer_spec() const { return layer_spec_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
   // Returns (B, Tq, d), or (count·B, Tq, d) with variants of rows (Interceptor::variants), for query_input (B, Tq, d)
@@ -43,32 +43,33 @@ class AttentionLayer {
                      const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
 
   // Returns the settings that all stages of the layer support.
-  Places places() const;
+  Capabilities capabilities() const;
   // Returns whether, in all stages, the result of a query is independent of the other queries of its row
-  // (Stage::by_query).
-  bool by_query() const;
-  // Returns the type and name of a stage that samples on the host in training (Stage::draws); empty if there is none.
-  std::string draws() const;
+  // (Stage::is_per_query).
+  bool is_per_query() const;
+  // Returns the type and name of a stage that samples on the host in training (Stage::samples_on_host); empty if there
+  // is none.
+  std::string samples_on_host() const;
   // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0:
   // unlimited.
-  std::pair<int64_t, std::string> longest() const;
+  std::pair<int64_t, std::string> max_length() const;
 
   // Returns whether this side has heads of its own: value heads always do; score heads only if a mixer, output heads
   // only if a combiner mixes heads. False if the layer has lost all its heads.
   bool has_side(HeadSide side) const;
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
-  bool weighs() const { return stages_.combiner != nullptr && stages_.combiner->weighs(); }
+  bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
   // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
   bool can_part(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept`. The layer loses all heads if no value head or
   // no output head is kept, or, if it mixes probabilities, no score head. Throws Error(usage) if these heads cannot be
   // pruned separately from the other sides.
-  AttentionOptions keep(const KeptHeads& kept) const;
+  AttentionOptions options_after_pruning(const KeptHeads& kept) const;
 
-  // Returns the matrix of the combiner in evaluation if it folds into the output projection (Combiner::folded);
+  // Returns the matrix of the combiner in evaluation if it folds into the output projection (Combiner::as_linear_map);
   // otherwise undefined.
-  at::Tensor folded() const;
+  at::Tensor as_linear_map() const;
   // Returns the options of the layer with `concatenate` as its combiner, for use after folding.
   AttentionOptions without_combiner() const;
 
@@ -122,7 +123,7 @@ class AttentionLayer {
   std::string probabilities_stream() const;  // random stream of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 
-  Shape shape_;
+  LayerSpec layer_spec_;
   AttentionOptions options_;
   Dispatcher dispatcher_;
   std::shared_ptr<Interceptor> interceptor_;

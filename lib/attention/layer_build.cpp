@@ -7,10 +7,10 @@
 
 namespace mh::attention {
 
-Stages make_stages(const AttentionOptions& options, const Shape& shape) {
+Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec) {
   const auto make = [&](auto& registry, const char* key, const std::string& name) {
     const auto chosen = options.stages.find(name);
-    return registry.make(name, key)->make(chosen != options.stages.end() ? chosen->second.get() : nullptr, shape);
+    return registry.make(name, key)->make(chosen != options.stages.end() ? chosen->second.get() : nullptr, layer_spec);
   };
   Stages made;
   made.pairing = make(pairings(), "attention.pairing", options.pairing);
@@ -21,57 +21,58 @@ Stages make_stages(const AttentionOptions& options, const Shape& shape) {
   return made;
 }
 
-AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options, const Shape& shape,
-                               const Inits& inits)
-    : shape_(shape), options_(options) {
+AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options,
+                               const LayerSpec& layer_spec, const Inits& inits)
+    : layer_spec_(layer_spec), options_(options) {
   using nn::HeadRole;
   auto weight = [&](const char* part, int64_t out, int64_t in, const nn::Init& init, HeadRole role, HeadSide side) {
-    nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, shape.heads_of(side), side}}};
+    nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
     traits.role = role;
-    return &parameters.add(shape.name + part, {out, in}, traits);
+    return &parameters.add(layer_spec.name + part, {out, in}, traits);
   };
   auto output_bias = [&] {
     if (!options.bias) return;
     nn::Traits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
-    output_bias_ = &parameters.add(shape.name + ".output.bias", {shape.width}, traits);
+    output_bias_ = &parameters.add(layer_spec.name + ".output.bias", {layer_spec.width}, traits);
   };
-  if (shape.heads == 0) {
+  if (layer_spec.heads == 0) {
     output_bias();
     return;
   }
-  stages_ = make_stages(options_, shape_);
+  stages_ = make_stages(options_, layer_spec_);
   check_heads();
   auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& of_bias) {
-    size *= shape.heads_of(side);
+    size *= layer_spec.heads_of(side);
     nn::Parameter* made =
-        weight((part + ".weight").c_str(), size, shape.width, inits.query_key_value, HeadRole::projection, side);
+        weight((part + ".weight").c_str(), size, layer_spec.width, inits.query_key_value, HeadRole::projection, side);
     if (!options.bias) return made;
-    nn::Traits traits{inits.query_key_value_bias, false, false, {{0, shape.heads_of(side), side}}};
+    nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
     traits.role = HeadRole::projection;
-    of_bias = &parameters.add(shape.name + part + ".bias", {size}, traits);
+    of_bias = &parameters.add(layer_spec.name + part + ".bias", {size}, traits);
     return made;
   };
-  query_ = projection(".query", shape.key_size, HeadSide::score, query_bias_);
-  if (stages_.score->uses_keys()) key_ = projection(".key", shape.key_size, HeadSide::score, key_bias_);
-  value_ = projection(".value", shape.value_size, HeadSide::value, value_bias_);
+  query_ = projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
+  if (stages_.score->uses_keys()) key_ = projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
+  value_ = projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
   stages_.each(options_, [&](Stage& stage, const char* what, const std::string& name) {
-    const Places p = stage.places();
-    const bool cross = shape.kind == Kind::decoder_cross, causal = shape.kind == Kind::decoder_self;
+    const Capabilities p = stage.capabilities();
+    const bool cross = layer_spec.kind == AttentionKind::decoder_cross,
+               causal = layer_spec.kind == AttentionKind::decoder_self;
     const char* missing = cross && !p.cross     ? "cross-attention"
                           : causal && !p.causal ? "a causal model"
                           : !cross && !p.self   ? "self-attention"
                                                 : nullptr;
     if (missing != nullptr)
       throw Error(Exit::usage,
-                  Problem{str(shape.name, ", ", what, " '", name, "'"), str("a stage that can act in ", missing),
-                          "one that cannot", str("choose another for attention.", name_of(shape.kind))});
+                  Problem{str(layer_spec.name, ", ", what, " '", name, "'"), str("a stage that can act in ", missing),
+                          "one that cannot", str("choose another for attention.", name_of(layer_spec.kind))});
     parameters.set_role(role_of(stage));
-    stage.add_parameters(parameters, shape_);
+    stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
   });
-  output_ = weight(".output.weight", shape.width, shape.output_heads * shape.value_size, inits.output, HeadRole::output,
-                   HeadSide::output);
+  output_ = weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size, inits.output,
+                   HeadRole::output, HeadSide::output);
   output_bias();
   dispatcher_ = Dispatcher(view());
 }
@@ -79,13 +80,14 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 // Checks that two sides have the same number of heads unless a stage maps between them.
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
-    throw Error(Exit::usage, Problem{str(shape_.name, ", attention.", key), str(expected, ", the heads of the layer"),
-                                     str(found), "for another number take a " + between});
+    throw Error(Exit::usage,
+                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the heads of the layer"),
+                        str(found), "for another number take a " + between});
   };
-  if (shape_.value_heads != shape_.heads && !stages_.mixer->maps())
-    refuse("value_heads", "mixer that maps from heads to heads", shape_.heads, shape_.value_heads);
-  if (shape_.output_heads != shape_.value_heads && !stages_.combiner->mixes())
-    refuse("output_heads", "combiner that mixes them", shape_.value_heads, shape_.output_heads);
+  if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
+    refuse("value_heads", "mixer that maps from heads to heads", layer_spec_.heads, layer_spec_.value_heads);
+  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes())
+    refuse("output_heads", "combiner that mixes them", layer_spec_.value_heads, layer_spec_.output_heads);
 }
 
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
@@ -93,11 +95,13 @@ nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   if (&stage == stages_.mixer.get())
     return stages_.mixer->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != stages_.combiner.get()) return HeadRole::stage;
-  return stages_.combiner->mixes() ? HeadRole::mixing : stages_.combiner->weighs() ? HeadRole::gate : HeadRole::stage;
+  return stages_.combiner->mixes()            ? HeadRole::mixing
+         : stages_.combiner->has_head_gates() ? HeadRole::gate
+                                              : HeadRole::stage;
 }
 
-at::Tensor AttentionLayer::folded() const {
-  return stages_.combiner != nullptr ? stages_.combiner->folded() : at::Tensor();
+at::Tensor AttentionLayer::as_linear_map() const {
+  return stages_.combiner != nullptr ? stages_.combiner->as_linear_map() : at::Tensor();
 }
 
 AttentionOptions AttentionLayer::without_combiner() const {
@@ -108,13 +112,14 @@ AttentionOptions AttentionLayer::without_combiner() const {
 }
 
 bool AttentionLayer::can_part(HeadSide side) const {
-  if (shape_.heads == 0) return false;
-  return side == HeadSide::value || (side == HeadSide::score ? stages_.mixer->maps() : stages_.combiner->mixes());
+  if (layer_spec_.heads == 0) return false;
+  return side == HeadSide::value ||
+         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes());
 }
 
-AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
+AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) const {
   auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{shape_.name, expected, found, next});
+    throw Error(Exit::usage, Problem{layer_spec_.name, expected, found, next});
   };
   if (kept.score != kept.value && !can_part(HeadSide::score))
     refuse("score heads that are cut together with their value heads", str("others, with mixer '", options_.mixer, "'"),
@@ -134,49 +139,50 @@ AttentionOptions AttentionLayer::keep(const KeptHeads& kept) const {
   const auto values = static_cast<int64_t>(kept.value.size()), outputs = static_cast<int64_t>(kept.output.size());
   left.value_heads = values == left.heads ? 0 : values;
   left.output_heads = outputs == values ? 0 : outputs;
-  left.head_size = shape_.key_size;
-  left.value_size = shape_.value_size == shape_.key_size ? 0 : shape_.value_size;
+  left.head_size = layer_spec_.key_size;
+  left.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
   stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
-    if (auto changed = stage.keep(kept, shape_)) left.stages[name] = std::move(changed);
+    if (auto changed = stage.options_after_pruning(kept, layer_spec_)) left.stages[name] = std::move(changed);
   });
   return left;
 }
 
-bool AttentionLayer::by_query() const {
+bool AttentionLayer::is_per_query() const {
   bool all = true;
-  stages_.each(options_, [&](const Stage& stage, const char*, const std::string&) { all = all && stage.by_query(); });
+  stages_.each(options_,
+               [&](const Stage& stage, const char*, const std::string&) { all = all && stage.is_per_query(); });
   return all;
 }
 
-Places AttentionLayer::places() const {
-  Places all;
+Capabilities AttentionLayer::capabilities() const {
+  Capabilities all;
   stages_.each(options_, [&](const Stage& stage, const char*, const std::string&) {
-    const Places p = stage.places();
+    const Capabilities p = stage.capabilities();
     all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
            all.incremental && p.incremental};
   });
   return all;
 }
 
-std::string AttentionLayer::draws() const {
+std::string AttentionLayer::samples_on_host() const {
   std::string found;
   stages_.each(options_, [&](const Stage& stage, const char* what, const std::string& name) {
-    if (stage.draws()) found = str(what, " '", name, "'");
+    if (stage.samples_on_host()) found = str(what, " '", name, "'");
   });
   return found;
 }
 
-std::pair<int64_t, std::string> AttentionLayer::longest() const {
+std::pair<int64_t, std::string> AttentionLayer::max_length() const {
   std::pair<int64_t, std::string> least;
   stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
-    if (const int64_t length = stage.longest(); length > 0 && (least.first == 0 || length < least.first))
+    if (const int64_t length = stage.max_length(); length > 0 && (least.first == 0 || length < least.first))
       least = {length, str("attention.", name, ".length")};
   });
   return least;
 }
 
 bool AttentionLayer::has_side(HeadSide side) const {
-  if (shape_.heads == 0) return false;
+  if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
          (side == HeadSide::score ? stages_.mixer->mixes() != Mixes::nothing : stages_.combiner->mixes());
 }

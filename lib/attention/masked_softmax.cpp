@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "attention/owned.h"
+#include "attention/buffer_reuse.h"
 #include "cpu/softmax.h"
 
 namespace mh::attention {
@@ -73,7 +73,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     return p;
   }
 
-  // Takes the gradients by reference: a copy would be one more reference to their storage (owned.h).
+  // Takes the gradients by reference: a copy would be one more reference to their storage (buffer_reuse.h).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
@@ -83,7 +83,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
       if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};
     }
-    const bool reusable = owned(gradients[0]) && gradients[0].is_contiguous();
+    const bool reusable = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
     const at::Tensor dp = gradients[0].contiguous(), da = reusable ? dp : at::empty_like(p);
     const int64_t size = p.size(-1);
     const auto *probabilities = p.const_data_ptr<float>(), *given = dp.const_data_ptr<float>(),
@@ -111,7 +111,7 @@ at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
 }
 
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::exponential, owned(logits) && logits.is_contiguous());
+  return apply(logits, allowed, SoftmaxOf::exponential, can_reuse_storage(logits) && logits.is_contiguous());
 }
 
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed) {

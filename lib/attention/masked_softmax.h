@@ -12,7 +12,7 @@ namespace mh::attention {
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
 // As masked_softmax(), for logits that the caller no longer needs: p overwrites them if nothing else references them
-// (owned.h).
+// (buffer_reuse.h).
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 
 // As masked_softmax(), with p ∝ exp(a) σ(a). Saves the logits a, too.

@@ -14,11 +14,11 @@ at::Tensor MatrixMixer::mix_values(const Context& c, const at::Tensor& probabili
 }
 
 void show_matrix(const Context& c, const at::Tensor& matrix) {
-  if (c.observer != nullptr) c.observer->show(c.shape, MixingObservation{matrix});
+  if (c.observer != nullptr) c.observer->show(c.layer_spec, MixingObservation{matrix});
 }
 
-nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init) {
-  return {init, false, false, {{0, shape.heads, HeadSide::score}, {1, shape.value_heads, HeadSide::value}}};
+nn::Traits mixing_matrix(const LayerSpec& layer_spec, const nn::Init& init) {
+  return {init, false, false, {{0, layer_spec.heads, HeadSide::score}, {1, layer_spec.value_heads, HeadSide::value}}};
 }
 
 }  // namespace mh::attention

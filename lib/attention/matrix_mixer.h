@@ -12,7 +12,7 @@ class MatrixMixer : public Mixer {
  public:
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor mix_values(const Context& c, const at::Tensor& probabilities) override;
-  std::string unfused_because() const override { return ""; }
+  std::string why_not_fused() const override { return ""; }
 };
 
 // Returns the options of mix_heads() under the mask of a pass: entries that a causal mask hides are skipped.
@@ -23,6 +23,6 @@ void show_matrix(const Context& c, const at::Tensor& matrix);
 
 // Returns the traits of a mixing matrix (score heads, value heads). No weight decay: it would pull the matrix away from
 // the identity.
-nn::Traits mixing_matrix(const Shape& shape, const nn::Init& init);
+nn::Traits mixing_matrix(const LayerSpec& layer_spec, const nn::Init& init);
 
 }  // namespace mh::attention

@@ -18,7 +18,7 @@ template <class T>
 class Subscriber {
  public:
   virtual ~Subscriber() = default;
-  virtual void receive(const Shape& shape, T& observation) = 0;
+  virtual void receive(const LayerSpec& layer_spec, T& observation) = 0;
 };
 
 // Base class of observers. By default an observed pass takes the composed path, the only one that forms probabilities;
@@ -32,9 +32,9 @@ class Observer : public Interceptor {
   // hides.
   virtual bool wants_scores() const { return false; }
   // Receives the scaled logits (B, h, Tq, Tk) of the score stage, before mixer and mask.
-  virtual void scores(const Shape&, const at::Tensor&) {}
+  virtual void scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, h, Tq, Tk) after the mixer and before dropout. Without a mixer rows sum to 1.
-  virtual void probabilities(const Shape&, const at::Tensor&) {}
+  virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* needs_composed() const override {
     return "an observer reads the probabilities, which the fused path never forms";
@@ -45,10 +45,10 @@ class Observer : public Interceptor {
 
   // Passes an observation to its subscribers in order; each receives the changes of the previous one.
   template <class T>
-  void show(const Shape& shape, T&& observation) {
+  void show(const LayerSpec& layer_spec, T&& observation) {
     using Shown = std::remove_reference_t<T>;
     each([&](Observer& observer) {
-      if (auto* subscriber = dynamic_cast<Subscriber<Shown>*>(&observer)) subscriber->receive(shape, observation);
+      if (auto* subscriber = dynamic_cast<Subscriber<Shown>*>(&observer)) subscriber->receive(layer_spec, observation);
     });
   }
 };

@@ -57,7 +57,7 @@ void AttentionOptions::describe(Fields& f) {
   describe_stage(f, combiners(), "combiner", combiner, stages);
 }
 
-void AttentionConfig::read(Config& config, const std::vector<std::pair<Kind, int64_t>>& counts) {
+void AttentionConfig::read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& counts) {
   config.read("attention", base_);
   for (auto [kind, count] : counts) {
     const std::string section = std::string("attention.") + name_of(kind);
@@ -72,9 +72,11 @@ void AttentionConfig::read(Config& config, const std::vector<std::pair<Kind, int
   }
 }
 
-const AttentionOptions& AttentionConfig::layer(Kind kind, int64_t layer) const { return layers_.at({kind, layer}); }
+const AttentionOptions& AttentionConfig::layer(AttentionKind kind, int64_t layer) const {
+  return layers_.at({kind, layer});
+}
 
-void AttentionConfig::set_layer(Kind kind, int64_t layer, const AttentionOptions& options) {
+void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options) {
   layers_.at({kind, layer}) = options;
 }
 
@@ -132,7 +134,8 @@ std::string AttentionConfig::toml() const {
   return text;
 }
 
-Shape make_shape(const AttentionOptions& o, Kind kind, int64_t layer, int64_t width, const std::string& name) {
+LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,
+                          const std::string& name) {
   auto refuse = [](const char* where, const std::string& expected, int64_t found, const char* next) {
     throw Error(Exit::usage, Problem{where, expected, str(found), next});
   };

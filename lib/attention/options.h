@@ -40,11 +40,11 @@ class AttentionConfig {
  public:
   // Reads [attention] and its overrides; `counts` is the number of layers of each kind. Throws Error(usage) for an
   // override of a layer that does not exist.
-  void read(Config& config, const std::vector<std::pair<Kind, int64_t>>& counts);
+  void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& counts);
   // Returns the options of one layer.
-  const AttentionOptions& layer(Kind kind, int64_t layer) const;
+  const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;
   // Replaces the options of one layer, which must exist; all other options are unchanged.
-  void set_layer(Kind kind, int64_t layer, const AttentionOptions& options);
+  void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);
   // If all layers of a kind have equal options, these become the options of the kind; if all kinds have equal options,
   // these become the base options. toml() then writes them once.
   void lift();
@@ -54,12 +54,13 @@ class AttentionConfig {
 
  private:
   AttentionOptions base_;
-  std::map<Kind, AttentionOptions> kinds_;
-  std::map<std::pair<Kind, int64_t>, AttentionOptions> layers_;
+  std::map<AttentionKind, AttentionOptions> kinds_;
+  std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layers_;
 };
 
 // Returns the sizes of a layer, with defaults filled in. Throws Error(usage) for inconsistent head counts, for example
 // if the heads do not divide the width and head_size is not set.
-Shape make_shape(const AttentionOptions& options, Kind kind, int64_t layer, int64_t width, const std::string& name);
+LayerSpec make_layer_spec(const AttentionOptions& options, AttentionKind kind, int64_t layer, int64_t width,
+                          const std::string& name);
 
 }  // namespace mh::attention

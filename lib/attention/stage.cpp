@@ -3,13 +3,13 @@
 
 namespace mh::attention {
 
-const char* name_of(Kind kind) {
+const char* name_of(AttentionKind kind) {
   switch (kind) {
-    case Kind::encoder_self:
+    case AttentionKind::encoder_self:
       return "encoder.self";
-    case Kind::decoder_self:
+    case AttentionKind::decoder_self:
       return "decoder.self";
-    case Kind::decoder_cross:
+    case AttentionKind::decoder_cross:
       return "decoder.cross";
   }
   return "";

@@ -14,9 +14,9 @@
 #include <string>
 #include <type_traits>
 
+#include "attention/layer_spec.h"
 #include "attention/mask.h"
 #include "attention/observer.h"
-#include "attention/shape.h"
 #include "base/fields.h"
 #include "base/registry.h"
 #include "nn/aten.h"
@@ -29,7 +29,7 @@ namespace mh::attention {
 struct RelativePositions;  // attention/fused/attention_spec.h
 
 // The settings that a stage supports.
-struct Places {
+struct Capabilities {
   bool self = true;         // self-attention
   bool causal = true;       // decoder self-attention, whose result must not depend on later positions
   bool cross = true;        // cross-attention
@@ -43,7 +43,7 @@ using StageState = std::map<std::string, at::Tensor>;
 // The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages
 // filled in.
 struct Context {
-  const Shape& shape;
+  const LayerSpec& layer_spec;
   const nn::ForwardContext& step;
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
@@ -58,8 +58,8 @@ struct Context {
   at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined if fused, or after mix_values()
   at::Tensor head_outputs = {};   // (B, h, Tq, dv)
   at::Tensor weights = {};        // result of Combiner::weights(), called once, before the score
-  bool weighed = false;           // whether head_outputs are already multiplied by `weights`
-  bool repeated = false;          // whether rows are already repeated for the layer's variants
+  bool gates_applied = false;     // whether head_outputs are already multiplied by `weights`
+  bool rows_repeated = false;     // whether rows are already repeated for the layer's variants
   StageState* state = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;   // may be null
 };
@@ -72,25 +72,26 @@ class Stage {
   virtual ~Stage() = default;
   // Adds the stage's parameters, named with the prefix shape.name. Traits::head_axes declares which blocks belong to
   // which head.
-  virtual void add_parameters(nn::ParameterList&, const Shape&) {}
-  virtual Places places() const { return {}; }
+  virtual void add_parameters(nn::ParameterList&, const LayerSpec&) {}
+  virtual Capabilities capabilities() const { return {}; }
   // Returns the maximum number of positions, with those of a cache, that the stage supports (its option `length`); 0:
   // unlimited.
-  virtual int64_t longest() const { return 0; }
+  virtual int64_t max_length() const { return 0; }
   // Returns whether the result for a query depends only on that query and on the keys of its row, neither on other
   // queries nor on the position of the query. Rows with equal keys may then be passed as queries of one row, and in
   // evaluation several threads may use the stage at once.
-  virtual bool by_query() const { return false; }
+  virtual bool is_per_query() const { return false; }
   // Returns whether the stage samples on the host in every update of training; such a layer cannot be captured in a
   // CUDA graph (nn/device_graph.h). Layers with dropout can: its kernels read the number of the update from device
   // memory.
-  virtual bool draws() const { return false; }
+  virtual bool samples_on_host() const { return false; }
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.
-  virtual std::string unfused_because() const { return "it has no fused form"; }
+  virtual std::string why_not_fused() const { return "it has no fused form"; }
   // Returns the options of the stage after pruning all heads of `shape` but `kept`; null: unchanged. Parameters are
   // pruned along their head axes. Throws Error(usage) if these heads cannot be pruned separately from the others.
-  virtual std::shared_ptr<StageOptions> keep(const KeptHeads& /*kept*/, const Shape& /*shape*/) const {
+  virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept*/,
+                                                              const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }
 };
@@ -107,9 +108,9 @@ class Score : public Stage {
   virtual void score(Context& context) = 0;
   // Returns whether the score reads context.k; if not, the layer has no key projection.
   virtual bool uses_keys() const { return true; }
-  // Returns whether the score has relative positions, which positions() fills in for the fused path.
-  virtual bool has_positions() const { return false; }
-  virtual void positions(const Context&, RelativePositions&) {}
+  // Returns whether the score has relative positions, which set_relative_positions() fills in for the fused path.
+  virtual bool has_relative_positions() const { return false; }
+  virtual void set_relative_positions(const Context&, RelativePositions&) {}
   // Returns whether a forward pass is faster on the composed path, which Path::automatic then takes although there is a
   // fused form. If so and `why` is not null, sets `why` to the reason, which must be the same for all passes of a
   // layer.
@@ -136,7 +137,7 @@ class Mixer : public Stage {
  public:
   virtual Mixes mixes() const { return Mixes::probabilities; }
   // Returns whether the numbers of score heads (its input) and value heads (its output) may differ.
-  virtual bool maps() const { return false; }
+  virtual bool can_change_head_count() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
   // Returns the matrix m of the map mix(), P̄_i = Σ_j m[j, i] P_j, (h, hv) or (B, Tq, h, hv), for the fused path. If a
@@ -156,11 +157,11 @@ class Combiner : public Stage {
   // (its output) may then differ.
   virtual bool mixes() const { return false; }
   // Returns whether the combiner weighs each head separately in evaluation, and shows the weights to an observer.
-  virtual bool weighs() const { return false; }
+  virtual bool has_head_gates() const { return false; }
   // Returns the matrix m (value heads, output heads) if the combiner, in evaluation, is a linear map across heads that
   // does not depend on the input, Z'_i = Σ_j m[j, i] Z_j. Such a combiner folds into the output projection. Undefined
   // otherwise.
-  virtual at::Tensor folded() const { return {}; }
+  virtual at::Tensor as_linear_map() const { return {}; }
   // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies by these factors;
   // the fused path may apply them. Called once per forward pass, before the score. Undefined: the combiner does
   // something else, or scales no head.
@@ -191,7 +192,7 @@ class StageFactory {
  public:
   virtual ~StageFactory() = default;
   virtual std::shared_ptr<StageOptions> options() const = 0;  // null: no options
-  virtual std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const = 0;
+  virtual std::unique_ptr<S> make(const StageOptions* options, const LayerSpec& layer_spec) const = 0;
 
   template <class Implementation>
   class Of;
@@ -209,14 +210,14 @@ class StageFactory<S>::Of : public StageFactory<S> {
       return std::make_shared<typename Implementation::Options>();
     else return nullptr;
   }
-  std::unique_ptr<S> make(const StageOptions* options, const Shape& shape) const override {
+  std::unique_ptr<S> make(const StageOptions* options, const LayerSpec& layer_spec) const override {
     if constexpr (requires { typename Implementation::Options; }) {
       using Options = typename Implementation::Options;
       const Options defaults;
       return std::make_unique<Implementation>(options != nullptr ? static_cast<const Options&>(*options) : defaults,
-                                              shape);
-    } else if constexpr (std::is_constructible_v<Implementation, const Shape&>) {
-      return std::make_unique<Implementation>(shape);
+                                              layer_spec);
+    } else if constexpr (std::is_constructible_v<Implementation, const LayerSpec&>) {
+      return std::make_unique<Implementation>(layer_spec);
     } else {
       return std::make_unique<Implementation>();
     }

@@ -31,6 +31,6 @@ struct Stages {
 
 // Creates the stages that the options name. Throws Error(usage) for an unknown name and, from the stage, for options
 // that are invalid in this layer.
-Stages make_stages(const AttentionOptions& options, const Shape& shape);
+Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec);
 
 }  // namespace mh::attention

@@ -1,5 +1,5 @@
 // Implementations register themselves by name from a static object of their source file:
-//   const Registered<Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that differ");
+//   const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that differ");
 // (The objects live in a shared library, where the linker keeps them.)
 #pragma once
 
@@ -64,10 +64,10 @@ class Registry {
 
 // Registers an implementation while it is constructed.
 template <class Implementation>
-class Registered {
+class Registration {
  public:
   template <class Interface>
-  Registered(Registry<Interface>& registry, const std::string& name, const std::string& help) {
+  Registration(Registry<Interface>& registry, const std::string& name, const std::string& help) {
     registry.template add<Implementation>(name, help);
   }
 };

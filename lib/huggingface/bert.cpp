@@ -227,7 +227,7 @@ class Bert : public Architecture {
   }
 };
 
-const Registered<Bert> bert_entry(architectures(), "bert", "encoder with BERT's heads");
+const Registration<Bert> bert_entry(architectures(), "bert", "encoder with BERT's heads");
 
 }  // namespace
 

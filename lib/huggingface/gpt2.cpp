@@ -124,7 +124,7 @@ class Gpt2 : public Architecture {
   }
 };
 
-const Registered<Gpt2> gpt2_entry(architectures(), "gpt2", "decoder language model");
+const Registration<Gpt2> gpt2_entry(architectures(), "gpt2", "decoder language model");
 
 }  // namespace
 

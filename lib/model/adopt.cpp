@@ -58,7 +58,7 @@ Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& 
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where) {
   const auto layers = before.attention_layers(), others = after.attention_layers();
   for (size_t i = 0; i < std::min(layers.size(), others.size()); ++i) {
-    const attention::Shape &was = layers[i]->shape(), &is = others[i]->shape();
+    const attention::LayerSpec &was = layers[i]->layer_spec(), &is = others[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (was.heads_of(side) != is.heads_of(side))
         throw Error(Exit::usage,

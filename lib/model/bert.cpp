@@ -13,7 +13,7 @@ namespace mh::model {
 
 namespace {
 
-using attention::Kind;
+using attention::AttentionKind;
 
 // Throws Error(usage) for options of the output layer that encoders do not support.
 void refuse_output_keys(const ModelOptions& o) {
@@ -41,7 +41,7 @@ class Bert : public LanguageModel {
     if (options_.bert.embedding_norm)
       embedding_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.embedding_norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
-      blocks_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));
+      blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
     output_ = head->make(parameters_, options_, *embedding_, vocabulary);
@@ -100,13 +100,13 @@ class BertBackbone : public Backbone {
                                       at::Device device) const override {
     return std::make_unique<Bert>(config, vocabularies.target, device);
   }
-  std::vector<std::pair<Kind, int64_t>> layers(const ModelOptions& options) const override {
-    return {{Kind::encoder_self, options.layers}};
+  std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
+    return {{AttentionKind::encoder_self, options.layers}};
   }
   Reads reads() const override { return Reads::examples; }
 };
 
-const Registered<BertBackbone> bert_backbone_entry(
+const Registration<BertBackbone> bert_backbone_entry(
     backbones(), "bert", "encoder that is pre-trained on masked words and fine-tuned to a task");
 
 }  // namespace

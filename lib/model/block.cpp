@@ -53,23 +53,23 @@ at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext
   return nn::linear(inner, {down_}, {down_bias_});
 }
 
-Block::Part Block::make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
+Block::Part Block::make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                              const std::string& name, std::string stream) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
-                                  attention::make_shape(options, kind, layer_, config.model.width, name),
+                                  attention::make_layer_spec(options, kind, layer_, config.model.width, name),
                                   attention_inits(config.model));
   return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream)};
 }
 
-Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
+Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
              const std::string& name, bool crosses)
     : options_(config.model),
       layer_(layer),
-      stream_(kind == attention::Kind::encoder_self ? "encoder." : ""),
+      stream_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
       self_(make_part(parameters, config, kind, name + ".self", stream_ + "attention.output")),
-      cross_(crosses ? std::optional(make_part(parameters, config, attention::Kind::decoder_cross, name + ".cross",
-                                               "cross.output"))
+      cross_(crosses ? std::optional(make_part(parameters, config, attention::AttentionKind::decoder_cross,
+                                               name + ".cross", "cross.output"))
                      : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}

@@ -52,7 +52,7 @@ class FeedForward {
 // The output of an encoder, as the cross-attention of a decoder reads it.
 struct Encoded {
   // Last hidden states (B, S, d). In decoding (B/n, S, d) if n consecutive rows of the decoder share each source and
-  // the layers allow it (attention::AttentionLayer::by_query).
+  // the layers allow it (attention::AttentionLayer::is_per_query).
   at::Tensor states;
   attention::Mask mask;  // key lengths: of the source; query lengths: of the target
 };
@@ -60,7 +60,7 @@ struct Encoded {
 class Block {
  public:
   // `name`: prefix of the parameters, such as "decoder.layers.3". `crosses`: with cross-attention to an encoder.
-  Block(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind, int64_t layer,
+  Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
         const std::string& name, bool crosses = false);
 
   struct Caches {
@@ -87,7 +87,7 @@ class Block {
     LayerNorm norm;
     std::string stream;  // random stream of the dropout of the output
   };
-  Part make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::Kind kind,
+  Part make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                  const std::string& name, std::string stream) const;
   // The tensors between two sublayers, (B, T, d): the residual stream x, and the input of the next sublayer, which is
   // norm(x) with pre-norm and x with post-norm.

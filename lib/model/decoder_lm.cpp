@@ -29,7 +29,7 @@ class DecoderLm : public LanguageModel {
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
-      blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
+      blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
     output_ = make_output(parameters_, options_, *embedding_, vocabulary);
@@ -83,7 +83,7 @@ class DecoderBackbone : public Backbone {
   }
 };
 
-const Registered<DecoderBackbone> decoder_backbone_entry(backbones(), "decoder", "decoder language model");
+const Registration<DecoderBackbone> decoder_backbone_entry(backbones(), "decoder", "decoder language model");
 
 }  // namespace
 

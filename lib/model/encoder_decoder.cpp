@@ -14,7 +14,7 @@ namespace mh::model {
 
 namespace {
 
-using attention::Kind;
+using attention::AttentionKind;
 
 // The decoding state of a translation model. The cross-attention cache holds keys and values once per source if all
 // sources have the same number of consecutive rows and the layers allow it; otherwise once per row.
@@ -95,10 +95,10 @@ class EncoderDecoder : public LanguageModel {
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     const bool final_norm = options_.final_norm && options_.norm == Norm::pre;
     for (int64_t i = 0; i < encoder_layers(options_); ++i)
-      encoder_.emplace_back(parameters_, config, Kind::encoder_self, i, str("encoder.layers.", i));
+      encoder_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
     if (final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
-      decoder_.emplace_back(parameters_, config, Kind::decoder_self, i, str("decoder.layers.", i), true);
+      decoder_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i), true);
     if (final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
     output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
   }
@@ -147,7 +147,7 @@ class EncoderDecoder : public LanguageModel {
     require_incremental();
     bool shares = true;
     for (const attention::AttentionLayer* layer : attention_layers())
-      shares = shares && (layer->shape().kind != Kind::decoder_cross || layer->by_query());
+      shares = shares && (layer->layer_spec().kind != AttentionKind::decoder_cross || layer->is_per_query());
     return std::make_unique<TranslationState>(decoder_.size(), shares);
   }
 
@@ -190,15 +190,15 @@ class EncoderDecoderBackbone : public Backbone {
                                       at::Device device) const override {
     return std::make_unique<EncoderDecoder>(config, vocabularies, device);
   }
-  std::vector<std::pair<Kind, int64_t>> layers(const ModelOptions& options) const override {
-    return {{Kind::encoder_self, EncoderDecoder::encoder_layers(options)},
-            {Kind::decoder_self, options.layers},
-            {Kind::decoder_cross, options.layers}};
+  std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
+    return {{AttentionKind::encoder_self, EncoderDecoder::encoder_layers(options)},
+            {AttentionKind::decoder_self, options.layers},
+            {AttentionKind::decoder_cross, options.layers}};
   }
   Reads reads() const override { return Reads::pairs; }
 };
 
-const Registered<EncoderDecoderBackbone> encoder_decoder_backbone_entry(
+const Registration<EncoderDecoderBackbone> encoder_decoder_backbone_entry(
     backbones(), "encoder-decoder", "translation model: an encoder reads, a decoder writes");
 
 }  // namespace

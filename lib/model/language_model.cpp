@@ -17,7 +17,7 @@ namespace {
 std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
   std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (auto bound = layer->longest(); bound.first > 0 && (least.first == 0 || bound.first < least.first))
+    if (auto bound = layer->max_length(); bound.first > 0 && (least.first == 0 || bound.first < least.first))
       least = std::move(bound);
   return least;
 }
@@ -57,9 +57,9 @@ void LanguageModel::require_length(const std::string& what, int64_t length) {
 
 void LanguageModel::require_incremental() {
   for (const attention::AttentionLayer* layer : attention_layers())
-    if (layer->shape().kind != attention::Kind::encoder_self && !layer->places().incremental)
+    if (layer->layer_spec().kind != attention::AttentionKind::encoder_self && !layer->capabilities().incremental)
       throw Error(Exit::usage,
-                  Problem{layer->shape().name, "stages that can decode token by token", "one that cannot",
+                  Problem{layer->layer_spec().name, "stages that can decode token by token", "one that cannot",
                           str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
 }
 
@@ -75,7 +75,7 @@ void LanguageModel::require_fused(bool training) {
 std::vector<std::string> LanguageModel::describe_paths(bool training) {
   std::map<std::pair<std::string, std::string>, int64_t> answers;
   for (const attention::AttentionLayer* layer : attention_layers())
-    ++answers[{attention::name_of(layer->shape().kind), layer->describe_path(training)}];
+    ++answers[{attention::name_of(layer->layer_spec().kind), layer->describe_path(training)}];
   std::vector<std::string> lines;
   lines.reserve(answers.size());
   for (const auto& [answer, count] : answers)

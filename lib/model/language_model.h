@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/kind.h"
+#include "attention/attention_kind.h"
 #include "nn/forward_context.h"
 #include "nn/ops.h"
 #include "nn/parameter.h"

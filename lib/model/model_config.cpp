@@ -126,7 +126,7 @@ ModelConfig ModelConfig::read(Config& config) {
     throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width), ""});
   for (const auto& [kind, count] : layers)
     for (int64_t layer = 0; layer < count; ++layer)
-      attention::make_shape(c.attention.layer(kind, layer), kind, layer, c.model.width, "");
+      attention::make_layer_spec(c.attention.layer(kind, layer), kind, layer, c.model.width, "");
   return c;
 }
 

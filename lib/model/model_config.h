@@ -116,8 +116,8 @@ class Backbone {
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the number of attention layers of each kind.
-  virtual std::vector<std::pair<attention::Kind, int64_t>> layers(const ModelOptions& options) const {
-    return {{attention::Kind::decoder_self, options.layers}};
+  virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layers(const ModelOptions& options) const {
+    return {{attention::AttentionKind::decoder_self, options.layers}};
   }
   virtual Reads reads() const { return Reads::text; }
 };

@@ -26,10 +26,10 @@ class TransformerXl : public LanguageModel {
                                        "model.transformer-xl.memory=0", ""});
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     for (int64_t i = 0; i < options_.layers; ++i) {
-      blocks_.emplace_back(parameters_, config, attention::Kind::decoder_self, i, str("decoder.layers.", i));
+      blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
-      if (options_.transformer_xl.memory > 0 && !self.places().memory)
-        throw Error(Exit::usage, Problem{self.shape().name, "stages that can act on a memory", "one that cannot",
+      if (options_.transformer_xl.memory > 0 && !self.capabilities().memory)
+        throw Error(Exit::usage, Problem{self.layer_spec().name, "stages that can act on a memory", "one that cannot",
                                          "choose another, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
@@ -98,7 +98,7 @@ class TransformerXl : public LanguageModel {
   at::Tensor with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step, const Memories& memories,
                          Memories::Layer& layer, attention::Observer* observer) const {
     // Only evaluation caches keys and values: in training the weights change between segments.
-    const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().places().incremental;
+    const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
     if (!cached && layer.cache.length() > 0)
       throw Error(Exit::failed, "a memory that evaluation has begun cannot go on in training");
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
@@ -140,7 +140,7 @@ class TransformerXlBackbone : public Backbone {
   }
 };
 
-const Registered<TransformerXlBackbone> transformer_xl_backbone_entry(
+const Registration<TransformerXlBackbone> transformer_xl_backbone_entry(
     backbones(), "transformer-xl", "decoder language model with a memory of earlier segments");
 
 }  // namespace

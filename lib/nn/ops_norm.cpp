@@ -20,7 +20,7 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Given = std::optional<at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
 
 // Rows per work item; a constant, so that the order of additions is always the same.
 constexpr int64_t kRows = 64;
@@ -85,8 +85,9 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
 
 struct Joined : torch::autograd::Function<Joined> {
   // weight and bias: both or neither. Returns the sum and, with weights, its layer norm.
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y, const Given& weight,
-                               const Given& bias, double epsilon, const std::optional<kernels::DropoutFrom>& drops) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
+                               const OptionalTensor& weight, const OptionalTensor& bias, double epsilon,
+                               const std::optional<kernels::DropoutFrom>& drops) {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
     const Call call(x.size(-1), w, b, epsilon, drops);
@@ -167,7 +168,7 @@ SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, 
     const Made m = make(Call(x.size(-1), weight, bias, epsilon, drops), left, right, sums, weight.defined(), false);
     return {m.sum, m.norm};
   }
-  const auto given = [](const at::Tensor& t) { return t.defined() ? Given(t) : std::nullopt; };
+  const auto given = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
   const variable_list made = Joined::apply(left, right, given(weight), given(bias), epsilon, drops);
   return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
 }

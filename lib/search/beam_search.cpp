@@ -180,7 +180,7 @@ int64_t parts_of(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (!layer->by_query() || !layer->takes_fused(false)) return 1;
+    if (!layer->is_per_query() || !layer->takes_fused(false)) return 1;
   return threads;
 }
 

@@ -151,7 +151,7 @@ class Classification : public Task {
   }
 };
 
-const Registered<Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
+const Registration<Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
 
 }  // namespace
 

@@ -39,7 +39,7 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registered<LanguageModelling> entry(tasks(), "language-modelling", "tokens of a text from those before them");
+const Registration<LanguageModelling> entry(tasks(), "language-modelling", "tokens of a text from those before them");
 
 }  // namespace
 

@@ -155,7 +155,7 @@ class MaskedWords : public Task {
   text::PretrainingOptions options_;
 };
 
-const Registered<MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
+const Registration<MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
 
 }  // namespace
 

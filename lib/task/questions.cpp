@@ -165,7 +165,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registered<Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
+const Registration<Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
 
 }  // namespace
 

@@ -73,7 +73,7 @@ class Translation : public Task {
   }
 };
 
-const Registered<Translation> entry(tasks(), "translation", "sentences in another language");
+const Registration<Translation> entry(tasks(), "translation", "sentences in another language");
 
 }  // namespace
 

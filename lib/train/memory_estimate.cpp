@@ -22,9 +22,9 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const int64_t tokens = rows * block, product = bf16 ? 2 : 4;
   int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
-    const attention::Shape& s = layer->shape();
+    const attention::LayerSpec& s = layer->layer_spec();
     // Queries, keys, values and joined outputs; what norms, sums and dropout keep; the feed-forward part, twice.
-    const int64_t inner = s.kind == attention::Kind::decoder_cross ? 0 : m.ffn;
+    const int64_t inner = s.kind == attention::AttentionKind::decoder_cross ? 0 : m.ffn;
     bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
                        product * 2 * inner);
     bytes += 4 * all * m.transformer_xl.memory * m.width;

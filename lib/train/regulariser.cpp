@@ -30,20 +30,20 @@ at::Tensor known_or(const at::Tensor& lengths, const at::Tensor& like, int64_t p
 
 }  // namespace
 
-at::Tensor ShownTerm::queries(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ShownTerm::queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return known_or(lengths_.queries(kind), like, positions);
 }
 
-at::Tensor ShownTerm::keys(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ShownTerm::keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return known_or(lengths_.keys(kind), like, positions);
 }
 
-at::Tensor ShownTerm::real(attention::Kind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ShownTerm::real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   const at::Tensor known = queries(kind, like, positions);
   return (at::arange(positions, known.options()) < known.unsqueeze(1)).to(at::kFloat);
 }
 
-at::Tensor ShownTerm::mean_of_positions(attention::Kind kind, const at::Tensor& x) const {
+at::Tensor ShownTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {
   at::Tensor counts = real(kind, x, x.size(1));
   const at::Tensor count = counts.sum().clamp_min(1);
   while (counts.dim() < x.dim()) counts = counts.unsqueeze(-1);

@@ -56,12 +56,12 @@ class ShownTerm : public Regulariser, public attention::Observer {
   double weight() const { return weight_; }
   // Real queries, or keys, of each row of like's batch: (B) fp32, on its device; `positions` where begin() has not been
   // told.
-  at::Tensor queries(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
-  at::Tensor keys(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // 1 for a real query and 0 for another: (B, positions) fp32.
-  at::Tensor real(attention::Kind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // x (B, n, …) -> (…): a mean over the real ones of all n queries, 0 where there are none.
-  at::Tensor mean_of_positions(attention::Kind kind, const at::Tensor& x) const;
+  at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   // x (B), of which rows without a real position are left out: the mean of the others, 0 where there are none.
   at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 

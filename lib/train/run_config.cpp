@@ -146,7 +146,7 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
     refuse("a vocabulary without bands", "cutoffs, whose bands differ with the tokens");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : built.attention_layers())
-    if (const std::string draws = layer->draws(); !draws.empty())
+    if (const std::string draws = layer->samples_on_host(); !draws.empty())
       refuse("stages that do the same in every update", draws);
 }
 

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   whole->parameters().initialise(1);
   analysis::HeadSet half;
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
-    for (const int64_t head : {0, 1, 4, 7}) half[analysis::Kind::decoder_self].insert({layer, head});
+    for (const int64_t head : {0, 1, 4, 7}) half[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto left =
       analysis::cut_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
   for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::path_named(path));

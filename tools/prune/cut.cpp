@@ -16,7 +16,7 @@
 
 namespace mh::prune {
 
-using analysis::Kind;
+using analysis::AttentionKind;
 using attention::HeadSide;
 
 namespace {
@@ -59,7 +59,7 @@ struct Choice {
 Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   if (!a.heads.empty()) {
-    std::vector<Kind> there;
+    std::vector<AttentionKind> there;
     for (const auto& [kind, layers] : analysis::heads_of(m.model->parameters()))
       if (analysis::among(kinds, kind)) there.push_back(kind);
     return {analysis::parse_heads(a.heads, there, "--heads"), ""};
@@ -79,10 +79,10 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
 }
 
 // Returns the head counts of the layers of a kind, such as "8 8 6".
-std::string numbers(model::LanguageModel& model, Kind kind, HeadSide side) {
+std::string numbers(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
   std::vector<std::string> all;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (layer->shape().kind == kind) all.push_back(std::to_string(layer->shape().heads_of(side)));
+    if (layer->layer_spec().kind == kind) all.push_back(std::to_string(layer->layer_spec().heads_of(side)));
   return join(all, " ");
 }
 

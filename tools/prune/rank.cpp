@@ -7,7 +7,7 @@
 
 namespace mh::prune {
 
-using analysis::Kind;
+using analysis::AttentionKind;
 using nlohmann::ordered_json;
 
 namespace {

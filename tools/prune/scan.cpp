@@ -13,8 +13,8 @@
 
 namespace mh::prune {
 
+using analysis::AttentionKind;
 using analysis::HeadSet;
-using analysis::Kind;
 using nlohmann::ordered_json;
 
 namespace {
@@ -32,7 +32,7 @@ HeadSet chosen(const ScanQuestion& q, Asked& asked) {
   model::LanguageModel& model = *asked.model.model;
   const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
   if (q.heads.empty()) return all;
-  std::vector<Kind> kinds;
+  std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : all) kinds.push_back(kind);
   const HeadSet some = analysis::parse_heads(q.heads, kinds, "--heads");
   analysis::check_heads(model, asked.side, some, "--heads");

@@ -130,7 +130,7 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   source->start(*m.model, {argument, !a.curves.empty(), how.block, how.sentences, kinds});
   const auto layers = m.model->attention_layers();
   const bool none = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
-    return l->shape().heads == 0 || !analysis::among(kinds, l->shape().kind);
+    return l->layer_spec().heads == 0 || !analysis::among(kinds, l->layer_spec().kind);
   });
   if (reads_text ? none || too_short : source->places().empty()) refuse_nothing(a, m.name, reads_text);
   return {std::move(source), how};

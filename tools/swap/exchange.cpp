@@ -18,8 +18,8 @@ namespace mh::swap {
 
 namespace {
 
+using analysis::AttentionKind;
 using analysis::HeadPair;
-using analysis::Kind;
 using analysis::Selection;
 using nlohmann::ordered_json;
 
@@ -64,13 +64,13 @@ void check(const Exchange& a) {
 // The pairs to swap, and the scores they were chosen by.
 struct Choice {
   std::vector<HeadPair> pairs;
-  std::map<Kind, analysis::LayerScores> scores;  // empty without --data
+  std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
   data::ScoringOptions how;
 };
 
 // Measures the importance of the heads of all kinds in `choice` and `heads`.
 void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
-          const std::map<Kind, std::vector<int64_t>>& heads, Choice& choice) {
+          const std::map<AttentionKind, std::vector<int64_t>>& heads, Choice& choice) {
   const auto dataset = data.labelled_dataset_for(m);
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
@@ -87,7 +87,7 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
   // Without --data the columns of scoring are NaN; so is the seed if nothing is random.
   const double none = std::numeric_limits<double>::quiet_NaN();
   const bool measured = !a.data.empty(), draws = measured || !a.mode.empty();
-  auto score = [&](Kind kind, const analysis::Head& head) {
+  auto score = [&](AttentionKind kind, const analysis::Head& head) {
     return measured ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : none;
   };
   for (const HeadPair& pair : choice.pairs) {
@@ -118,7 +118,7 @@ void exchange(const Exchange& a) {
                            : nullptr;
   Choice choice;
   choice.how = a.shared->scoring;
-  std::map<Kind, std::vector<int64_t>> heads;  // head counts of the layers from which --mode chooses
+  std::map<AttentionKind, std::vector<int64_t>> heads;  // head counts of the layers from which --mode chooses
   const Selection selection = analysis::selection_named(a.mode);
   if (a.mode.empty()) {
     for (const std::string& text : a.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));

@@ -16,8 +16,8 @@ namespace mh::swap {
 
 namespace {
 
+using analysis::AttentionKind;
 using analysis::Discrepancy;
-using analysis::Kind;
 using analysis::percent_change;
 using nlohmann::ordered_json;
 
@@ -51,7 +51,7 @@ std::string layers_of(const io::Checkpoint& checkpoint) {
 // Prints two rows for each layer with heads: the discrepancy before and after its combiner, with the change relative to
 // `baseline`.
 void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& seen,
-                  std::map<Kind, std::vector<Discrepancy::Layer>>& baseline) {
+                  std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
   for (const auto& [kind, layers] : seen.layers())
     for (size_t layer = 0; layer < layers.size(); ++layer)
       for (auto [name, part] :
@@ -95,7 +95,7 @@ void report(const Report& r) {
     protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));
   }
   Table table(Table::format_named(a.format));
-  std::map<Kind, std::vector<Discrepancy::Layer>> baseline;
+  std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel m = load_as(a, *checkpoints[i]);
     const auto dataset = data.dataset_for(m);

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "attention/shape.h"
+#include "attention/layer_spec.h"
 
 namespace mh::kernels {
 struct AttentionKernels;  // kernels/cuda/attention.h
@@ -27,7 +27,7 @@ struct GpuKernels {
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // Returns why the kernels of this build, on the current GPU, cannot take the type (fp32, bf16 or fp16) and the sizes of
 // a layer; empty if they can.
-std::string unfused_on_gpu(at::ScalarType type, const Shape& shape, bool mixes, bool positions);
+std::string unfused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions);
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other options of the
 // spec, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). Differentiable, also in head scales and relative

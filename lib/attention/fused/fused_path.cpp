@@ -20,9 +20,9 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const Mask& mask = c.mask;
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
                         !mask.key_lengths.defined() && !mask.additive.defined();
-  if (shape_.kind != Kind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 || c.step.training ||
-      c10::GradMode::is_enabled() || c.observer != nullptr || !c.key_heads.empty() || stages_.score->has_positions() ||
-      !takes_fused(false))
+  if (layer_spec_.kind != AttentionKind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 ||
+      c.step.training || c10::GradMode::is_enabled() || c.observer != nullptr || !c.key_heads.empty() ||
+      stages_.score->has_relative_positions() || !takes_fused(false))
     return {};
   if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
     AttentionSpec spec;
@@ -41,17 +41,17 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   if (choice.kernel == Kernel::library) return by_library(c, form.square);
   AttentionSpec spec{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
-  stages_.score->positions(c, spec.relative);
+  stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if they are one number per head and row.
-  c.weighed = c.weights.defined() && c.weights.dim() < 3;
-  if (c.weighed) spec.head_scales = c.weights;
+  c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
+  if (c.gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;
   const bool mixes = choice.matrix.defined();
   spec.dropout_before_mixing = mixes && stages_.mixer->dropout_before();
   if (drops(c.step.training)) {
-    const int64_t heads = mixes && !spec.dropout_before_mixing ? shape_.value_heads : shape_.heads;
+    const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
     spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
-                                    static_cast<uint32_t>(shape_.layer));
+                                    static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {
     case Kernel::mixed_gpu:
@@ -76,7 +76,7 @@ at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
       at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
       bias = bias.defined() ? bias + hidden : hidden;
     }
-    if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), shape_.heads, queries, keys});
+    if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
   }
   return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
 }

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 #include "nn/aten.h"
 
 namespace mh::attention {

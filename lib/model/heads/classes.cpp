@@ -30,7 +30,7 @@ class Classes : public EncoderHead {
   }
 };
 
-const Registered<Classes> entry(encoder_heads(), "classes", "class of a text");
+const Registration<Classes> entry(encoder_heads(), "classes", "class of a text");
 
 }  // namespace
 

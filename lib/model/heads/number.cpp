@@ -39,7 +39,7 @@ class Number : public EncoderHead {
   }
 };
 
-const Registered<Number> entry(encoder_heads(), "number", "number for a text");
+const Registration<Number> entry(encoder_heads(), "number", "number for a text");
 
 }  // namespace
 

@@ -44,8 +44,8 @@ class BlockCoordinate : public Procedure {
   int64_t every_ = 5, first_ = 0;
 };
 
-const Registered<BlockCoordinate> block_coordinate_entry(procedures(), "block-coordinate",
-                                                         "gates and all else trained in turn");
+const Registration<BlockCoordinate> block_coordinate_entry(procedures(), "block-coordinate",
+                                                           "gates and all else trained in turn");
 
 }  // namespace
 }  // namespace mh::train

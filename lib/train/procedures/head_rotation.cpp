@@ -241,7 +241,7 @@ class HeadRotation : public Procedure {
 
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> optimizer_of_;
-  std::map<attention::Kind, std::vector<int64_t>> heads_;  // of the kinds it acts on
+  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // of the kinds it acts on
   std::vector<HeadPair> manual_;
   std::unique_ptr<analysis::Measure> measure_;
   // The state.
@@ -249,8 +249,8 @@ class HeadRotation : public Procedure {
   std::vector<HeadPair> active_, planned_;  // in other places now; to change places before the next epoch
 };
 
-const Registered<HeadRotation> head_rotation_entry(procedures(), "head-rotation",
-                                                   "heads change places between layers for some epochs");
+const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",
+                                                     "heads change places between layers for some epochs");
 
 }  // namespace
 }  // namespace mh::train

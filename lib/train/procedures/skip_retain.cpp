@@ -105,8 +105,8 @@ class SkipRetain : public Procedure {
   bool stalled_ = false;  // phase 1 has ended before end_; the state
 };
 
-const Registered<SkipRetain> skip_retain_entry(procedures(), "skip-retain",
-                                               "layers skipped at random, then training from the best weights");
+const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",
+                                                 "layers skipped at random, then training from the best weights");
 
 }  // namespace
 }  // namespace mh::train

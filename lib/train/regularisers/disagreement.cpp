@@ -17,20 +17,20 @@ class Disagreement : public ShownTerm {
     f.field("of", of_, "what heads should differ in", {"outputs", "positions"});
   }
 
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     if (of_ != "positions" || !looks()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));
-    add(mean_of_positions(shape.kind, p.sum(1).square().sum(-1)) / (h * h));
+    add(mean_of_positions(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
-  at::Tensor heads(attention::HeadSide side, const attention::Shape& shape, const at::Tensor& z) override {
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
     if (side != attention::HeadSide::value || of_ != "outputs" || !looks()) return z;
-    const at::Tensor known = real(shape.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
-    at::Tensor flat = (z * known).flatten(2).to(at::kFloat);                             // (B, h, Tq dv)
+    const at::Tensor known = real(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
+    at::Tensor flat = (z * known).flatten(2).to(at::kFloat);                                  // (B, h, Tq dv)
     flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
-    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), queries(shape.kind, z, z.size(2))));
+    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), queries(layer_spec.kind, z, z.size(2))));
     return z;
   }
 
@@ -38,8 +38,8 @@ class Disagreement : public ShownTerm {
   std::string of_ = "outputs";
 };
 
-const Registered<Disagreement> disagreement_entry(regularisers(), "disagreement",
-                                                  "heads that look elsewhere or say something else");
+const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement",
+                                                    "heads that look elsewhere or say something else");
 
 }  // namespace
 }  // namespace mh::train

@@ -47,8 +47,8 @@ class HardConcretePenalty : public Regulariser {
   std::vector<Gate> gates_;
 };
 
-const Registered<HardConcretePenalty> hard_concrete_penalty_entry(regularisers(), "hard-concrete-penalty",
-                                                                  "hard-concrete gates that close");
+const Registration<HardConcretePenalty> hard_concrete_penalty_entry(regularisers(), "hard-concrete-penalty",
+                                                                    "hard-concrete gates that close");
 
 }  // namespace
 }  // namespace mh::train

@@ -16,17 +16,18 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
     find_matching(parameters, "*.combiner.router.weight",
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
   }
-  void receive(const attention::Shape& shape, attention::RoutingObservation& shown) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& shown) override {
     if (!looks()) return;
     const auto r = static_cast<double>(shown.probabilities.size(-1));
-    add((mean_of_positions(shape.kind, shown.probabilities) * mean_of_positions(shape.kind, shown.chosen.detach()))
+    add((mean_of_positions(layer_spec.kind, shown.probabilities) *
+         mean_of_positions(layer_spec.kind, shown.chosen.detach()))
             .mean() *
         (r * r));
   }
 };
 
-const Registered<HeadBalance> head_balance_entry(regularisers(), "head-balance",
-                                                 "a mixture of heads that chooses all of them");
+const Registration<HeadBalance> head_balance_entry(regularisers(), "head-balance",
+                                                   "a mixture of heads that chooses all of them");
 
 }  // namespace
 }  // namespace mh::train

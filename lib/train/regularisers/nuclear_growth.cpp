@@ -69,13 +69,14 @@ class NuclearGrowth : public Regulariser {
     return layer ? ratios_.at(layer->kind).ratio : 1;
   }
   double weight_ = 0.01, margin_ = 1e-4, start_ = 0.31;
-  std::map<attention::Kind, Ratio> ratios_{
-      {attention::Kind::encoder_self, {}}, {attention::Kind::decoder_self, {}}, {attention::Kind::decoder_cross, {}}};
+  std::map<attention::AttentionKind, Ratio> ratios_{{attention::AttentionKind::encoder_self, {}},
+                                                    {attention::AttentionKind::decoder_self, {}},
+                                                    {attention::AttentionKind::decoder_cross, {}}};
   std::vector<nn::Parameter*> alphas_;
 };
 
-const Registered<NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",
-                                                     "alphas whose nuclear norm grows, frozen at first");
+const Registration<NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",
+                                                       "alphas whose nuclear norm grows, frozen at first");
 
 }  // namespace
 }  // namespace mh::train

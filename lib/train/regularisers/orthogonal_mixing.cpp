@@ -23,9 +23,9 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   }
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
-  void receive(const attention::Shape& shape, attention::MixingObservation& shown) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& shown) override {
     const at::Tensor& m = shown.matrix;
-    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(shape.kind, distance(m)));
+    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
   }
   at::Tensor loss(const Standing& here) override {
     if (of_ == "parameters")
@@ -43,8 +43,8 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   std::vector<nn::Parameter*> matrices_;
 };
 
-const Registered<OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
-                                                           "mixing matrices near orthogonal ones");
+const Registration<OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
+                                                             "mixing matrices near orthogonal ones");
 
 }  // namespace
 }  // namespace mh::train

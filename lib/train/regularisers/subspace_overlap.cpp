@@ -17,19 +17,19 @@ class SubspaceOverlap : public ShownTerm {
     f.field("of", of_, "spaces spanned by rows or by columns of the probabilities", {"rows", "columns"});
   }
 
-  void probabilities(const attention::Shape& shape, const at::Tensor& p) override {
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t h = p.size(1);
     if (!looks() || h < 2) return;
-    const at::Tensor known = p * real(shape.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
+    const at::Tensor known = p * real(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
     const at::Tensor x = of_ == "rows" ? known : known.transpose(-1, -2);
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with G = PᵀP, so the sum over pairs needs each Gram matrix once.
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n)
     const at::Tensor all = gram.sum(1).square().sum({-1, -2}), own = gram.square().sum({-1, -2, -3});
-    const at::Tensor rows = queries(shape.kind, p, p.size(2));
+    const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
     // In self-attention what is behind a row's end is behind that of its keys, too, whatever memory they begin with.
     const at::Tensor n = of_ == "rows" ? rows
-                         : shape.kind == attention::Kind::decoder_cross
-                             ? keys(shape.kind, p, p.size(3))
+                         : layer_spec.kind == attention::AttentionKind::decoder_cross
+                             ? keys(layer_spec.kind, p, p.size(3))
                              : rows + static_cast<double>(p.size(3) - p.size(2));
     add(mean_of_rows((all - own) / (n.clamp_min(1) * static_cast<double>(h * (h - 1))), rows));
   }
@@ -38,8 +38,8 @@ class SubspaceOverlap : public ShownTerm {
   std::string of_ = "rows";
 };
 
-const Registered<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
-                                                         "heads whose attention spans different spaces");
+const Registration<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
+                                                           "heads whose attention spans different spaces");
 
 }  // namespace
 }  // namespace mh::train

@@ -18,7 +18,7 @@
 
 using namespace mh;
 using namespace mh::analysis;
-using attention::Kind;
+using attention::AttentionKind;
 
 namespace {
 
@@ -49,10 +49,10 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
       using attention::HeadSide;
       const auto scale = [&, &gone = heads](HeadSide of) {
-        at::Tensor ones = at::ones({layer->shape().heads_of(of)});
+        at::Tensor ones = at::ones({layer->layer_spec().heads_of(of)});
         for (const auto& [kind, set] : gone)
           for (const Head& head : set)
-            if (kind == layer->shape().kind && head.layer == layer->shape().layer) ones[head.head] = 0;
+            if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) ones[head.head] = 0;
         return ones;
       };
       attention::HeadScales scales;
@@ -72,7 +72,7 @@ std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>
 
 // Every head, all others of its layer, heads of several layers, everything and nothing.
 std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
-  const Kind kind = Kind::decoder_self;
+  const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);
   std::vector<HeadSet> sets;
   for (const Head& head : all) {
@@ -146,7 +146,7 @@ TEST_CASE("layers with other numbers of heads on their sides are scored without 
   CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     s.side = side;
-    CHECK(all_heads(*mixed, side).at(Kind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    CHECK(all_heads(*mixed, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
     check_same(s);
   }
 }
@@ -171,12 +171,13 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
   data::ScoringOptions how;
   how.block = 5;
   const Subject s{*m, source, source.resolve(how, *m)};
-  for (const HeadSet& heads : {HeadSet{{Kind::decoder_self, {{3, 0}}}}, HeadSet{{Kind::decoder_self, {{1, 3}}}},
-                               HeadSet{{Kind::decoder_self, {{0, -1}}}}, HeadSet{{Kind::encoder_self, {{0, 0}}}}}) {
+  for (const HeadSet& heads :
+       {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
+        HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
     CHECK(status_of([&] { Masked(*m, Side::whole, heads); }) == 2);
   }
-  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{Kind::decoder_self, {{1, 3}}}}, "--heads"),
+  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("heads 0 to 2"));
 }
 
@@ -187,7 +188,7 @@ TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ab
   data::ScoringOptions how;
   how.block = 8;
   const Subject s{*m, source, source.resolve(how, *m)};
-  const auto heads = [](std::set<Head> set) { return HeadSet{{Kind::decoder_self, set}}; };
+  const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
     const Masked masked(*m, Side::whole, heads({{0, 1}}));
@@ -216,9 +217,9 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   Subject s{*m, source, source.resolve(how, *m)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
-    for (int64_t head = 0; head < 3; ++head) sets.push_back({{Kind::decoder_self, {{layer, head}}}});
+    for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
   const auto wanted = one_by_one(s, sets);
-  const auto scores = importance_of("ablation", s).at(Kind::decoder_self);
+  const auto scores = importance_of("ablation", s).at(AttentionKind::decoder_self);
   for (size_t i = 0; i < 9; ++i)
     CHECK(scores[i / 3][i % 3] == Approx((wanted[i + 1].nll - wanted[0].nll) / 40).margin(2e-5));
   const auto first = importance_of("random", s);
@@ -234,17 +235,17 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
   data::ScoringOptions how;
   how.block = 8;
   const Subject s{*m, source, source.resolve(how, *m)};
-  const HeadSet heads{{Kind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
+  const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
-  const auto layer = [](int64_t l) { return HeadSet{{Kind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
+  const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
   const std::vector<HeadSet> masked{layer(0),
-                                    {{Kind::decoder_self, {{0, 1}}}},
-                                    {{Kind::decoder_self, {{0, 0}, {0, 2}}}},
+                                    {{AttentionKind::decoder_self, {{0, 1}}}},
+                                    {{AttentionKind::decoder_self, {{0, 0}, {0, 2}}}},
                                     layer(2),
-                                    {{Kind::decoder_self, {{2, 0}}}},
-                                    {{Kind::decoder_self, {{2, 1}, {2, 2}}}},
-                                    {{Kind::decoder_self, {{2, 2}}}},
-                                    {{Kind::decoder_self, {{2, 0}, {2, 1}}}}};
+                                    {{AttentionKind::decoder_self, {{2, 0}}}},
+                                    {{AttentionKind::decoder_self, {{2, 1}, {2, 2}}}},
+                                    {{AttentionKind::decoder_self, {{2, 2}}}},
+                                    {{AttentionKind::decoder_self, {{2, 0}, {2, 1}}}}};
   REQUIRE(cases.size() == masked.size());
   std::vector<HeadSet> sets{{}};
   sets.insert(sets.end(), masked.begin(), masked.end());
@@ -276,7 +277,7 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
 }
 
 TEST_CASE("heads are ranked from the least important; ties go by layer and head", "[ablation]") {
-  const std::map<Kind, LayerScores> scores{{Kind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
+  const std::map<AttentionKind, LayerScores> scores{{AttentionKind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
   const auto all = ranked(scores, false);
   const std::vector<Head> wanted{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};
   REQUIRE(all.size() == 5);
@@ -311,10 +312,10 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
       const auto wanted = one_by_one(s, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
-        auto& gone = sets[i][Kind::decoder_self];
+        auto& gone = sets[i][AttentionKind::decoder_self];
         if (i > 0)
-          CHECK(std::includes(gone.begin(), gone.end(), sets[i - 1][Kind::decoder_self].begin(),
-                              sets[i - 1][Kind::decoder_self].end()));
+          CHECK(std::includes(gone.begin(), gone.end(), sets[i - 1][AttentionKind::decoder_self].begin(),
+                              sets[i - 1][AttentionKind::decoder_self].end()));
         if (!per_layer) CHECK(static_cast<int64_t>(gone.size()) == counts[i]);
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
           CHECK(std::count_if(gone.begin(), gone.end(), [&](const Head& h) { return h.layer == layer; }) ==
@@ -332,13 +333,13 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
       }
       if (per_layer) continue;
       // The first step is the same whether or not heads are ranked again.
-      const auto& first = sets[1][Kind::decoder_self];
+      const auto& first = sets[1][AttentionKind::decoder_self];
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The next is of those that are the least important once these are gone.
       const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t more = 3;
       for (const auto& r : ranked(importance_of("ablation", s), false))
-        if (first.count(r.head) == 0 && more-- > 0) CHECK(sets[2][Kind::decoder_self].count(r.head) == 1);
+        if (first.count(r.head) == 0 && more-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
     }
   CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
 }

@@ -48,7 +48,7 @@ at::Tensor mask_of(const Heads& kept, int64_t heads) {
 
 void mask(AttentionLayer& layer, const KeptHeads& kept) {
   HeadScales scales;
-  const Shape& s = layer.shape();
+  const LayerSpec& s = layer.layer_spec();
   if (layer.has_side(HeadSide::score)) scales.score = mask_of(kept.score, s.heads);
   scales.value = mask_of(kept.value, s.value_heads);
   scales.output = mask_of(kept.output, s.output_heads);
@@ -60,10 +60,10 @@ struct Whole {
   nn::ParameterList parameters{at::kCPU};
   std::unique_ptr<AttentionLayer> layer;
 
-  Whole(const AttentionOptions& options, Kind kind, int64_t width) {
+  Whole(const AttentionOptions& options, AttentionKind kind, int64_t width) {
     const auto init = nn::Init::normal(0.5);
     layer = std::make_unique<AttentionLayer>(parameters, options,
-                                             make_shape(options, kind, 0, width, analysis::prefix_of(kind, 0)),
+                                             make_layer_spec(options, kind, 0, width, analysis::prefix_of(kind, 0)),
                                              AttentionLayer::Inits{init, init, init});
   }
   void shake(uint64_t seed) {
@@ -78,7 +78,7 @@ struct Whole {
 };
 
 std::unique_ptr<Whole> cut_of(Whole& whole, const KeptHeads& kept) {
-  const Shape& s = whole.layer->shape();
+  const LayerSpec& s = whole.layer->layer_spec();
   auto left = std::make_unique<Whole>(whole.layer->keep(kept), s.kind, s.width);
   analysis::copy_kept(whole.parameters, {{s.kind, {{0, kept}}}}, left->parameters);
   return left;
@@ -92,15 +92,15 @@ struct Sizes {
 // `whole`, its heads masked, and `left` give the same in every place that the stages declare.
 void check_same(Whole& whole, Whole& left, const Sizes& z) {
   c10::NoGradGuard no_gradient;
-  const Kind kind = whole.layer->shape().kind;
-  const Places places = whole.layer->places();
+  const AttentionKind kind = whole.layer->layer_spec().kind;
+  const Places places = whole.layer->capabilities();
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
   Mask lengths;
   lengths.key_lengths = at::tensor({z.queries, z.queries - 1}, at::kLong).narrow(0, 0, z.rows);
-  if (kind == Kind::decoder_cross) {
+  if (kind == AttentionKind::decoder_cross) {
     CHECK(close(left(x, m, {}), whole(x, m, {})));
     CHECK(close(left(x, m, lengths), whole(x, m, lengths)));
-  } else if (kind == Kind::encoder_self) {
+  } else if (kind == AttentionKind::encoder_self) {
     lengths.query_lengths = lengths.key_lengths;
     CHECK(close(left(x, x, {}), whole(x, x, {})));
     CHECK(close(left(x, x, lengths), whole(x, x, lengths)));
@@ -112,13 +112,13 @@ void check_same(Whole& whole, Whole& left, const Sizes& z) {
     const at::Tensor behind = at::cat({m, x}, 1);
     if (places.memory) CHECK(close(left(x, behind, mask), whole(x, behind, mask)));
   }
-  if (!places.incremental || kind == Kind::encoder_self) return;
+  if (!places.incremental || kind == AttentionKind::encoder_self) return;
   Cache one, other;
   for (int64_t at = 0, size = 1; at < z.queries; at += size) {
     size = std::min<int64_t>(1 + at % 2, z.queries - at);
     const at::Tensor part = x.narrow(1, at, size);
     Mask mask;
-    mask.causal = kind == Kind::decoder_self;
+    mask.causal = kind == AttentionKind::decoder_self;
     if (mask.causal) mask.offset = at;
     const at::Tensor& keys = mask.causal ? part : m;
     CHECK(close(left(part, keys, mask, &one), whole(part, keys, mask, &other)));
@@ -130,7 +130,7 @@ void check_same(Whole& whole, Whole& left, const Sizes& z) {
 void check_trains(Whole& left, const Sizes& z) {
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
-  mask.causal = left.layer->shape().kind == Kind::decoder_self;
+  mask.causal = left.layer->layer_spec().kind == AttentionKind::decoder_self;
   ForwardContext step;
   step.training = true;
   const at::Tensor y = left.layer->forward(x, x, mask, step);
@@ -142,7 +142,7 @@ struct Combination {
   std::string pairing, score, normaliser, mixer, combiner, extra;
   bool pairs() const { return mixer == "differential" || combiner == "pair-norm"; }
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner, " ", extra); }
-  AttentionOptions options(const Sizes& z, Kind kind) const {
+  AttentionOptions options(const Sizes& z, AttentionKind kind) const {
     return layers::options_of(str("heads = ", z.heads, "\nhead_size = ", z.head_size, "\nvalue_size = ", z.value_size,
                                   "\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser,
                                   "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n", extra),
@@ -192,14 +192,15 @@ Heads some_of(int64_t heads, bool pairs, bool none) {
 // What the model gives with the other heads masked.
 std::vector<at::Tensor> masked_run(model::LanguageModel& model, const Kept& kept, bool decodes = true) {
   for (AttentionLayer* layer : model.attention_layers())
-    if (auto of_kind = kept.find(layer->shape().kind); of_kind != kept.end())
-      if (auto it = of_kind->second.find(layer->shape().layer); it != of_kind->second.end()) mask(*layer, it->second);
+    if (auto of_kind = kept.find(layer->layer_spec().kind); of_kind != kept.end())
+      if (auto it = of_kind->second.find(layer->layer_spec().layer); it != of_kind->second.end())
+        mask(*layer, it->second);
   auto all = run(model, decodes);
   for (AttentionLayer* layer : model.attention_layers()) set_head_scales(*layer, {});
   return all;
 }
 
-analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) { return {{Kind::decoder_self, cut}}; }
+analysis::HeadSet heads(std::initializer_list<analysis::Head> cut) { return {{AttentionKind::decoder_self, cut}}; }
 
 bool says(const std::string& text, const std::string& part) {
   INFO(text);
@@ -213,7 +214,8 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
   int drawn = 0, built = 0;
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    for (const Kind kind : {Kind::decoder_self, Kind::encoder_self, Kind::decoder_cross}) {
+    for (const AttentionKind kind :
+         {AttentionKind::decoder_self, AttentionKind::encoder_self, AttentionKind::decoder_cross}) {
       ++drawn;
       const Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
       Sizes z;
@@ -222,7 +224,7 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       z.value_size = pick(1, 9);
       z.queries = pick(2, 9);
       z.keys = pick(2, 9);
-      if (kind == Kind::decoder_cross) z.keys = std::max(z.keys, z.queries);
+      if (kind == AttentionKind::decoder_cross) z.keys = std::max(z.keys, z.queries);
       z.seed = static_cast<uint64_t>(pick(1, 1000000));
       std::unique_ptr<Whole> whole;
       try {
@@ -241,7 +243,7 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       kept.output = whole->layer->can_part(HeadSide::output) ? some_of(z.heads, false, false) : kept.value;
       if (kept.value.empty() && !kept.score.empty() && c.pairing == "cross-head") continue;
       const auto left = cut_of(*whole, kept);
-      const Shape& s = left->layer->shape();
+      const LayerSpec& s = left->layer->layer_spec();
       if (none) {
         REQUIRE(s.heads == 0);
         REQUIRE(left->parameters.all().size() == 1);
@@ -254,7 +256,7 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       }
       mask(*whole->layer, kept);
       check_same(*whole, *left, z);
-      if (kind != Kind::decoder_cross) check_trains(*left, z);
+      if (kind != AttentionKind::decoder_cross) check_trains(*left, z);
       // Once more, of what is left.
       if (none || c.pairs() || kept.value.size() < 2 || c.pairing == "cross-head") continue;
       KeptHeads again{all_of(s.heads), all_of(s.value_heads), all_of(s.output_heads)};
@@ -272,7 +274,7 @@ TEST_CASE("the parts of the heads that stay are bit for bit what they were, and 
   const int64_t d = 12, dk = 5, dv = 3;
   Whole whole(
       layers::options_of("heads = 4\nhead_size = 5\nvalue_size = 3\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n"),
-      Kind::decoder_self, d);
+      AttentionKind::decoder_self, d);
   whole.shake(1);
   const auto left = cut_of(whole, {{0, 3}, {1, 2, 3}, {2}});
   auto is = [&](const std::string& part, const at::Tensor& expected) {
@@ -346,7 +348,7 @@ TEST_CASE("a cut model is the whole one with those heads masked, written and rea
                                              c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool all_gone = c.side == Side::whole || c.side == Side::value;
     const auto again = analysis::cut_heads(read.config, *read.model, rest);
-    CHECK((again.model->attention_layers()[0]->shape().heads == 0) == all_gone);
+    CHECK((again.model->attention_layers()[0]->layer_spec().heads == 0) == all_gone);
     check_same(run(*again.model), masked_run(*read.model, rest));
   }
 }
@@ -357,7 +359,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
     std::set<analysis::Head> all;
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
-    const Kept kept = analysis::kept_without(*whole.model, {{Kind::decoder_self, all}}, Side::whole, "test");
+    const Kept kept = analysis::kept_without(*whole.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
     const auto left = analysis::cut_heads(whole.config, *whole.model, kept);
     check_same(run(*left.model), masked_run(*whole.model, kept));
     for (AttentionLayer* layer : left.model->attention_layers()) {
@@ -365,7 +367,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
       CHECK_FALSE(layer->has_side(HeadSide::value));
       layer->require_fused(true);
     }
-    CHECK(analysis::heads_of(left.model->parameters()).at(Kind::decoder_self) == Heads{0, 0, 0});
+    CHECK(analysis::heads_of(left.model->parameters()).at(AttentionKind::decoder_self) == Heads{0, 0, 0});
     // Copies of rows go on through such a layer.
     set_head_scales(*left.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
     CHECK(left.model->hidden(segments()[0], {}).size(0) == 6);
@@ -374,7 +376,8 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
                }),
                "has lost all"));
     CHECK(says(refusal([&] {
-                 analysis::check_swap(left.model->parameters(), {{Kind::decoder_self, {0, 0}, {1, 0}}}, {}, "--pairs");
+                 analysis::check_swap(left.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
+                                      "--pairs");
                }),
                "layer 0 has lost"));
   }
@@ -388,7 +391,8 @@ TEST_CASE("exchanging heads of a cut layer changes their order alone, experts th
     const auto left = analysis::cut_heads(
         whole.config, *whole.model, analysis::kept_without(*whole.model, heads({{0, 1}, {1, 0}}), Side::whole, "test"));
     const auto before = run(*left.model);
-    analysis::swap_heads(left.model->parameters(), {{Kind::decoder_self, {0, 1}, {0, 2}}}, {true, true}, "test");
+    analysis::swap_heads(left.model->parameters(), {{AttentionKind::decoder_self, {0, 1}, {0, 2}}}, {true, true},
+                         "test");
     check_same(run(*left.model), before);
   }
 }
@@ -397,10 +401,11 @@ TEST_CASE("heads of which a layer has other numbers on its sides are not exchang
   Model whole("decoder", "mixer = 'mixhead-a'\n");
   const auto left = analysis::cut_heads(whole.config, *whole.model,
                                         analysis::kept_without(*whole.model, heads({{0, 1}}), Side::score, "test"));
-  CHECK(says(refusal([&] {
-               analysis::check_swap(left.model->parameters(), {{Kind::decoder_self, {0, 0}, {1, 0}}}, {}, "--pairs");
-             }),
-             "of 3 heads beside 4 with values"));
+  CHECK(says(
+      refusal([&] {
+        analysis::check_swap(left.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {}, "--pairs");
+      }),
+      "of 3 heads beside 4 with values"));
 }
 
 TEST_CASE("what cannot be cut is refused", "[cut]") {
@@ -435,7 +440,7 @@ TEST_CASE("what cannot be cut is refused", "[cut]") {
              }),
              "3 score heads, 4 value heads and 4 output heads"));
   CHECK(says(refusal([&] {
-               analysis::kept_without(*whole.model, {{Kind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
+               analysis::kept_without(*whole.model, {{AttentionKind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
              }),
              "a kind of attention that the model has: decoder.self; found decoder.cross"));
 }
@@ -470,8 +475,8 @@ TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
 TEST_CASE("the least important heads, of all together or of each layer", "[cut]") {
   using analysis::Head;
   using Set = std::set<Head>;
-  const Kind kind = Kind::decoder_self;
-  const std::map<Kind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
+  const AttentionKind kind = AttentionKind::decoder_self;
+  const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
   auto least = [&](const analysis::Share& share, bool per_layer = false) {
     return analysis::least_important(scores, share, per_layer, "--count").at(kind);
   };
@@ -491,12 +496,12 @@ TEST_CASE("the least important heads, of all together or of each layer", "[cut]"
 }
 
 TEST_CASE("heads as on a command line", "[cut]") {
-  const Kind self = Kind::decoder_self, cross = Kind::decoder_cross;
+  const AttentionKind self = AttentionKind::decoder_self, cross = AttentionKind::decoder_cross;
   CHECK(
       (analysis::parse_heads({"0:1", "decoder.self:5:7"}, {self}, "") == analysis::HeadSet{{self, {{0, 1}, {5, 7}}}}));
   CHECK((analysis::parse_heads({"decoder.cross:0:1", "decoder.self:0:1"}, {self, cross}, "") ==
          analysis::HeadSet{{self, {{0, 1}}}, {cross, {{0, 1}}}}));
-  auto refused = [&](std::vector<std::string> texts, std::vector<Kind> kinds) {
+  auto refused = [&](std::vector<std::string> texts, std::vector<AttentionKind> kinds) {
     return refusal([&] { analysis::parse_heads(texts, kinds, "--heads"); });
   };
   CHECK(says(refused({"0:1"}, {self, cross}), "KIND:LAYER:HEAD"));

@@ -52,17 +52,17 @@ Subject subject_of(model::LanguageModel& model, const data::Corpus& text, int64_
 
 struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
   std::vector<std::vector<at::Tensor>> g = std::vector<std::vector<at::Tensor>>(2);  // by layer
-  void receive(const attention::Shape& s, attention::GateObservation& shown) override {
+  void receive(const attention::LayerSpec& s, attention::GateObservation& shown) override {
     g[static_cast<size_t>(s.layer)].push_back(shown.gates);
   }
 };
 
 struct Replace : attention::Observer, attention::Subscriber<attention::GateObservation> {
   at::Tensor z, by;
-  at::Tensor heads(attention::HeadSide side, const attention::Shape&, const at::Tensor& x) override {
+  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
     return side == attention::HeadSide::value ? z = x : x;
   }
-  void receive(const attention::Shape&, attention::GateObservation& shown) override {
+  void receive(const attention::LayerSpec&, attention::GateObservation& shown) override {
     CHECK(shown.gates.sizes() == by.sizes());
     shown.gates = by;
   }

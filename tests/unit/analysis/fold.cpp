@@ -98,7 +98,7 @@ TEST_CASE("layers fold that have other numbers of heads, were cut, or stand amon
   for (const char* combiner : {"alphas", "gates"}) {
     const Model whole("transformer-xl", str("mixer = 'mixhead-b'\ncombiner = '", combiner, "'\n"));
     const auto side = std::string(combiner) == "alphas" ? analysis::Side::output : analysis::Side::whole;
-    const analysis::HeadSet lost{{analysis::Kind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
+    const analysis::HeadSet lost{{analysis::AttentionKind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
     const auto cut =
         analysis::cut_heads(whole.config, *whole.model, analysis::kept_without(*whole.model, lost, side, "test"));
     const auto fold = folded(cut.config, *cut.model);
@@ -107,7 +107,7 @@ TEST_CASE("layers fold that have other numbers of heads, were cut, or stand amon
   }
   {
     const Model whole("decoder", "combiner = 'alphas'\n");
-    const analysis::HeadSet lost{{analysis::Kind::decoder_self, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}}};
+    const analysis::HeadSet lost{{analysis::AttentionKind::decoder_self, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}}};
     const auto cut = analysis::cut_heads(whole.config, *whole.model,
                                          analysis::kept_without(*whole.model, lost, analysis::Side::output, "test"));
     const auto fold = folded(cut.config, *cut.model);

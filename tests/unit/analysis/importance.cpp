@@ -9,8 +9,8 @@
 #include "analysis/discrepancy.h"
 #include "analysis/head_products.h"
 #include "analysis/rotation.h"
+#include "attention/gated_combiner.h"
 #include "attention/head_scales.h"
-#include "attention/weighing.h"
 #include "data/text.h"
 #include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
@@ -83,12 +83,12 @@ struct Store : attention::Observer, attention::Subscriber<attention::WeightObser
   int64_t real = 0;
   Shown::Pass now[2];
   void begin(const attention::Lengths& lengths) override { real = lengths.decoder[0].item<int64_t>(); }
-  void probabilities(const attention::Shape& s, const at::Tensor& p) override { now[s.layer].p = p; }
-  at::Tensor heads(HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+  void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { now[s.layer].p = p; }
+  at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     Shown::Pass& n = now[s.layer];
     return (side == HeadSide::score ? n.x : side == HeadSide::value ? n.z : n.c) = x;
   }
-  void receive(const attention::Shape& s, attention::WeightObservation& shown) override {
+  void receive(const attention::LayerSpec& s, attention::WeightObservation& shown) override {
     now[s.layer].w = shown.weights;
   }
 };
@@ -242,7 +242,9 @@ bool near(const Row& found, const Row& wanted, double tolerance = 2e-5) {
   return found.size() == wanted.size() && numbers::worst(found, wanted) < tolerance;
 }
 
-const LayerScores& of_decoder(const std::map<Kind, LayerScores>& all) { return all.at(Kind::decoder_self); }
+const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
+  return all.at(AttentionKind::decoder_self);
+}
 
 }  // namespace
 
@@ -284,8 +286,8 @@ TEST_CASE("a measure of heads that a layer does not have is refused, and no othe
 }
 
 TEST_CASE("received in cross-attention is the mean over the keys that are seen", "[importance]") {
-  attention::Shape shape;
-  shape.kind = Kind::decoder_cross;
+  attention::LayerSpec shape;
+  shape.kind = AttentionKind::decoder_cross;
   // Two heads, two queries, of which the second row's last is padding, and three keys, of which its last is masked.
   at::Tensor p = at::tensor({0.2, 0.5, 0.3, 0.6, 0.3, 0.1, 0.1, 0.1, 0.8, 0.4, 0.4, 0.2,  //
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
@@ -294,7 +296,7 @@ TEST_CASE("received in cross-attention is the mean over the keys that are seen",
   const auto measure = importances().make("received", "")->watch(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(shape, p);
-  const auto scores = measure->mean_scores().at(Kind::decoder_cross)[0];
+  const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
   CHECK(near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
 }
 
@@ -449,7 +451,7 @@ TEST_CASE("head discrepancy is what plain loops give, before and after the heads
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::VisitedBatch&) {};
     data::for_each_batch(*asked.model, asked.text, asked.subject(Side::whole, 3).how, visitor);
-    const auto layers = discrepancy.layers().at(Kind::decoder_self);
+    const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
       for (auto part : {&Discrepancy::Layer::before, &Discrepancy::Layer::after}) {
@@ -482,7 +484,7 @@ TEST_CASE("head discrepancy is what plain loops give, before and after the heads
 }
 
 TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
-  const attention::Shape shape;
+  const attention::LayerSpec shape;
   Discrepancy discrepancy;
   discrepancy.begin(at::tensor({2}, at::kLong));
   at::Tensor z = at::ones({1, 4, 3, 2});
@@ -499,17 +501,17 @@ TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
 TEST_CASE("layers that have lost heads: of all of them, or of one side", "[importance]") {
   const Asked none("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
-    const LayerScores scores = importance_of(name, none.subject(Side::whole)).at(Kind::decoder_self);
+    const LayerScores scores = importance_of(name, none.subject(Side::whole)).at(AttentionKind::decoder_self);
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
   const auto pairs = heads_to_pair(none.model->parameters(), Selection::random, 1, 0, {}, {},
                                    [](const char* key) { return std::string(key); });
-  CHECK((pairs.at(Kind::decoder_self) == std::vector<int64_t>{0, 3}));
+  CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const Asked fewer("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
     CHECK(status_of([&] { importance_of(name, fewer.subject(Side::whole)); }) == 2);
-    CHECK(importance_of(name, fewer.subject(Side::score)).at(Kind::decoder_self)[0].size() == 3);
-    CHECK(importance_of(name, fewer.subject(Side::value)).at(Kind::decoder_self)[0].size() == 2);
+    CHECK(importance_of(name, fewer.subject(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
+    CHECK(importance_of(name, fewer.subject(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
   }
 }

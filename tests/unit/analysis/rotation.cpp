@@ -27,15 +27,16 @@ namespace {
 struct Stack {
   static constexpr int64_t kWidth = 12;
   nn::ParameterList parameters{at::kCPU};
-  std::map<Kind, std::vector<std::unique_ptr<attention::AttentionLayer>>> layers;
+  std::map<AttentionKind, std::vector<std::unique_ptr<attention::AttentionLayer>>> layers;
 
-  explicit Stack(const std::string& toml, std::map<Kind, int64_t> counts = {{Kind::decoder_self, 3}}) {
+  explicit Stack(const std::string& toml,
+                 std::map<AttentionKind, int64_t> counts = {{AttentionKind::decoder_self, 3}}) {
     const auto init = nn::Init::normal(0.5);
     for (const auto& [kind, count] : counts)
       for (int64_t i = 0; i < count; ++i) {
         const auto options = layers::options_of(toml, kind);
         layers[kind].push_back(std::make_unique<attention::AttentionLayer>(
-            parameters, options, make_shape(options, kind, i, kWidth, prefix_of(kind, i)),
+            parameters, options, make_layer_spec(options, kind, i, kWidth, prefix_of(kind, i)),
             attention::AttentionLayer::Inits{init, init, init}));
       }
     parameters.initialise(3);
@@ -44,7 +45,7 @@ struct Stack {
     uint64_t seed = 1;
     for (auto& p : parameters.all()) p.master().add_(layers::normal(p.master().sizes().vec(), seed++), 0.3);
   }
-  at::Tensor run(Kind kind, int64_t layer, const at::Tensor& x) {
+  at::Tensor run(AttentionKind kind, int64_t layer, const at::Tensor& x) {
     c10::NoGradGuard no_gradient;
     attention::Mask mask;
     mask.causal = true;
@@ -63,7 +64,8 @@ struct Stack {
   }
 };
 
-HeadPair pair(int64_t layer, int64_t head, int64_t other, int64_t other_head, Kind kind = Kind::decoder_self) {
+HeadPair pair(int64_t layer, int64_t head, int64_t other, int64_t other_head,
+              AttentionKind kind = AttentionKind::decoder_self) {
   return {kind, {layer, head}, {other, other_head}};
 }
 
@@ -97,7 +99,7 @@ TEST_CASE("a pair of heads reads back from its text", "[rotation]") {
 
 TEST_CASE("a swap exchanges the rows of q, k and v and of their biases, and nothing else", "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
-              {{Kind::encoder_self, 2}, {Kind::decoder_self, 3}, {Kind::decoder_cross, 3}});
+              {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
   const auto before = stack.copy();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test");
   std::set<std::string> expected;
@@ -149,7 +151,7 @@ TEST_CASE("identity 35: swapping twice is the identity, bit for bit", "[rotation
         CHECK(rc::check([&](uint64_t seed) {
           RandomSequence random(RandomStream(seed, "test"));
           const int64_t k = 1 + static_cast<int64_t>(random.below(6));
-          const auto pairs = pair_random(Kind::decoder_self, {4, 4, 4}, k, random);
+          const auto pairs = pair_random(AttentionKind::decoder_self, {4, 4, 4}, k, random);
           swap_heads(stack.parameters, pairs, options, "test");
           RC_ASSERT(!stack.changed_since(before).empty());
           swap_heads(stack.parameters, pairs, options, "test");
@@ -163,14 +165,14 @@ TEST_CASE("identity 35: heads of one layer that take all of theirs along leave i
   for (const std::string& toml : stages()) {
     INFO(toml);
     Stack stack("heads = 4\n" + toml);
-    const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9), y = stack.run(Kind::decoder_self, 1, x);
+    const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9), y = stack.run(AttentionKind::decoder_self, 1, x);
     const std::vector<HeadPair> pairs{pair(1, 0, 1, 2)};
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     const double scale = y.abs().max().item<double>();
-    CHECK((stack.run(Kind::decoder_self, 1, x) - y).abs().max().item<double>() < 1e-5 * scale);
+    CHECK((stack.run(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() < 1e-5 * scale);
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     swap_heads(stack.parameters, pairs, {false, true}, "test");
-    CHECK((stack.run(Kind::decoder_self, 1, x) - y).abs().max().item<double>() > 1e-3 * scale);
+    CHECK((stack.run(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() > 1e-3 * scale);
   }
 }
 
@@ -180,7 +182,8 @@ TEST_CASE("identity 35: all heads of two layers, with W^O and its bias, are the 
     INFO(toml);
     Stack stack("heads = 4\n" + toml);
     const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9);
-    const at::Tensor first = stack.run(Kind::decoder_self, 0, x), last = stack.run(Kind::decoder_self, 2, x);
+    const at::Tensor first = stack.run(AttentionKind::decoder_self, 0, x),
+                     last = stack.run(AttentionKind::decoder_self, 2, x);
     std::vector<HeadPair> pairs;
     for (int64_t head = 0; head < 4; ++head) pairs.push_back(pair(0, head, 2, head));
     swap_heads(stack.parameters, pairs, {true, true}, "test");
@@ -190,8 +193,8 @@ TEST_CASE("identity 35: all heads of two layers, with W^O and its bias, are the 
                  b = stack.parameters.find("decoder.layers.2.self.output.bias")->master(), kept = a.clone();
       a.copy_(b), b.copy_(kept);
     }
-    CHECK(at::equal(stack.run(Kind::decoder_self, 0, x), last));
-    CHECK(at::equal(stack.run(Kind::decoder_self, 2, x), first));
+    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 0, x), last));
+    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 2, x), first));
   }
 }
 
@@ -214,7 +217,7 @@ TEST_CASE("what cannot be swapped is refused", "[rotation]") {
   refused(pair(0, 4, 1, 0));
   refused(pair(0, 0, 3, 0));
   refused(pair(0, 0, 0, 0));
-  refused(pair(0, 0, 1, 0, Kind::decoder_cross));
+  refused(pair(0, 0, 1, 0, AttentionKind::decoder_cross));
   CHECK_THROWS_AS(swap_heads(stack.parameters, {pair(0, 0, 1, 0), pair(1, 0, 2, 0)}, {}, "test"), Error);
 
   // Layers that differ.
@@ -225,7 +228,7 @@ TEST_CASE("what cannot be swapped is refused", "[rotation]") {
     for (int64_t i = 0; i < 2; ++i) {
       const auto o = layers::options_of("heads = 4\n" + (i == 0 ? "" : second));
       both.push_back(std::make_unique<attention::AttentionLayer>(
-          list, o, make_shape(o, Kind::decoder_self, i, 12, prefix_of(Kind::decoder_self, i)),
+          list, o, make_layer_spec(o, AttentionKind::decoder_self, i, 12, prefix_of(AttentionKind::decoder_self, i)),
           attention::AttentionLayer::Inits{init, init, init}));
     }
     list.initialise(1);
@@ -258,7 +261,7 @@ TEST_CASE("the schedule of the published example", "[rotation]") {
 
 TEST_CASE("hard, soft and released choose what they should", "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
-  const Kind kind = Kind::decoder_self;
+  const AttentionKind kind = AttentionKind::decoder_self;
   CHECK(texts(pair_hard(kind, scores, 3)) ==
         std::vector<std::string>{"decoder.self:2.3-2.2", "decoder.self:0.2-0.1", "decoder.self:2.0-1.3"});
   // The middle layer has no partner.
@@ -301,7 +304,7 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
     const int64_t most = most_pairs(Selection::hard, heads);
-    const auto hard = pair_hard(Kind::decoder_self, scores, most);
+    const auto hard = pair_hard(AttentionKind::decoder_self, scores, most);
     disjoint(hard);
     RC_ASSERT(static_cast<int64_t>(hard.size()) == most);
     for (size_t i = 0; i < hard.size(); ++i) {
@@ -309,11 +312,11 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
       RC_ASSERT(score(hard[i].b) == sorted[i]);
     }
     const int64_t soft_k = most_pairs(Selection::soft, heads);
-    const auto soft = pair_soft(Kind::decoder_self, scores, soft_k, 0);
+    const auto soft = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max =
         layer_pairs > 0 ? 1 + static_cast<int64_t>(random.below(static_cast<uint64_t>(layer_pairs))) : 0;
-    const auto outer = pair_soft(Kind::decoder_self, scores, soft_k, t_max);
+    const auto outer = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
     RC_ASSERT(static_cast<int64_t>(outer.size()) == t_max * soft_k);
     RC_ASSERT(texts(outer) == texts({soft.begin(), soft.begin() + t_max * soft_k}));
     disjoint(soft);
@@ -325,14 +328,14 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
       }
     }
     const int64_t released = most_pairs(Selection::released, heads);
-    disjoint(pair_released(Kind::decoder_self, scores, released));
-    disjoint(pair_random(Kind::decoder_self, heads, most, random));
+    disjoint(pair_released(AttentionKind::decoder_self, scores, released));
+    disjoint(pair_random(AttentionKind::decoder_self, heads, most, random));
   }));
   RandomSequence one(RandomStream(5, "x"), 1), same(RandomStream(5, "x"), 1), next(RandomStream(5, "x"), 2);
   const std::vector<int64_t> heads{8, 8, 8};
-  const auto drawn = texts(pair_random(Kind::decoder_self, heads, 6, one));
-  CHECK(texts(pair_random(Kind::decoder_self, heads, 6, same)) == drawn);
-  CHECK(texts(pair_random(Kind::decoder_self, heads, 6, next)) != drawn);
+  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, one));
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, same)) == drawn);
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, next)) != drawn);
 }
 
 TEST_CASE("measures of importance equal plain loops, without padding", "[rotation]") {
@@ -343,8 +346,8 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
     };
     const int64_t h = any(1, 4), queries = any(1, 5), keys = any(1, 5), passes = any(1, 3);
     const bool pads = any(0, 1) == 1;
-    attention::Shape shape;
-    shape.layer = any(0, 2), shape.kind = Kind::decoder_self;
+    attention::LayerSpec shape;
+    shape.layer = any(0, 2), shape.kind = AttentionKind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double rows = 0, real_queries = 0;
@@ -511,7 +514,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
       run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }
   }
-  const auto pairs = pair_hard(Kind::decoder_self, measure->mean_scores().at(Kind::decoder_self), 4);
+  const auto pairs = pair_hard(AttentionKind::decoder_self, measure->mean_scores().at(AttentionKind::decoder_self), 4);
   io::Checkpoint checkpoint(folder.file("run") + "/last.safetensors");
   const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
   const auto mine = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());

@@ -16,9 +16,9 @@
 #include "analysis/experts_report.h"
 #include "analysis/rotation.h"
 #include "analysis/spectrum_source.h"
+#include "attention/gated_combiner.h"
 #include "attention/head_mix.h"
 #include "attention/head_scales.h"
-#include "attention/weighing.h"
 #include "fixtures/status.h"
 #include "fixtures/translation.h"
 
@@ -27,7 +27,8 @@ using namespace mh::analysis;
 
 namespace {
 
-const std::map<Kind, int64_t> kLayers{{Kind::encoder_self, 3}, {Kind::decoder_self, 2}, {Kind::decoder_cross, 2}};
+const std::map<AttentionKind, int64_t> kLayers{
+    {AttentionKind::encoder_self, 3}, {AttentionKind::decoder_self, 2}, {AttentionKind::decoder_cross, 2}};
 
 struct Asked {
   model::ModelConfig config;
@@ -74,14 +75,14 @@ task::Score alone(const Asked& asked) {
 struct Shown {
   at::Tensor p, z, dz;  // (h, T, S), (h, T, dv)
 };
-using Place = std::pair<Kind, int64_t>;
+using Place = std::pair<AttentionKind, int64_t>;
 
 // By place, pair by pair.
 std::map<Place, std::vector<Shown>> shown(const Asked& asked) {
   struct Store : attention::Observer {
     std::map<Place, Shown> now;
-    void probabilities(const attention::Shape& s, const at::Tensor& x) override { now[{s.kind, s.layer}].p = x; }
-    at::Tensor heads(attention::HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+    void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override { now[{s.kind, s.layer}].p = x; }
+    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       return side == attention::HeadSide::value ? now[{s.kind, s.layer}].z = x : x;
     }
   };
@@ -105,7 +106,7 @@ std::map<Place, std::vector<Shown>> shown(const Asked& asked) {
 }
 
 // By plain loops. Words: of the encoder's side all but the last, of the decoder's all but the first.
-std::vector<double> reference(const std::string& measure, Kind kind, const std::vector<Shown>& all) {
+std::vector<double> reference(const std::string& measure, AttentionKind kind, const std::vector<Shown>& all) {
   const int64_t heads = all[0].p.size(0);
   std::vector<double> scores;
   for (int64_t i = 0; i < heads; ++i) {
@@ -113,7 +114,7 @@ std::vector<double> reference(const std::string& measure, Kind kind, const std::
     for (const Shown& s : all) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
       const auto at = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
-      const bool from_encoder = kind == Kind::encoder_self, to_encoder = kind != Kind::decoder_self;
+      const bool from_encoder = kind == AttentionKind::encoder_self, to_encoder = kind != AttentionKind::decoder_self;
       const int64_t first = from_encoder ? 0 : 1, last = from_encoder ? queries - 1 : queries;
       if (measure == "confidence" || measure == "entropy") {
         for (int64_t t = first; t < last; ++t, ++count) {
@@ -143,7 +144,7 @@ std::vector<double> reference(const std::string& measure, Kind kind, const std::
   return scores;
 }
 
-void check_near(const std::map<Kind, LayerScores>& a, const std::map<Kind, LayerScores>& b) {
+void check_near(const std::map<AttentionKind, LayerScores>& a, const std::map<AttentionKind, LayerScores>& b) {
   REQUIRE(a.size() == b.size());
   for (const auto& [kind, layers] : a) {
     REQUIRE(layers.size() == b.at(kind).size());
@@ -184,10 +185,11 @@ TEST_CASE("models without heads of any kind score together as one after the othe
   // Heads of every kind change something.
   const Asked asked("");
   const auto all = all_heads(*asked.model, Side::whole);
-  const auto scores = score_without(asked.subject(), {{},
-                                                      {{Kind::encoder_self, all.at(Kind::encoder_self)}},
-                                                      {{Kind::decoder_self, all.at(Kind::decoder_self)}},
-                                                      {{Kind::decoder_cross, all.at(Kind::decoder_cross)}}});
+  const auto scores =
+      score_without(asked.subject(), {{},
+                                      {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
+                                      {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
+                                      {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
   for (size_t i = 1; i < 4; ++i) CHECK(std::abs(scores[i].nll / scores[0].nll - 1) > 1e-3);
 }
 
@@ -222,26 +224,27 @@ TEST_CASE("every measure gives the same in any batch, and of some kinds what it 
         for (const auto& layer : all.at(kind)) different.insert(layer.begin(), layer.end());
       }
       CHECK(different.size() == 28);
-      auto cross = importance_of(measure, asked.subject(4096, Side::whole, {Kind::decoder_cross}));
+      auto cross = importance_of(measure, asked.subject(4096, Side::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
-      if (measure != "random") check_near(cross, {{Kind::decoder_cross, all.at(Kind::decoder_cross)}});
+      if (measure != "random")
+        check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}});
     }
   }
   // A side that only one kind has.
   const Asked asked("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
   CHECK(status_of([&] { importance_of("confidence", asked.subject(4096, Side::score)); }) == 2);
-  const auto scores = importance_of("confidence", asked.subject(4096, Side::score, {Kind::encoder_self}));
+  const auto scores = importance_of("confidence", asked.subject(4096, Side::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
-  CHECK(scores.at(Kind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", asked.subject(4096, Side::score, {Kind::encoder_self})).size() == 1);
+  CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
+  CHECK(importance_of("ablation", asked.subject(4096, Side::score, {AttentionKind::encoder_self})).size() == 1);
 }
 
 TEST_CASE("what stands on the end of a sentence counts for confidence only in a text", "[kinds]") {
   // Two heads, three queries, three keys; the last of the source, or the first of the target, is no word.
   const at::Tensor p = numbers::normal({1, 2, 3, 3}, 1).softmax(-1);
   const at::Tensor three = at::tensor({3}, at::kLong);
-  const auto score = [&](Kind kind, const attention::Lengths& lengths) {
-    attention::Shape shape;
+  const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
+    attention::LayerSpec shape;
     shape.kind = kind;
     const auto measure = importances().make("confidence", "")->watch(Side::whole);
     measure->begin(lengths);
@@ -251,11 +254,11 @@ TEST_CASE("what stands on the end of a sentence counts for confidence only in a 
   const auto mean = [&](int64_t first, int64_t count) {
     return numbers::doubles(p[0].narrow(1, first, count).amax(-1).to(at::kDouble).mean(1));
   };
-  CHECK(numbers::worst(score(Kind::decoder_self, three), mean(0, 3)) < 1e-6);
-  CHECK(numbers::worst(score(Kind::decoder_self, {three, three}), mean(1, 2)) < 1e-6);
-  CHECK(numbers::worst(score(Kind::decoder_cross, {three, three}), mean(1, 2)) < 1e-6);
-  CHECK(numbers::worst(score(Kind::encoder_self, {three, three}), mean(0, 2)) < 1e-6);
-  CHECK(numbers::worst(score(Kind::encoder_self, {three, at::tensor({2}, at::kLong)}), mean(0, 1)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_self, three), mean(0, 3)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_self, {three, three}), mean(1, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_cross, {three, three}), mean(1, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::encoder_self, {three, three}), mean(0, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::encoder_self, {three, at::tensor({2}, at::kLong)}), mean(0, 1)) < 1e-6);
 }
 
 TEST_CASE("a cut translation model is the whole one with those heads masked, in every stage and kind", "[kinds]") {
@@ -274,7 +277,7 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
     const CutModel left =
         cut_heads(asked.config, *asked.model, kept_without(*asked.model, cut, Side::whole, "--heads"));
     for (const auto* layer : left.model->attention_layers()) {
-      const auto& s = layer->shape();
+      const auto& s = layer->layer_spec();
       const int64_t lost = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (by_pairs ? 2 : 1) : 0;
       CHECK(s.value_heads == 4 - lost);
     }
@@ -331,9 +334,10 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
     return all;
   };
   const auto before = copy();
-  const std::map<Kind, HeadPair> of{{Kind::encoder_self, {Kind::encoder_self, {0, 1}, {2, 3}}},
-                                    {Kind::decoder_self, {Kind::decoder_self, {0, 0}, {1, 0}}},
-                                    {Kind::decoder_cross, {Kind::decoder_cross, {1, 2}, {0, 1}}}};
+  const std::map<AttentionKind, HeadPair> of{
+      {AttentionKind::encoder_self, {AttentionKind::encoder_self, {0, 1}, {2, 3}}},
+      {AttentionKind::decoder_self, {AttentionKind::decoder_self, {0, 0}, {1, 0}}},
+      {AttentionKind::decoder_cross, {AttentionKind::decoder_cross, {1, 2}, {0, 1}}}};
   const SwapOptions everything{true, true};
   for (const auto& [kind, pair] : of) {
     swap_heads(parameters, {pair}, everything, "test");
@@ -357,19 +361,21 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
   swap_heads(parameters, within, everything, "test");
   CHECK(alone(asked).nll == Approx(score).epsilon(1e-5));
   CHECK(status_of([] { parse_pair("decoder.self:0.0-decoder.cross:1.0", "--pairs"); }) == 2);
-  CHECK(status_of([&] { check_swap(parameters, {{Kind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs"); }) == 2);
+  CHECK(status_of([&] {
+          check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
+        }) == 2);
   // A kind by itself, or all, each among its own layers.
   const auto key = [](const char* name) { return std::string(name); };
   const auto all = heads_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
-  CHECK(all.at(Kind::encoder_self) == std::vector<int64_t>{4, 4, 4});
-  CHECK(all.at(Kind::decoder_cross) == std::vector<int64_t>{4, 4});
+  CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
+  CHECK(all.at(AttentionKind::decoder_cross) == std::vector<int64_t>{4, 4});
   CHECK(heads_to_pair(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
   CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
 TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {
   const Asked asked("");
-  for (const Kinds& kinds : {Kinds{}, Kinds{Kind::decoder_cross}}) {
+  for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
     const Subject s = asked.subject(4096, Side::whole, kinds);
     const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
@@ -482,9 +488,9 @@ TEST_CASE("spectra of sentences are those of their own real matrices, laid over 
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
     const auto source = watched(asked, "attention", tokens);
-    REQUIRE(source->places().size() == 7);
+    REQUIRE(source->capabilities().size() == 7);
     std::set<std::string> kinds;
-    for (const auto& place : source->places()) {
+    for (const auto& place : source->capabilities()) {
       INFO(place->name);
       kinds.insert(place->kind);
       std::vector<at::Tensor> matrices;
@@ -532,12 +538,12 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
   struct Keep : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before, mixed;
     bool wants_scores() const override { return true; }
-    void scores(const attention::Shape& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
-    at::Tensor heads(attention::HeadSide side, const attention::Shape& s, const at::Tensor& x) override {
+    void scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
+    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       if (side == attention::HeadSide::score) before[s.name].push_back(x[0]);
       return x;
     }
-    void receive(const attention::Shape& s, attention::MixingObservation& shown) override {
+    void receive(const attention::LayerSpec& s, attention::MixingObservation& shown) override {
       mixed[s.name].push_back(shown.matrix[0]);
     }
   };
@@ -549,11 +555,11 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
   }
   for (const int64_t tokens : {1, 4096}) {
     const auto logits = watched(asked, "logits", tokens), mixing = watched(asked, "mixing", tokens);
-    for (const auto& place : logits->places()) check_spectra(*place, keep.logits[place->name]);
+    for (const auto& place : logits->capabilities()) check_spectra(*place, keep.logits[place->name]);
     const auto before = watched(asked, "before-mixing", tokens);
-    CHECK(before->places().size() == 7);
-    for (const auto& place : before->places()) check_spectra(*place, keep.before[place->name]);
-    for (const auto& place : mixing->places()) {
+    CHECK(before->capabilities().size() == 7);
+    for (const auto& place : before->capabilities()) check_spectra(*place, keep.before[place->name]);
+    for (const auto& place : mixing->capabilities()) {
       const at::Tensor all = at::cat(keep.mixed[place->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(place->spectra.blocks() == all.size(0));
       CHECK(!place->spectra.by_share());
@@ -563,16 +569,16 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
     }
   }
   for (const char* of : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
-    const auto cross = watched(asked, of, 4096, {Kind::decoder_cross});
-    CHECK(cross->places().size() == 2);
-    for (const auto& place : cross->places()) CHECK(place->kind == "decoder.cross");
+    const auto cross = watched(asked, of, 4096, {AttentionKind::decoder_cross});
+    CHECK(cross->capabilities().size() == 2);
+    for (const auto& place : cross->capabilities()) CHECK(place->kind == "decoder.cross");
   }
-  CHECK(watched(asked, "alphas", 1)->places().size() == 14);
-  CHECK(watched(asked, "alphas", 1, {Kind::encoder_self})->places().size() == 6);
+  CHECK(watched(asked, "alphas", 1)->capabilities().size() == 14);
+  CHECK(watched(asked, "alphas", 1, {AttentionKind::encoder_self})->capabilities().size() == 6);
   const Asked one("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(watched(one, "before-mixing", 4096)->places().size() == 3);
-  CHECK(status_of([&] { watched(one, "before-mixing", 4096, {Kind::decoder_cross}); }) == 2);
-  CHECK(status_of([&] { watched(one, "mixing", 4096, {Kind::decoder_cross}); }) == 2);
+  CHECK(watched(one, "before-mixing", 4096)->capabilities().size() == 3);
+  CHECK(status_of([&] { watched(one, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  CHECK(status_of([&] { watched(one, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
 
 TEST_CASE("experts of an encoder belong to sentences and their source words", "[kinds]") {
@@ -580,7 +586,7 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
   CHECK(status_of([&] { require_experts(*asked.model); }) == 0);
   struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
     std::map<std::string, std::vector<at::Tensor>> g;
-    void receive(const attention::Shape& s, attention::GateObservation& shown) override {
+    void receive(const attention::LayerSpec& s, attention::GateObservation& shown) override {
       g[s.name].push_back(shown.gates.dim() == 3 ? shown.gates[0] : shown.gates);  // (units, E)
     }
   } seen;
@@ -594,7 +600,7 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
     for (const LayerGates& layer : report.layers) {
       const at::Tensor g = at::cat(seen.g.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
-      CHECK(layer.by_position == (layer.kind != Kind::encoder_self));
+      CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.units == g.size(0));
       CHECK(layer.entropy == Approx(-(g * g.log()).sum().item<double>()).epsilon(1e-4));
       for (int64_t e = 0; e < 4; ++e)
@@ -620,7 +626,7 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
     }
   }
   // Of a decoder alone its own input, position by position; the symbol in front is no word.
-  const ExpertReport cross = report_experts(asked.subject(4096, Side::whole, {Kind::decoder_cross}), 100, 1);
+  const ExpertReport cross = report_experts(asked.subject(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.of_source);
   int64_t counted = 0, words = 0;
@@ -633,9 +639,9 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
   // Experts alone: the same however pairs are batched; and of one kind only, the others keep their gates.
   const auto a = evaluate_experts(asked.subject(1), 2), b = evaluate_experts(asked.subject(), 2);
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == Approx(b[i].score).epsilon(1e-4));
-  const auto c = evaluate_experts(asked.subject(4096, Side::whole, {Kind::decoder_self}), 1);
+  const auto c = evaluate_experts(asked.subject(4096, Side::whole, {AttentionKind::decoder_self}), 1);
   CHECK(c[0].score == Approx(a[0].score).epsilon(1e-5));
   CHECK(std::abs(c[1].score / a[1].score - 1) > 1e-5);
   const Asked plain("[attention.encoder.self]\ncombiner = 'mae'\n");
-  CHECK(status_of([&] { require_experts(*plain.model, {Kind::decoder_cross}); }) == 2);
+  CHECK(status_of([&] { require_experts(*plain.model, {AttentionKind::decoder_cross}); }) == 2);
 }

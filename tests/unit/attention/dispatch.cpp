@@ -111,13 +111,13 @@ class ComposedCombiner : public Combiner {
 struct Built {
   nn::ParameterList parameters{at::kCPU};
   AttentionOptions options;
-  Shape shape;
+  LayerSpec shape;
   Stages stages;
   nn::ForwardContext step;
   at::Tensor x = layers::normal({2, 20, 32}, 1);
 
   explicit Built(const Case& c) : options(layers::options_of(without_tests(c.toml))) {
-    shape = make_shape(options, Kind::decoder_self, 0, 32, "x");
+    shape = make_layer_spec(options, AttentionKind::decoder_self, 0, 32, "x");
     stages = make_stages(options, shape);
     const auto take = [&](const char* key, auto& stage, std::string& name, auto made) {
       if (c.toml.find(str(key, " = 'test-composed'")) == std::string::npos) return;

@@ -244,14 +244,14 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
 
 TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dropout]") {
   const nn::ForwardContext step{true, 5, 2, 3};
-  for (const auto& [kind, lengths] : {std::pair{attention::Kind::decoder_self, false},
-                                      {attention::Kind::encoder_self, true},
-                                      {attention::Kind::encoder_self, false}}) {
+  for (const auto& [kind, lengths] : {std::pair{attention::AttentionKind::decoder_self, false},
+                                      {attention::AttentionKind::encoder_self, true},
+                                      {attention::AttentionKind::encoder_self, false}}) {
     layers::Layer l("heads = 2\ndropout = 0.4\n", 32, 1, kind);
     REQUIRE(l.layer->describe_path(true) == "fused");
     const at::Tensor x = numbers::normal({3, 37, 32}, 8);
     attention::Mask mask;
-    mask.causal = kind == attention::Kind::decoder_self;
+    mask.causal = kind == attention::AttentionKind::decoder_self;
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
     const auto [fused, composed, exact, sizes] =
         layers::results_of_paths(l, x, [&](const at::Tensor& in) { return l(in, in, mask, step); });

@@ -233,9 +233,10 @@ TEST_CASE("layers that mix probabilities are the same on both paths, dropout and
         "mixer = 'differential'", "mixer = 'mixhead-b'\ncombiner = 'alphas'",
         "mixer = 'mixhead-a'\npairing = 'cross-head'", "mixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = 'before'",
         "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false"})
-    for (attention::Kind kind : {attention::Kind::decoder_self, attention::Kind::encoder_self}) {
+    for (attention::AttentionKind kind :
+         {attention::AttentionKind::decoder_self, attention::AttentionKind::encoder_self}) {
       INFO(mixer << " in " << name_of(kind));
-      const bool causal = kind == attention::Kind::decoder_self;
+      const bool causal = kind == attention::AttentionKind::decoder_self;
       layers::Layer l(str("heads = 4\nhead_size = 6\ndropout = 0.3\n", mixer), 10, 1, kind);
       l.shake(4);
       REQUIRE(l.layer->describe_path(true) == "fused");

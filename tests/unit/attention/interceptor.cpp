@@ -26,7 +26,7 @@ struct Doubles : Interceptor {
   HeadSide of;
   std::vector<std::vector<int64_t>> seen;
   explicit Doubles(HeadSide side) : of(side) {}
-  at::Tensor heads(HeadSide side, const Shape&, const at::Tensor& x) override {
+  at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     if (side != of) return x;
     seen.push_back(x.sizes().vec());
     return 2 * x;
@@ -38,7 +38,7 @@ struct Doubles : Interceptor {
 struct DoublesInPass : Observer {
   Doubles doubles;
   explicit DoublesInPass(HeadSide side) : doubles(side) {}
-  at::Tensor heads(HeadSide side, const Shape& shape, const at::Tensor& x) override {
+  at::Tensor heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
     return doubles.heads(side, shape, x);
   }
 };
@@ -96,13 +96,13 @@ TEST_CASE("an interceptor of scores is refused under the fused path, one of head
 
 TEST_CASE("a stage's observation reaches its subscribers alone, each after the one before") {
   struct First : Observer, Subscriber<MixingObservation> {
-    void receive(const Shape&, MixingObservation& shown) override { shown.matrix = shown.matrix + 1; }
+    void receive(const LayerSpec&, MixingObservation& shown) override { shown.matrix = shown.matrix + 1; }
   } first;
   struct Second : Observer, Subscriber<MixingObservation>, Subscriber<RoutingObservation> {
     at::Tensor matrix;
     int routings = 0;
-    void receive(const Shape&, MixingObservation& shown) override { matrix = shown.matrix; }
-    void receive(const Shape&, RoutingObservation&) override { ++routings; }
+    void receive(const LayerSpec&, MixingObservation& shown) override { matrix = shown.matrix; }
+    void receive(const LayerSpec&, RoutingObservation&) override { ++routings; }
   } second;
   layers::Watch neither;
   analysis::Observers inner({&second, &neither}), all({&first, &inner});

@@ -132,17 +132,17 @@ TEST_CASE("under the fused path every pass that would be composed is refused wit
 
 TEST_CASE("a model logs each reason for the composed path once for a kind of layer") {
   PathLog log;
-  CHECK(log.first(Kind::decoder_self, "few"));
-  CHECK_FALSE(log.first(Kind::decoder_self, "few"));
-  CHECK(log.first(Kind::decoder_self, "a mask"));
-  CHECK(log.first(Kind::encoder_self, "few"));
+  CHECK(log.first(AttentionKind::decoder_self, "few"));
+  CHECK_FALSE(log.first(AttentionKind::decoder_self, "few"));
+  CHECK(log.first(AttentionKind::decoder_self, "a mask"));
+  CHECK(log.first(AttentionKind::encoder_self, "few"));
 }
 
 TEST_CASE("an observer sees probabilities that sum to 1 and may replace head outputs") {
   struct Watch : Observer {
     at::Tensor p;
-    void probabilities(const Shape&, const at::Tensor& probabilities) override { p = probabilities; }
-    at::Tensor heads(HeadSide side, const Shape&, const at::Tensor& z) override {
+    void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
+    at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
       if (side != HeadSide::value) return z;
       at::Tensor out = z.clone();
       out.select(1, 1).zero_();

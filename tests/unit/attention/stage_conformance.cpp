@@ -49,30 +49,32 @@ std::vector<Combination> combinations() {
 }
 
 template <class S>
-Places places_of(const Registry<StageFactory<S>>& registry, const std::string& name, const AttentionOptions& options,
-                 const Shape& shape) {
+Capabilities places_of(const Registry<StageFactory<S>>& registry, const std::string& name,
+                       const AttentionOptions& options, const LayerSpec& shape) {
   auto it = options.stages.find(name);
-  return registry.make(name, "test")->make(it == options.stages.end() ? nullptr : it->second.get(), shape)->places();
+  return registry.make(name, "test")
+      ->make(it == options.stages.end() ? nullptr : it->second.get(), shape)
+      ->capabilities();
 }
 
 // What the stages say, without a layer around them.
-Places declared(const AttentionOptions& o, const Shape& shape) {
-  Places all;
-  for (const Places& p : {places_of(pairings(), o.pairing, o, shape), places_of(scores(), o.score, o, shape),
-                          places_of(normalisers(), o.normaliser, o, shape), places_of(mixers(), o.mixer, o, shape),
-                          places_of(combiners(), o.combiner, o, shape)})
+Capabilities declared(const AttentionOptions& o, const LayerSpec& shape) {
+  Capabilities all;
+  for (const Capabilities& p : {places_of(pairings(), o.pairing, o, shape), places_of(scores(), o.score, o, shape),
+                                places_of(normalisers(), o.normaliser, o, shape),
+                                places_of(mixers(), o.mixer, o, shape), places_of(combiners(), o.combiner, o, shape)})
     all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
            all.incremental && p.incremental};
   return all;
 }
 
 // Builds the layer where the stages can act in it, else checks that it is refused.
-std::unique_ptr<Layer> built(const Combination& c, Kind kind) {
+std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
-  const Places places = declared(options, make_shape(options, kind, 0, c.z.width, "x"));
-  const bool possible = kind == Kind::decoder_cross  ? places.cross
-                        : kind == Kind::decoder_self ? places.self && places.causal
-                                                     : places.self;
+  const Capabilities places = declared(options, make_layer_spec(options, kind, 0, c.z.width, "x"));
+  const bool possible = kind == AttentionKind::decoder_cross  ? places.cross
+                        : kind == AttentionKind::decoder_self ? places.self && places.causal
+                                                              : places.self;
   if (!possible) {
     CHECK_THROWS_AS(Layer(c.toml(), c.z.width, 1, kind), Error);
     return nullptr;
@@ -140,14 +142,14 @@ int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : st
 
 void check_causal_self(const Combination& c) {
   const Sizes& z = c.z;
-  auto l = built(c, Kind::decoder_self);
+  auto l = built(c, AttentionKind::decoder_self);
   if (l == nullptr) return;
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
   mask.causal = true;
   check_rows(*l, x, x, mask);
   check_causality(*l, x, x, mask, z.queries / 2);
-  const Places places = l->layer->places();
+  const Capabilities places = l->layer->capabilities();
   if (places.memory) {
     const at::Tensor m = at::cat({normal({z.rows, z.keys - z.queries, z.width}, z.seed + 1), x}, 1);
     mask.offset = z.keys - z.queries;
@@ -168,7 +170,7 @@ void check_causal_self(const Combination& c) {
 
 void check_open_self(const Combination& c) {
   const Sizes& z = c.z;
-  auto l = built(c, Kind::encoder_self);
+  auto l = built(c, AttentionKind::encoder_self);
   if (l == nullptr) return;
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   check_rows(*l, x, x, {});
@@ -185,7 +187,7 @@ void check_open_self(const Combination& c) {
 
 void check_cross(const Combination& c) {
   const Sizes& z = c.z;
-  auto l = built(c, Kind::decoder_cross);
+  auto l = built(c, AttentionKind::decoder_cross);
   if (l == nullptr) return;
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
   check_rows(*l, x, m, {});
@@ -196,7 +198,7 @@ void check_cross(const Combination& c) {
   at::Tensor other = m.clone();
   other[0].narrow(0, z.real, z.keys - z.real).add_(3);
   CHECK(close((*l)(x, other, mask), full));
-  if (!l->layer->places().incremental) return;
+  if (!l->layer->capabilities().incremental) return;
   Cache cache;
   for (int64_t at = 0, size; at < z.queries; at += size) {
     size = step_size(at, z.queries);

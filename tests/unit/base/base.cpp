@@ -266,14 +266,14 @@ using Six = std::integral_constant<int, 6>;  // no Shape: made by Of<Six>
 
 TEST_CASE("an unknown name of a registry brings the nearest one") {
   Registry<Shape> registry("shape");
-  const Registered<Square> square_entry(registry, "square", "four sides");
-  const Registered<Six> hexagon_entry(registry, "hexagon", "");
+  const Registration<Square> square_entry(registry, "square", "four sides");
+  const Registration<Six> hexagon_entry(registry, "hexagon", "");
   CHECK(registry.make("square", "drawing.shape")->corners() == 4);
   CHECK(registry.make("hexagon", "drawing.shape")->corners() == 6);
   CHECK(registry.find("square", "drawing.shape").help == "four sides");
   CHECK(contains(message([&] { registry.make("hexagn", "drawing.shape"); }), "did you mean 'hexagon'?"));
   // Not one in place of the other.
-  CHECK_THROWS_AS(Registered<Six>(registry, "square", ""), std::logic_error);
+  CHECK_THROWS_AS(Registration<Six>(registry, "square", ""), std::logic_error);
   CHECK(registry.make("square", "drawing.shape")->corners() == 4);
 }
 

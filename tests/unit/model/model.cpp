@@ -121,9 +121,9 @@ TEST_CASE("a resolved configuration reads back to itself, overrides included") {
       std::string(kTiny) +
       "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
   ModelConfig c = configured(text);
-  CHECK(c.attention.layer(attention::Kind::decoder_self, 0).heads == 4);
-  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).heads == 2);
-  CHECK(c.attention.layer(attention::Kind::decoder_self, 1).head_size == 6);
+  CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 0).heads == 4);
+  CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).heads == 2);
+  CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).head_size == 6);
   CHECK(configured(c.toml()).toml() == c.toml());
   CHECK(build_language_model(c, 30, at::kMeta)->parameters().count() ==
         build_language_model(configured(c.toml()), 30, at::kMeta)->parameters().count());

@@ -343,7 +343,8 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
     attention::AttentionOptions options;
     config.read("attention", options);
     ParameterList parameters(at::kCPU);
-    auto shape = attention::make_shape(options, attention::Kind::decoder_self, 0, 16, "decoder.layers.0.self");
+    auto shape =
+        attention::make_layer_spec(options, attention::AttentionKind::decoder_self, 0, 16, "decoder.layers.0.self");
     attention::AttentionLayer attention(parameters, options, shape, {});
     for (auto& p : parameters.all()) p.master().detach().copy_(model->parameters().find(p.name())->master().detach());
     at::Tensor in = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);

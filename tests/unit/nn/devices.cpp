@@ -147,7 +147,8 @@ TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devi
     }
     bool decodes = !c.encodes;
     for (const attention::AttentionLayer* layer : c.model->attention_layers())
-      decodes = decodes && (layer->shape().kind == attention::Kind::encoder_self || layer->places().incremental);
+      decodes = decodes && (layer->layer_spec().kind == attention::AttentionKind::encoder_self ||
+                            layer->capabilities().incremental);
     if (!decodes) continue;
     const auto state = c.model->new_state();
     c.hidden({}, nullptr, state.get(), 1);

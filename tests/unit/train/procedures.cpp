@@ -213,7 +213,7 @@ class Twice : public Procedure {
  private:
   int64_t passes_ = 2;
 };
-const Registered<Twice> twice_entry(procedures(), "test-twice", "");
+const Registration<Twice> twice_entry(procedures(), "test-twice", "");
 
 }  // namespace
 

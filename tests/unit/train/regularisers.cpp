@@ -19,7 +19,7 @@ namespace {
 
 // Shows random probabilities and outputs of one layer to a term, and gives the term's value and gradients.
 double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
-  const attention::Shape shape;
+  const attention::LayerSpec shape;
   for (const at::Tensor& x : layers) {
     if (outputs) term.observer()->heads(attention::HeadSide::value, shape, x);
     else term.observer()->probabilities(shape, x);
@@ -335,7 +335,7 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
       "[attention]\nheads = 3\ncombiner = 'hard-concrete'\n"
       "[attention.decoder.self.1.hard-concrete]\ntemperature = 0.7\nlow = -0.2\nhigh = 1.5\n[r]\nweight = 0.5\n",
       "test");
-  attention.read(config, {{attention::Kind::decoder_self, 2}});
+  attention.read(config, {{attention::AttentionKind::decoder_self, 2}});
   auto term = regularisers().make("hard-concrete-penalty", "");
   config.read("r", *term);
   config.check_all_known();
@@ -363,7 +363,7 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
 
 TEST_CASE("terms of the loss leave out what rows are filled up with", "[regularisers]") {
   const int64_t heads = 3, n = 4, memory = 2;
-  const attention::Shape shape;
+  const attention::LayerSpec shape;
   // x (B, n, …): as a head's probabilities, outputs, matrices or routing are shown.
   struct Case {
     std::string name, options;
@@ -450,7 +450,7 @@ class Witness : public ShownTerm {
     for (int64_t b = 0; b < lengths.decoder.size(0); ++b) shown_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }
 };
-const Registered<Witness> witness_entry(regularisers(), "test-witness", "");
+const Registration<Witness> witness_entry(regularisers(), "test-witness", "");
 
 }  // namespace
 

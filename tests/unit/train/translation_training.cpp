@@ -15,8 +15,8 @@
 
 using namespace mh;
 using namespace mh::train;
+using analysis::AttentionKind;
 using analysis::HeadPair;
-using analysis::Kind;
 
 namespace {
 
@@ -187,8 +187,8 @@ TEST_CASE("alphas of every kind rest until a share of training, then their nucle
     if (!matches("*.combiner.alpha", p.name())) continue;
     ++modules;
     INFO(p.name());
-    const Kind kind = analysis::layer_of(p.name())->kind;
-    const double ratio = kind == Kind::decoder_cross ? 2 : kind == Kind::decoder_self ? 0 : 1;
+    const AttentionKind kind = analysis::layer_of(p.name())->kind;
+    const double ratio = kind == AttentionKind::decoder_cross ? 2 : kind == AttentionKind::decoder_self ? 0 : 1;
     CHECK(config.regularisers.freezes(p, {4, 0, 10}));
     CHECK(config.regularisers.freezes(p, {5, 0, 10}) == (ratio == 0));
     if (ratio == 0) {
@@ -206,7 +206,7 @@ TEST_CASE("alphas of every kind rest until a share of training, then their nucle
     INFO(p.name());
     const at::Tensor now = runs::find(whole, p.name());
     CHECK(at::equal(p.master(), at::eye(4)));
-    const bool rests = analysis::layer_of(p.name())->kind == Kind::decoder_self;
+    const bool rests = analysis::layer_of(p.name())->kind == AttentionKind::decoder_self;
     CHECK(at::equal(now, at::eye(4)) == rests);
     if (!rests) CHECK(at::linalg_svdvals(now).sum().item<double>() > 4);
   }

@@ -1,19 +1,20 @@
 // Multi-head mixing (Azov & Landau 2020): Z'_i = Σ_j α[i, j] Z_j before the output projection, with α = I at the start.
+#include "attention/gated_combiner.h"
 #include "attention/head_mix.h"
 #include "attention/stage.h"
-#include "attention/weighing.h"
 
 namespace mh::attention {
 namespace {
 
 class Alphas : public Combiner {
  public:
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    alpha_ = &parameters.add(shape.name + ".combiner.alpha", {shape.output_heads, shape.value_heads},
-                             {nn::Init::identity(),
-                              false,
-                              false,
-                              {{0, shape.output_heads, HeadSide::output}, {1, shape.value_heads, HeadSide::value}}});
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    alpha_ = &parameters.add(
+        layer_spec.name + ".combiner.alpha", {layer_spec.output_heads, layer_spec.value_heads},
+        {nn::Init::identity(),
+         false,
+         false,
+         {{0, layer_spec.output_heads, HeadSide::output}, {1, layer_spec.value_heads, HeadSide::value}}});
   }
   bool mixes() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
@@ -21,15 +22,15 @@ class Alphas : public Combiner {
     mixing.by_position = true;
     return join_heads(mix_heads(z, alpha_->value().t(), mixing));
   }
-  at::Tensor folded() const override { return alpha_->master().t(); }
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  at::Tensor as_linear_map() const override { return alpha_->master().t(); }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 
  private:
   nn::Parameter* alpha_ = nullptr;
 };
 
-const Registered<Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");
+const Registration<Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");
 
 }  // namespace
 }  // namespace mh::attention

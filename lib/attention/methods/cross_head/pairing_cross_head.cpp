@@ -24,40 +24,43 @@ struct CrossHeadOptions : OptionsOf<CrossHeadOptions> {
 class CrossHead : public Pairing {
  public:
   using Options = CrossHeadOptions;
-  CrossHead(const CrossHeadOptions& options, const Shape& shape) : rate_(options.rate) {
-    require_same(shape.heads == shape.value_heads, shape, str(shape.heads, " and ", shape.value_heads));
+  CrossHead(const CrossHeadOptions& options, const LayerSpec& layer_spec) : rate_(options.rate) {
+    require_same(layer_spec.heads == layer_spec.value_heads, layer_spec,
+                 str(layer_spec.heads, " and ", layer_spec.value_heads));
   }
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
-    require_same(kept.score == kept.value, shape, "one cut without the other");
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+                                                      const LayerSpec& layer_spec) const override {
+    require_same(kept.score == kept.value, layer_spec, "one cut without the other");
     return nullptr;
   }
 
   void pair(Context& c) override {
     if (!c.step.training || rate_ == 0) return;
-    RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.shape.kind)) + ".cross-head"), c.step.update,
-                          static_cast<uint32_t>(c.shape.layer));
+    RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
+                          c.step.update, static_cast<uint32_t>(c.layer_spec.layer));
     if (random.uniform() >= rate_) return;
-    c.key_heads.resize(static_cast<size_t>(c.shape.heads));
+    c.key_heads.resize(static_cast<size_t>(c.layer_spec.heads));
     std::iota(c.key_heads.begin(), c.key_heads.end(), 0);
     random.shuffle(c.key_heads);
   }
 
-  bool draws() const override { return rate_ > 0; }
-  std::string unfused_because() const override { return ""; }
+  bool samples_on_host() const override { return rate_ > 0; }
+  std::string why_not_fused() const override { return ""; }
 
  private:
   // Throws Error(usage) unless keys and values have the same heads: one permutation serves both.
-  static void require_same(bool same, const Shape& shape, const std::string& found) {
+  static void require_same(bool same, const LayerSpec& layer_spec, const std::string& found) {
     if (!same)
-      throw Error(Exit::usage, Problem{shape.name + ", pairing 'cross-head'", "the same heads for keys and for values",
-                                       found, "cut whole heads, or set attention.pairing = \"own\" first"});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and for values", found,
+                          "cut whole heads, or set attention.pairing = \"own\" first"});
   }
 
   double rate_;
 };
 
-const Registered<CrossHead> cross_head_entry(pairings(), "cross-head",
-                                             "in training, at times, those of a random other head");
+const Registration<CrossHead> cross_head_entry(pairings(), "cross-head",
+                                               "in training, at times, those of a random other head");
 
 }  // namespace
 }  // namespace mh::attention

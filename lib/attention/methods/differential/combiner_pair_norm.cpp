@@ -11,18 +11,19 @@ constexpr double kEpsilon = 1e-5;
 
 class PairNorm : public Combiner {
  public:
-  explicit PairNorm(const Shape& shape) {
-    if (shape.value_heads % 2 != 0)
-      throw Error(Exit::usage, Problem{shape.name + ", combiner 'pair-norm'", "an even number of heads, for pairs",
-                                       str(shape.value_heads), ""});
+  explicit PairNorm(const LayerSpec& layer_spec) {
+    if (layer_spec.value_heads % 2 != 0)
+      throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'pair-norm'", "an even number of heads, for pairs",
+                                       str(layer_spec.value_heads), ""});
   }
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
-    require_whole_pairs(kept.value, shape, "combiner 'pair-norm'");
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+                                                      const LayerSpec& layer_spec) const override {
+    require_whole_pairs(kept.value, layer_spec, "combiner 'pair-norm'");
     return nullptr;
   }
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    scale_ = 1 - first_lambda(shape.layer);
-    weight_ = &parameters.add(shape.name + ".combiner.norm.weight", {2 * shape.value_size},
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    scale_ = 1 - first_lambda(layer_spec.layer);
+    weight_ = &parameters.add(layer_spec.name + ".combiner.norm.weight", {2 * layer_spec.value_size},
                               {nn::Init::constant(1), false, false});
   }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
@@ -33,15 +34,15 @@ class PairNorm : public Combiner {
     const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
     return normed.to(z.scalar_type()).view({rows, length, heads * size});
   }
-  std::string unfused_because() const override { return ""; }
+  std::string why_not_fused() const override { return ""; }
 
  private:
   double scale_ = 1;
   nn::Parameter* weight_ = nullptr;
 };
 
-const Registered<PairNorm> pair_norm_entry(combiners(), "pair-norm",
-                                           "differential attention's norm over pairs of heads");
+const Registration<PairNorm> pair_norm_entry(combiners(), "pair-norm",
+                                             "differential attention's norm over pairs of heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -19,6 +19,6 @@ namespace mh::attention {
 inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
 // Throws Error(usage) unless `heads`, ascending, contain both heads of each pair or neither.
-void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, const std::string& stage);
+void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& layer_spec, const std::string& stage);
 
 }  // namespace mh::attention

@@ -7,12 +7,13 @@
 
 namespace mh::attention {
 
-void require_whole_pairs(const std::vector<int64_t>& heads, const Shape& shape, const std::string& stage) {
+void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& layer_spec, const std::string& stage) {
   for (size_t i = 0; i < heads.size(); i += 2)
     if (heads[i] % 2 != 0 || i + 1 == heads.size() || heads[i + 1] != heads[i] + 1) {
       const int64_t first = heads[i] - heads[i] % 2;
-      throw Error(Exit::usage, Problem{str(shape.name, ", ", stage), "heads that are cut in pairs, 0 and 1, 2 and 3, …",
-                                       str("one of heads ", first, " and ", first + 1), "cut both or neither"});
+      throw Error(Exit::usage,
+                  Problem{str(layer_spec.name, ", ", stage), "heads that are cut in pairs, 0 and 1, 2 and 3, …",
+                          str("one of heads ", first, " and ", first + 1), "cut both or neither"});
     }
 }
 
@@ -20,23 +21,25 @@ namespace {
 
 class Differential : public MatrixMixer {
  public:
-  explicit Differential(const Shape& shape) {
-    if (shape.heads % 2 != 0)
-      throw Error(Exit::usage, Problem{shape.name + ", mixer 'differential'", "an even number of heads, for pairs",
-                                       str(shape.heads), ""});
+  explicit Differential(const LayerSpec& layer_spec) {
+    if (layer_spec.heads % 2 != 0)
+      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'", "an even number of heads, for pairs",
+                                       str(layer_spec.heads), ""});
     // Rows are source heads: in both columns of a pair, first_ has a 1 for its first head and second_ for its second.
-    first_ = at::zeros({shape.heads, shape.heads});
-    for (int64_t i = 0; i < shape.heads; ++i) first_[i - i % 2][i] = 1;
+    first_ = at::zeros({layer_spec.heads, layer_spec.heads});
+    for (int64_t i = 0; i < layer_spec.heads; ++i) first_[i - i % 2][i] = 1;
     second_ = first_.roll(1, 0);
   }
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
-    require_whole_pairs(kept.value, shape, "mixer 'differential'");
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+                                                      const LayerSpec& layer_spec) const override {
+    require_whole_pairs(kept.value, layer_spec, "mixer 'differential'");
     return nullptr;
   }
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    lambda0_ = first_lambda(shape.layer);
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    lambda0_ = first_lambda(layer_spec.layer);
     auto add = [&](const char* name) {
-      return &parameters.add(shape.name + ".mixer." + name, {shape.key_size}, {nn::Init::normal(0.1), false, false});
+      return &parameters.add(layer_spec.name + ".mixer." + name, {layer_spec.key_size},
+                             {nn::Init::normal(0.1), false, false});
     };
     query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
     query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
@@ -54,7 +57,7 @@ class Differential : public MatrixMixer {
   nn::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
 };
 
-const Registered<Differential> differential_entry(
+const Registration<Differential> differential_entry(
     mixers(), "differential", "pairs of heads: the first's probabilities less λ times the second's");
 
 }  // namespace

@@ -1,8 +1,8 @@
 // DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is dropped with probability p,
 // and the kept heads are rescaled, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row whose heads are all dropped keeps them all
 // instead. In evaluation it is plain attention.
+#include "attention/gated_combiner.h"
 #include "attention/row_draws.h"
-#include "attention/weighing.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -15,16 +15,17 @@ struct DropHeadOptions : OptionsOf<DropHeadOptions> {
   }
 };
 
-class DropHead : public Weighing {
+class DropHead : public GatedCombiner {
  public:
   using Options = DropHeadOptions;
-  DropHead(const DropHeadOptions& options, const Shape& shape) : options_(options), heads_(shape.value_heads) {}
+  DropHead(const DropHeadOptions& options, const LayerSpec& layer_spec)
+      : options_(options), heads_(layer_spec.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.step.training || options_.rate == 0) return {};
     return shown_gates(c, nn::to_device(drawn(c), c.query_input.device()));
   }
-  bool draws() const override { return options_.rate > 0; }
-  at::Tensor folded() const override { return at::eye(heads_); }
+  bool samples_on_host() const override { return options_.rate > 0; }
+  at::Tensor as_linear_map() const override { return at::eye(heads_); }
 
  private:
   // Returns the factors (B, h): h / Σξ for kept heads, 0 for dropped ones.
@@ -41,7 +42,7 @@ class DropHead : public Weighing {
   int64_t heads_;
 };
 
-const Registered<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, one draw a row");
+const Registration<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, one draw a row");
 
 }  // namespace
 }  // namespace mh::attention

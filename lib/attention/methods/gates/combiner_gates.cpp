@@ -2,7 +2,7 @@
 // with x the input of the query projection. At the start w = 0 and all gates are equal.
 #include <cmath>
 
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 #include "nn/ops.h"
 
 namespace mh::attention {
@@ -17,26 +17,26 @@ struct GatesOptions : OptionsOf<GatesOptions> {
   }
 };
 
-class Gates : public Weighing {
+class Gates : public GatedCombiner {
  public:
   using Options = GatesOptions;
-  Gates(const GatesOptions& options, const Shape&) : options_(options) {}
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    const int64_t h = shape.value_heads;
+  Gates(const GatesOptions& options, const LayerSpec&) : options_(options) {}
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    const int64_t h = layer_spec.value_heads;
     const nn::HeadAxis axis{0, h, HeadSide::value};
     if (options_.input)
-      weight_ = &parameters.add(shape.name + ".combiner.gate.weight", {h, shape.width},
+      weight_ = &parameters.add(layer_spec.name + ".combiner.gate.weight", {h, layer_spec.width},
                                 {nn::Init::constant(0), true, false, {axis}});
     bias_ =
-        &parameters.add(shape.name + ".combiner.gate.bias", {h},
+        &parameters.add(layer_spec.name + ".combiner.gate.bias", {h},
                         {nn::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
-  bool weighs() const override { return true; }
+  bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor& b = bias_->value();
     return shown_gates(c, at::sigmoid(weight_ != nullptr ? nn::linear(c.query_input, weight_->value(), b) : b));
   }
-  at::Tensor folded() const override {
+  at::Tensor as_linear_map() const override {
     return weight_ == nullptr ? at::diag(at::sigmoid(bias_->master().detach())) : at::Tensor();
   }
 
@@ -45,7 +45,7 @@ class Gates : public Weighing {
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
-const Registered<Gates> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
+const Registration<Gates> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -2,8 +2,8 @@
 // update, once for the whole batch.
 #include <cmath>
 
+#include "attention/gated_combiner.h"
 #include "attention/methods/hard_concrete/hard_concrete.h"
-#include "attention/weighing.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "nn/device.h"
@@ -29,28 +29,31 @@ void HardConcreteOptions::describe(Fields& f) {
 
 namespace {
 
-class HardConcreteGates : public Weighing {
+class HardConcreteGates : public GatedCombiner {
  public:
   using Options = HardConcreteOptions;
-  HardConcreteGates(const HardConcreteOptions& options, const Shape&) : options_(options) {}
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    log_a_ =
-        &parameters.add(shape.name + ".combiner.log_a", {shape.value_heads},
-                        {nn::Init::constant(options_.start), false, false, {{0, shape.value_heads, HeadSide::value}}});
+  HardConcreteGates(const HardConcreteOptions& options, const LayerSpec&) : options_(options) {}
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    log_a_ = &parameters.add(
+        layer_spec.name + ".combiner.log_a", {layer_spec.value_heads},
+        {nn::Init::constant(options_.start), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
   }
-  bool weighs() const override { return true; }
-  bool draws() const override { return true; }
+  bool has_head_gates() const override { return true; }
+  bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
     return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
   }
-  at::Tensor folded() const override { return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {})); }
+  at::Tensor as_linear_map() const override {
+    return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {}));
+  }
 
  private:
   static at::Tensor drawn(const Context& c) {
-    const RandomStream stream(c.step.seed, std::string(name_of(c.shape.kind)) + ".hard-concrete");
+    const RandomStream stream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".hard-concrete");
     std::vector<float> u;
-    for (int64_t i = 0; i < c.shape.value_heads; ++i) {
-      const float x = stream.uniform(c.step.update, static_cast<uint32_t>(c.shape.layer), static_cast<uint64_t>(i));
+    for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {
+      const float x =
+          stream.uniform(c.step.update, static_cast<uint32_t>(c.layer_spec.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // so that its logarithm is finite
     }
     return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());
@@ -60,8 +63,8 @@ class HardConcreteGates : public Weighing {
   nn::Parameter* log_a_ = nullptr;
 };
 
-const Registered<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
-                                                              "gates that learn to be exactly 0 or 1");
+const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
+                                                                "gates that learn to be exactly 0 or 1");
 
 }  // namespace
 }  // namespace mh::attention

@@ -16,11 +16,11 @@
 // batch, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for each
 // position of the row; the expert is sampled from their mean over real positions. Only this sampling reads later
 // positions, and only in training; sample_unit = "position" samples for each position from its own distribution.
+#include "attention/gated_combiner.h"
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
 #include "attention/row_draws.h"
-#include "attention/weighing.h"
 #include "base/error.h"
 #include "nn/device.h"
 
@@ -29,17 +29,17 @@ namespace {
 
 constexpr int64_t kMostExperts = 10000;  // a gate with more outputs would be the largest part of its layer
 
-class MixtureOfExperts : public Weighing {
+class MixtureOfExperts : public GatedCombiner {
  public:
   using Options = MaeOptions;
-  MixtureOfExperts(const MaeOptions& options, const Shape& shape)
-      : options_(with_heads(options, shape)),
+  MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
+      : options_(with_heads(options, layer_spec)),
         heads_(options_.heads.of),
-        left_(shape.value_heads),
+        left_(layer_spec.value_heads),
         experts_(expert_count(heads_, options.drop)),
         gate_(options_, experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
-      throw Error(Exit::usage, Problem{str(shape.name, ", attention.mae.", key), expected, found, next});
+      throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, next});
     };
     if (options.drop >= heads_)
       refuse("drop", str("less than the ", heads_, " heads"), str(options.drop), "lower it, or raise attention.heads");
@@ -48,43 +48,45 @@ class MixtureOfExperts : public Weighing {
              "lower it");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window), "the window is of the causal mean");
-    const bool decodes = shape.kind != Kind::encoder_self;
-    if (!places().causal && decodes)
+    const bool decodes = layer_spec.kind != AttentionKind::encoder_self;
+    if (!capabilities().causal && decodes)
       refuse("mean", "\"causal\", where queries are a decoder's", "\"full\": gates would see later tokens",
-             str("set attention.", name_of(shape.kind), ".mae.mean"));
+             str("set attention.", name_of(layer_spec.kind), ".mae.mean"));
   }
 
   // All experts are kept, without the pruned heads.
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
-    if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+                                                      const LayerSpec& layer_spec) const override {
+    if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
     auto left = std::make_shared<MaeOptions>(options_);
     left->heads = options_.heads.without(kept.value);
     return left;
   }
 
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    if (options_.gate == MaeOptions::Gate::learned) gate_.add_parameters(parameters, shape);
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    if (options_.gate == MaeOptions::Gate::learned) gate_.add_parameters(parameters, layer_spec);
   }
 
-  Places places() const override {
-    Places p;
+  Capabilities capabilities() const override {
+    Capabilities p;
     if (options_.gate == MaeOptions::Gate::learned && options_.mean == MaeOptions::Mean::full)
       p.causal = p.cross = p.incremental = false;
     return p;
   }
 
-  at::Tensor folded() const override {
+  at::Tensor as_linear_map() const override {
     return options_.gate == MaeOptions::Gate::uniform ? at::eye(left_) : at::Tensor();
   }
 
-  bool weighs() const override { return true; }
+  bool has_head_gates() const override { return true; }
   // Learned gates sample only if a pass requests it (SampleExperts), which is not a property of the layer.
-  bool draws() const override { return options_.gate == MaeOptions::Gate::uniform; }
+  bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
     if (c.observer != nullptr)
       c.observer->show(
-          c.shape, WeightObservation{w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat))});
+          c.layer_spec,
+          WeightObservation{w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
@@ -92,7 +94,7 @@ class MixtureOfExperts : public Weighing {
   // Shows the gates of the experts to the observer and returns them with its changes.
   static at::Tensor shown(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
-    c.observer->show(c.shape, observation);
+    c.observer->show(c.layer_spec, observation);
     return observation.gates;
   }
 
@@ -120,13 +122,13 @@ class MixtureOfExperts : public Weighing {
         draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
-  static MaeOptions with_heads(MaeOptions options, const Shape& shape) {
-    options.heads = options.heads.in(shape, "mae");
+  static MaeOptions with_heads(MaeOptions options, const LayerSpec& layer_spec) {
+    options.heads = options.heads.in(layer_spec, "mae");
     return options;
   }
   // Returns the factors (…, h) of the heads that the layer still has, for gates (…, E).
   at::Tensor scale_of(const at::Tensor& g) {
-    return options_.heads.of_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
+    return options_.heads.select_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
   }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
@@ -146,7 +148,8 @@ class MixtureOfExperts : public Weighing {
   at::Tensor scale_of_drawn(const at::Tensor& drawn) {
     auto sizes = drawn.sizes().vec();
     sizes.push_back(heads_);
-    return options_.heads.of_kept((scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
+    return options_.heads.select_kept(
+        (scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
   }
 
   // Samples an expert for each row (B) or position (B, Tq), int64, from gates (B, E) or (B, Tq, E), or uniformly if g
@@ -167,8 +170,8 @@ class MixtureOfExperts : public Weighing {
   at::Tensor drops_;
 };
 
-const Registered<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",
-                                                            "a gated mixture of experts that each leave out heads");
+const Registration<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",
+                                                              "a gated mixture of experts that each leave out heads");
 
 }  // namespace
 }  // namespace mh::attention

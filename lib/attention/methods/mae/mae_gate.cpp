@@ -39,7 +39,7 @@ at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
 // Returns the number of real queries of each row, (B) int64; undefined: all are real.
 at::Tensor query_lengths(const Context& c) {
   if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
-  if (c.shape.kind == Kind::decoder_cross || !c.mask.key_lengths.defined()) return {};
+  if (c.layer_spec.kind == AttentionKind::decoder_cross || !c.mask.key_lengths.defined()) return {};
   return c.mask.key_lengths - (c.v.size(2) - c.query_input.size(1));  // the queries are the last keys
 }
 
@@ -64,9 +64,9 @@ void MaeOptions::describe(Fields& f) {
   heads.describe(f);
 }
 
-void ExpertGate::add_parameters(nn::ParameterList& parameters, const Shape& shape) {
-  const std::string name = shape.name + ".gate.";
-  const int64_t d = shape.width, hidden = options_.hidden;
+void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
+  const std::string name = layer_spec.name + ".gate.";
+  const int64_t d = layer_spec.width, hidden = options_.hidden;
   using nn::Init;
   const Init up = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
   const Init down = options_.init == MaeOptions::GateInit::zero
@@ -123,7 +123,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   at::Tensor one = real.defined() ? real.to(at::kFloat).unsqueeze(-1)
                                   : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 where real
   if (real.defined()) x = x * one;
-  const bool self = c.shape.kind != Kind::decoder_cross;
+  const bool self = c.layer_spec.kind != AttentionKind::decoder_cross;
   if (const int64_t memory = c.key_input.size(1) - queries; self && memory > 0) {
     at::Tensor m = c.key_input.narrow(1, 0, memory).to(at::kFloat);
     at::Tensor there = within(c.mask.key_lengths, memory, x.device());
@@ -178,8 +178,8 @@ at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at:
   at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext step = c.step;
   step.training = step.training && !rests(step);
-  inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.shape.kind)) + ".gate",
-                      static_cast<uint32_t>(c.shape.layer));
+  inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.layer_spec.kind)) + ".gate",
+                      static_cast<uint32_t>(c.layer_spec.layer));
   return at::softmax(nn::linear(inner, down_->value(), down_bias_->value()), -1);
 }
 

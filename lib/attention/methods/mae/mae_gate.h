@@ -7,7 +7,7 @@
 // target would reveal later tokens to the gate. Padding is excluded from means and statistics.
 #pragma once
 
-#include "attention/outlived.h"
+#include "attention/pruned_heads.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -28,15 +28,15 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   Unit sample_unit = Unit::sequence;
   Statistics norm_statistics = Statistics::running;
   GateInit init = GateInit::usual;
-  Outlived heads;
+  OriginalHeads heads;
   void describe(Fields& f) override;
 };
 
 class ExpertGate {
  public:
-  // options.heads must have the defaults of the layer filled in (Outlived::in).
+  // options.heads must have the defaults of the layer filled in (OriginalHeads::in).
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape);
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec);
 
   // Returns gates (B, Tq, E) for a causal mean, else (B, E), in fp32; rows sum to 1. In a step that samples experts, or
   // with untrained gate parameters, the gate is frozen: no dropout, and no update of the batch norm's statistics.

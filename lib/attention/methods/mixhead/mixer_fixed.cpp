@@ -8,34 +8,36 @@ namespace {
 
 class Fixed : public MatrixMixer {
  public:
-  bool maps() const override { return true; }
-  bool by_query() const override { return true; }
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    nn::Traits traits = mixing_matrix(shape, first(shape));
+  bool can_change_head_count() const override { return true; }
+  bool is_per_query() const override { return true; }
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    nn::Traits traits = mixing_matrix(layer_spec, first(layer_spec));
     traits.trainable = false;
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads}, traits);
+    matrix_ = &parameters.add(layer_spec.name + ".mixer.matrix", {layer_spec.heads, layer_spec.value_heads}, traits);
   }
   at::Tensor matrix(const Context&) override { return matrix_->value(); }
 
  private:
-  virtual nn::Init first(const Shape& shape) const = 0;
+  virtual nn::Init first(const LayerSpec& layer_spec) const = 0;
   nn::Parameter* matrix_ = nullptr;
 };
 
 class RandomNormal : public Fixed {
-  nn::Init first(const Shape&) const override { return nn::Init::normal_columns(); }
+  nn::Init first(const LayerSpec&) const override { return nn::Init::normal_columns(); }
 };
 class RandomUniform : public Fixed {
-  nn::Init first(const Shape&) const override { return nn::Init::uniform_columns(); }
+  nn::Init first(const LayerSpec&) const override { return nn::Init::uniform_columns(); }
 };
 // Every value head attends with the mean of the probabilities of all heads.
 class Mean : public Fixed {
-  nn::Init first(const Shape& shape) const override { return nn::Init::constant(1 / static_cast<double>(shape.heads)); }
+  nn::Init first(const LayerSpec& layer_spec) const override {
+    return nn::Init::constant(1 / static_cast<double>(layer_spec.heads));
+  }
 };
 
-const Registered<RandomNormal> normal_entry(mixers(), "random-normal", "a fixed matrix of normal numbers");
-const Registered<RandomUniform> uniform_entry(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
-const Registered<Mean> mean_entry(mixers(), "mean", "every head gets the mean of all");
+const Registration<RandomNormal> normal_entry(mixers(), "random-normal", "a fixed matrix of normal numbers");
+const Registration<RandomUniform> uniform_entry(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
+const Registration<Mean> mean_entry(mixers(), "mean", "every head gets the mean of all");
 
 }  // namespace
 }  // namespace mh::attention

@@ -12,16 +12,16 @@ class MixheadA : public Mixhead {
   using Mixhead::Mixhead;
 
  private:
-  void add_matrices(nn::ParameterList& parameters, const Shape& shape) override {
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
-                              mixing_matrix(shape, nn::Init::identity()));
+  void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    matrix_ = &parameters.add(layer_spec.name + ".mixer.matrix", {layer_spec.heads, layer_spec.value_heads},
+                              mixing_matrix(layer_spec, nn::Init::identity()));
   }
   at::Tensor learned(const Context&) const override { return matrix_->value(); }
 
   nn::Parameter* matrix_ = nullptr;
 };
 
-const Registered<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "one learned matrix across the heads");
+const Registration<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "one learned matrix across the heads");
 
 }  // namespace
 }  // namespace mh::attention

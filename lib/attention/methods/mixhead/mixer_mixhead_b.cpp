@@ -14,11 +14,11 @@ class MixheadB : public Mixhead {
   using Mixhead::Mixhead;
 
  private:
-  void add_matrices(nn::ParameterList& parameters, const Shape& shape) override {
-    query_ = &parameters.add(shape.name + ".mixer.query.weight", {shape.value_heads, shape.key_size},
-                             {nn::Init::constant(0), false, false, {{0, shape.value_heads, HeadSide::value}}});
-    matrix_ = &parameters.add(shape.name + ".mixer.matrix", {shape.heads, shape.value_heads},
-                              mixing_matrix(shape, nn::Init::identity()));
+  void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    query_ = &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
+                             {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
+    matrix_ = &parameters.add(layer_spec.name + ".mixer.matrix", {layer_spec.heads, layer_spec.value_heads},
+                              mixing_matrix(layer_spec, nn::Init::identity()));
   }
   at::Tensor learned(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, hv)
@@ -28,8 +28,8 @@ class MixheadB : public Mixhead {
   nn::Parameter *query_ = nullptr, *matrix_ = nullptr;
 };
 
-const Registered<MixheadB> mixhead_b_entry(mixers(), "mixhead-b",
-                                           "a matrix across the heads for each position, from its queries");
+const Registration<MixheadB> mixhead_b_entry(mixers(), "mixhead-b",
+                                             "a matrix across the heads for each position, from its queries");
 
 }  // namespace
 }  // namespace mh::attention

@@ -10,8 +10,8 @@ void MixheadOptions::describe(Fields& f) {
           {"all", "released"});
 }
 
-Mixhead::Mixhead(const MixheadOptions& options, const Shape& shape)
-    : options_(options), in_layer_(options.scope == "all" || shape.kind != Kind::decoder_cross) {}
+Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
+    : options_(options), in_layer_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
 Mixes Mixhead::mixes() const {
   return !in_layer_ ? Mixes::nothing : options_.on == "logits" ? Mixes::logits : Mixes::probabilities;
@@ -37,10 +37,10 @@ at::Tensor Mixhead::matrix(const Context& c) {
   return options_.on == "probabilities" && acts_in(c) ? learned(c) : at::Tensor();
 }
 
-std::string Mixhead::unfused_because() const { return in_layer_ && options_.on == "logits" ? "it mixes logits" : ""; }
+std::string Mixhead::why_not_fused() const { return in_layer_ && options_.on == "logits" ? "it mixes logits" : ""; }
 
-void Mixhead::add_parameters(nn::ParameterList& parameters, const Shape& shape) {
-  if (in_layer_) add_matrices(parameters, shape);
+void Mixhead::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
+  if (in_layer_) add_matrices(parameters, layer_spec);
 }
 
 }  // namespace mh::attention

@@ -17,22 +17,22 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
 
 class Mixhead : public MatrixMixer {
  public:
-  Mixhead(const MixheadOptions& options, const Shape& shape);
+  Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec);
   Mixes mixes() const override;
   // With scope = "released" some layers and passes do not mix, so score heads and value heads must have equal numbers.
-  bool maps() const override { return in_layer_ && options_.scope == "all"; }
+  bool can_change_head_count() const override { return in_layer_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
   bool dropout_before() const override { return options_.dropout == "before"; }
-  std::string unfused_because() const override;
-  bool by_query() const override { return true; }
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override;
+  std::string why_not_fused() const override;
+  bool is_per_query() const override { return true; }
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override;
 
  protected:
   // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix per query; rows are source heads.
   virtual at::Tensor learned(const Context& c) const = 0;
-  virtual void add_matrices(nn::ParameterList& parameters, const Shape& shape) = 0;
+  virtual void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) = 0;
 
  private:
   bool acts_in(const Context& c) const;

@@ -6,9 +6,9 @@
 //   a = softmax(A x)
 // Without shared heads there is no balance: w_i = k p_i / Σ_chosen p. The loss that spreads positions over heads is the
 // regulariser head-balance.
+#include "attention/gated_combiner.h"
 #include "attention/methods/mixture_of_heads/routing.h"
-#include "attention/outlived.h"
-#include "attention/weighing.h"
+#include "attention/pruned_heads.h"
 #include "base/error.h"
 #include "nn/ops.h"
 
@@ -18,7 +18,7 @@ namespace {
 struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   int64_t shared = 2;
   int64_t chosen = 2;
-  Outlived heads;
+  OriginalHeads heads;
   void describe(Fields& f) override {
     f.field("shared", shared, "heads that always act, the first ones", at_least(0));
     f.field("chosen", chosen, "of the other heads, how many a position takes", at_least(1));
@@ -26,39 +26,42 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   }
 };
 
-class MixtureOfHeads : public Weighing {
+class MixtureOfHeads : public GatedCombiner {
  public:
   using Options = MixtureOfHeadsOptions;
-  MixtureOfHeads(const MixtureOfHeadsOptions& options, const Shape& shape)
-      : options_(options), heads_(options.heads.in(shape, "mixture-of-heads")), routed_(heads_.of - options.shared) {
+  MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
+      : options_(options),
+        heads_(options.heads.in(layer_spec, "mixture-of-heads")),
+        routed_(heads_.of - options.shared) {
     if (options.chosen > routed_)
-      throw Error(
-          Exit::usage,
-          Problem{shape.name + ", combiner 'mixture-of-heads'", str("shared + chosen of at most ", heads_.of, " heads"),
-                  str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
+                          str("shared + chosen of at most ", heads_.of, " heads"),
+                          str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
   }
   // The router still chooses among all heads that it was made for.
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& shape) const override {
-    if (static_cast<int64_t>(kept.value.size()) == shape.value_heads) return nullptr;
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+                                                      const LayerSpec& layer_spec) const override {
+    if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
     auto left = std::make_shared<MixtureOfHeadsOptions>(options_);
     left->heads = heads_.without(kept.value);
     return left;
   }
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
-    router_ = &parameters.add(shape.name + ".combiner.router.weight", {heads_.of, shape.width},
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
+    router_ = &parameters.add(layer_spec.name + ".combiner.router.weight", {heads_.of, layer_spec.width},
                               {nn::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
     if (options_.shared > 0)
-      balance_ = &parameters.add(shape.name + ".combiner.balance.weight", {2, shape.width},
+      balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
                                  {nn::Init::xavier_uniform(), true, false});
   }
-  bool weighs() const override { return true; }
+  bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
     const at::Tensor scores = nn::linear(x, router_->value(), {});                      // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, routed_), -1);  // (B, T, r)
     const at::Tensor chosen = std::get<1>(p.topk(options_.chosen, -1));                 // (B, T, k)
     const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen, 1.0);
-    if (c.observer != nullptr) c.observer->show(c.shape, RoutingObservation{p, mask});
+    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
     const at::Tensor kept = p * mask;
     at::Tensor w = kept * (static_cast<double>(options_.chosen) / kept.sum(-1, true));
     if (balance_ != nullptr) {
@@ -67,17 +70,17 @@ class MixtureOfHeads : public Weighing {
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return shown_gates(c, heads_.of_kept(w));
+    return shown_gates(c, heads_.select_kept(w));
   }
 
  private:
   MixtureOfHeadsOptions options_;
-  Outlived heads_;
+  OriginalHeads heads_;
   int64_t routed_;
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Registered<MixtureOfHeads> mixture_of_heads_entry(
+const Registration<MixtureOfHeads> mixture_of_heads_entry(
     combiners(), "mixture-of-heads", "each position weighs some heads and chooses a few of the rest");
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The default combiner: concatenates the head outputs.
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 
 namespace mh::attention {
 namespace {
@@ -7,11 +7,11 @@ namespace {
 class Concatenate : public Combiner {
  public:
   at::Tensor combine(const Context&, const at::Tensor& z) override { return join_heads(z); }
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<Concatenate> concatenate_entry(combiners(), "concatenate", "head outputs side by side");
+const Registration<Concatenate> concatenate_entry(combiners(), "concatenate", "head outputs side by side");
 
 }  // namespace
 }  // namespace mh::attention

@@ -8,11 +8,11 @@ class NoMixing : public Mixer {
  public:
   Mixes mixes() const override { return Mixes::nothing; }
   at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<NoMixing> no_mixing_entry(mixers(), "none", "no mixing of heads");
+const Registration<NoMixing> no_mixing_entry(mixers(), "none", "no mixing of heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -10,11 +10,11 @@ class Softmax : public Normaliser {
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
     return masked_softmax_in_place(logits, allowed);
   }
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<Softmax> softmax_entry(normalisers(), "softmax", "exponentials that sum to 1");
+const Registration<Softmax> softmax_entry(normalisers(), "softmax", "exponentials that sum to 1");
 
 }  // namespace
 }  // namespace mh::attention

@@ -7,11 +7,11 @@ namespace {
 class Own : public Pairing {
  public:
   void pair(Context&) override {}
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<Own> own_entry(pairings(), "own", "each head reads its own keys and values");
+const Registration<Own> own_entry(pairings(), "own", "each head reads its own keys and values");
 
 }  // namespace
 }  // namespace mh::attention

@@ -10,14 +10,14 @@ namespace {
 class DotProduct : public Score {
  public:
   void score(Context& c) override {
-    const double scale = 1 / std::sqrt(static_cast<double>(c.shape.key_size));
+    const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
     c.logits = product_with_keys(c.q * scale, c.k, c.mask.causal_offset());
   }
-  std::string unfused_because() const override { return ""; }
-  bool by_query() const override { return true; }
+  std::string why_not_fused() const override { return ""; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<DotProduct> dot_product_entry(scores(), "dot-product", "scaled dot product of queries and keys");
+const Registration<DotProduct> dot_product_entry(scores(), "dot-product", "scaled dot product of queries and keys");
 
 }  // namespace
 }  // namespace mh::attention

@@ -40,7 +40,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& k, const at::Tensor& y,
                             const at::Tensor& r, CausalOffset offset) {
     context->save_for_backward({x, k, y, r});
-    plain::keep(context->saved_data, offset);
+    plain::save_offset(context->saved_data, offset);
     at::Tensor logits = plain::product_with_keys(x, k, offset);
     const at::Tensor queries = plain::flat(y), all = for_rows(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor to = logits.flatten(0, 1);
@@ -54,7 +54,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &k = saved[1], &y = saved[2], &r = saved[3], &d = gradients[0];
-    const CausalOffset offset = plain::kept(context->saved_data);
+    const CausalOffset offset = plain::saved_offset(context->saved_data);
     at::Tensor dx, dk, dy, dr;
     if (context->needs_input_grad(0)) dx = plain::product_with_values(d, k, offset);
     if (context->needs_input_grad(1)) dk = plain::transposed_product(d, x, offset);

@@ -48,12 +48,13 @@ struct KeyRun {
 class Relative : public Score {
  public:
   using Options = RelativeOptions;
-  Relative(const RelativeOptions& options, const Shape& shape) : options_(options) {
-    if (shape.width % 2 != 0)
-      throw Error(Exit::usage, Problem{"model.width", "an even width for the score 'relative'", str(shape.width), ""});
+  Relative(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
+    if (layer_spec.width % 2 != 0)
+      throw Error(Exit::usage,
+                  Problem{"model.width", "an even width for the score 'relative'", str(layer_spec.width), ""});
   }
 
-  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const auto first = nn::Init::normal(0.02);
     const nn::HeadAxis axis{0, s.heads, HeadSide::score};
     weight_ =
@@ -74,7 +75,7 @@ class Relative : public Score {
   }
 
   // A layer with pruned heads has its own biases.
-  std::shared_ptr<StageOptions> keep(const KeptHeads& kept, const Shape& s) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept, const LayerSpec& s) const override {
     if (static_cast<int64_t>(kept.score.size()) == s.heads) return nullptr;
     auto left = std::make_shared<RelativeOptions>(options_);
     left->shared_biases = false;
@@ -82,25 +83,25 @@ class Relative : public Score {
   }
 
   // Distances to the end of a block change with the length of the block, and so with every decoding step.
-  Places places() const override {
-    Places p;
+  Capabilities capabilities() const override {
+    Capabilities p;
     p.cross = false;
     p.incremental = options_.distances == Distances::exact;
     return p;
   }
-  std::string unfused_because() const override {
+  std::string why_not_fused() const override {
     return options_.distances == Distances::exact ? "" : "distances are those to the end of the block";
   }
 
-  bool has_positions() const override { return true; }
+  bool has_relative_positions() const override { return true; }
   bool prefers_composed(const Context& c, std::string* why) const override {
     if (!few(c)) return false;
     if (why != nullptr)
-      *why = str("relative positions with fewer queries in the batch than head_size ", c.shape.key_size,
+      *why = str("relative positions with fewer queries in the batch than head_size ", c.layer_spec.key_size,
                  ", for which the composed path is faster");
     return true;
   }
-  void positions(const Context& c, RelativePositions& p) override {
+  void set_relative_positions(const Context& c, RelativePositions& p) override {
     const int64_t queries = c.q.size(2);
     std::vector<at::Tensor> parts;
     int64_t rows = 0;
@@ -118,7 +119,7 @@ class Relative : public Score {
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
-    const double scale = 1 / std::sqrt(static_cast<double>(c.shape.key_size));
+    const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
     auto with_bias = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // (h, dk) -> (h, 1, dk)
     };
@@ -159,17 +160,17 @@ class Relative : public Score {
     // With few queries (decoding) and many distances, projecting the queries by W^R is a tiny part of the work of
     // projecting all distances.
     if (!few(c)) return {y, embedded(c, lowest, count)};
-    at::Tensor w = weight_->value().view({c.shape.heads, c.shape.key_size, c.shape.width});
+    at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
-  static bool few(const Context& c) { return c.q.size(0) * c.q.size(2) < c.shape.key_size; }
+  static bool few(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
   // Returns r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
     at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
-                       .view({count, c.shape.heads, c.shape.key_size})
+                       .view({count, c.layer_spec.heads, c.layer_spec.key_size})
                        .transpose(0, 1);
     return c.key_heads.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.key_heads));
   }
@@ -181,7 +182,7 @@ class Relative : public Score {
     // where they share one position embedding. The offset makes the row number of every distance non-negative.
     nn::ForwardContext whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
-    return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.shape.kind)) + ".relative", 0).flip(0);
+    return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.layer_spec.kind)) + ".relative", 0).flip(0);
   }
 
   // Returns S (count, d) of the distances lowest, lowest + 1, …
@@ -213,7 +214,7 @@ class Relative : public Score {
   int64_t table_first_ = 0;
 };
 
-const Registered<Relative> relative_entry(scores(), "relative", "dot products with keys and with their distances");
+const Registration<Relative> relative_entry(scores(), "relative", "dot products with keys and with their distances");
 
 }  // namespace
 }  // namespace mh::attention

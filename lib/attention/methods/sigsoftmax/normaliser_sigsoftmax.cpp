@@ -11,13 +11,14 @@ class Sigsoftmax : public Normaliser {
   at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
     return masked_sigmoid_softmax(logits, allowed);
   }
-  std::string unfused_because() const override { return ""; }
+  std::string why_not_fused() const override { return ""; }
   kernels::Normaliser fused() const override { return kernels::Normaliser::sigsoftmax; }
   const char* kernel_feature() const override { return "Sigsoftmax"; }
-  bool by_query() const override { return true; }
+  bool is_per_query() const override { return true; }
 };
 
-const Registered<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax", "exponentials times sigmoids, summing to 1");
+const Registration<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
+                                                "exponentials times sigmoids, summing to 1");
 
 }  // namespace
 }  // namespace mh::attention

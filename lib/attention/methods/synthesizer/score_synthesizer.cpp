@@ -11,7 +11,7 @@
 namespace mh::attention {
 namespace {
 
-void require_places(const Shape& shape, const char* name, int64_t needed, int64_t length) {
+void require_places(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
   if (needed > length)
     throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, attention.", name, ".length"),
                                      str(needed), "raise it, or use shorter blocks or contexts"});
@@ -29,9 +29,9 @@ struct DenseOptions : OptionsOf<DenseOptions> {
 class Dense : public Score {
  public:
   using Options = DenseOptions;
-  Dense(const DenseOptions& options, const Shape&) : options_(options) {}
+  Dense(const DenseOptions& options, const LayerSpec&) : options_(options) {}
 
-  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const int64_t n = options_.length;
     auto add = [&](const char* part, std::vector<int64_t> shape, nn::Traits traits) {
       if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
@@ -42,17 +42,17 @@ class Dense : public Score {
   }
 
   bool uses_keys() const override { return false; }
-  Places places() const override {
-    Places p;
+  Capabilities capabilities() const override {
+    Capabilities p;
     p.memory = false;
     return p;
   }
-  int64_t longest() const override { return options_.length; }
-  std::string unfused_because() const override { return "its logits are no products with keys"; }
+  int64_t max_length() const override { return options_.length; }
+  std::string why_not_fused() const override { return "its logits are no products with keys"; }
 
   void score(Context& c) override {
     const int64_t keys = c.v.size(2);
-    require_places(c.shape, "synthesizer-dense", keys, options_.length);
+    require_places(c.layer_spec, "synthesizer-dense", keys, options_.length);
     at::Tensor w = weight_->value().narrow(-1, 0, keys);                                 // (dk, Tk) or (h, dk, Tk)
     at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());             // (Tk) or (h, Tk)
     c.logits = at::matmul(at::relu(c.q), w) + (options_.per_head ? b.unsqueeze(1) : b);  // (B, h, Tq, Tk)
@@ -75,9 +75,9 @@ struct RandomOptions : OptionsOf<RandomOptions> {
 class Random : public Score {
  public:
   using Options = RandomOptions;
-  Random(const RandomOptions& options, const Shape&) : options_(options) {}
+  Random(const RandomOptions& options, const LayerSpec&) : options_(options) {}
 
-  void add_parameters(nn::ParameterList& parameters, const Shape& s) override {
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     nn::Traits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
     traits.trainable = options_.train;
     logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
@@ -85,17 +85,17 @@ class Random : public Score {
 
   bool uses_keys() const override { return false; }
   // In cross-attention a decoding step does not know the position of its query.
-  Places places() const override {
-    Places p;
+  Capabilities capabilities() const override {
+    Capabilities p;
     p.cross = p.memory = false;
     return p;
   }
-  int64_t longest() const override { return options_.length; }
-  std::string unfused_because() const override { return "its logits are no products with keys"; }
+  int64_t max_length() const override { return options_.length; }
+  std::string why_not_fused() const override { return "its logits are no products with keys"; }
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
-    require_places(c.shape, "synthesizer-random", std::max(keys, first + queries), options_.length);
+    require_places(c.layer_spec, "synthesizer-random", std::max(keys, first + queries), options_.length);
     at::Tensor block = logits_->value().narrow(1, first, queries).narrow(2, 0, keys);
     c.logits = block.unsqueeze(0);
   }
@@ -105,9 +105,9 @@ class Random : public Score {
   nn::Parameter* logits_ = nullptr;
 };
 
-const Registered<Dense> dense_entry(scores(), "synthesizer-dense",
-                                    "a small network of the query gives a logit for each place");
-const Registered<Random> random_entry(scores(), "synthesizer-random", "a table of logits for each pair of places");
+const Registration<Dense> dense_entry(scores(), "synthesizer-dense",
+                                      "a small network of the query gives a logit for each place");
+const Registration<Random> random_entry(scores(), "synthesizer-random", "a table of logits for each pair of places");
 
 }  // namespace
 }  // namespace mh::attention

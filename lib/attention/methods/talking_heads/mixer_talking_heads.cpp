@@ -23,30 +23,32 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
 class TalkingHeads : public MatrixMixer {
  public:
   using Options = TalkingHeadsOptions;
-  TalkingHeads(const TalkingHeadsOptions& options, const Shape& shape)
-      : options_(options), inside_(options.inside > 0 ? options.inside : shape.heads) {
+  TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
+      : options_(options), inside_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
-      throw Error(Exit::usage, Problem{shape.name + ", talking-heads", "pre or post, or both", "neither",
+      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both", "neither",
                                        "use attention.mixer = \"none\""});
     if (options.inside > 0 && !(options.pre && options.post))
-      throw Error(Exit::usage, Problem{shape.name + ", talking-heads.inside", "both pre and post with it",
+      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads.inside", "both pre and post with it",
                                        "one of them", "leave inside at 0"});
   }
 
-  void add_parameters(nn::ParameterList& parameters, const Shape& shape) override {
+  void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
     // With both matrices, the heads between them belong to no side of the layer; with one matrix, both of its axes do.
-    nn::Traits first = mixing_matrix(shape, init), last = first;
+    nn::Traits first = mixing_matrix(layer_spec, init), last = first;
     const bool both = options_.pre && options_.post;
     if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
     if (options_.pre)
-      pre_ = &parameters.add(shape.name + ".mixer.logits", {shape.heads, both ? inside_ : shape.value_heads}, first);
+      pre_ = &parameters.add(layer_spec.name + ".mixer.logits",
+                             {layer_spec.heads, both ? inside_ : layer_spec.value_heads}, first);
     if (options_.post)
-      post_ = &parameters.add(shape.name + ".mixer.matrix", {both ? inside_ : shape.heads, shape.value_heads}, last);
+      post_ = &parameters.add(layer_spec.name + ".mixer.matrix",
+                              {both ? inside_ : layer_spec.heads, layer_spec.value_heads}, last);
   }
-  bool maps() const override { return true; }
-  bool by_query() const override { return true; }
-  std::shared_ptr<StageOptions> keep(const KeptHeads&, const Shape&) const override {
+  bool can_change_head_count() const override { return true; }
+  bool is_per_query() const override { return true; }
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto left = std::make_shared<TalkingHeadsOptions>(options_);
     left->inside = inside_;
@@ -64,7 +66,7 @@ class TalkingHeads : public MatrixMixer {
     return MatrixMixer::mix(c, probabilities);
   }
   at::Tensor matrix(const Context&) override { return post_ != nullptr ? post_->value() : at::Tensor(); }
-  std::string unfused_because() const override { return pre_ != nullptr ? "it mixes logits" : ""; }
+  std::string why_not_fused() const override { return pre_ != nullptr ? "it mixes logits" : ""; }
 
  private:
   TalkingHeadsOptions options_;
@@ -72,8 +74,8 @@ class TalkingHeads : public MatrixMixer {
   nn::Parameter *pre_ = nullptr, *post_ = nullptr;
 };
 
-const Registered<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
-                                                   "learned matrices across logits and probabilities");
+const Registration<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
+                                                     "learned matrices across logits and probabilities");
 
 }  // namespace
 }  // namespace mh::attention

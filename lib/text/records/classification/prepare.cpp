@@ -172,9 +172,9 @@ class Examples : public PreparationBy<ExamplesOptions, make_examples> {
   std::string inputs_help() const override { return "tab-separated files, an example a line; quotes are text"; }
 };
 
-const Registered<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
-const Registered<Examples> examples_entry(preparations(), "examples",
-                                          "make a shard of examples: a text or two, and a label");
+const Registration<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
+const Registration<Examples> examples_entry(preparations(), "examples",
+                                            "make a shard of examples: a text or two, and a label");
 
 }  // namespace
 

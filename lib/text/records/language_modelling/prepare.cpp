@@ -58,7 +58,7 @@ class LanguageModelling : public PreparationBy<LmOptions, make_lm> {
   std::string inputs_help() const override { return kTexts; }
 };
 
-const Registered<LanguageModelling> lm_entry(preparations(), "lm", "make a language-model shard: one record a line");
+const Registration<LanguageModelling> lm_entry(preparations(), "lm", "make a language-model shard: one record a line");
 
 }  // namespace
 

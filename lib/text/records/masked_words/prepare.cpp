@@ -45,7 +45,7 @@ class Mlm : public PreparationBy<MlmOptions, make_mlm> {
   std::string inputs_help() const override { return "text files, a sentence a line, an empty line between documents"; }
 };
 
-const Registered<Mlm> mlm_entry(
+const Registration<Mlm> mlm_entry(
     preparations(), "mlm",
     "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
     "draws them anew in every epoch");

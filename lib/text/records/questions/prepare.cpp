@@ -55,8 +55,8 @@ class QuestionsPreparation : public PreparationBy<SquadPrepOptions, make_squad> 
   bool reads_lines() const override { return false; }
 };
 
-const Registered<QuestionsPreparation> squad_entry(preparations(), "squad",
-                                                   "make a shard of questions: a question and its paragraph a record");
+const Registration<QuestionsPreparation> squad_entry(
+    preparations(), "squad", "make a shard of questions: a question and its paragraph a record");
 
 }  // namespace
 

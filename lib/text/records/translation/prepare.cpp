@@ -107,8 +107,8 @@ class Translation : public PreparationBy<TranslationOptions, make_translation> {
   }
 };
 
-const Registered<Translation> translation_entry(preparations(), "translation",
-                                                "make a translation shard: a pair of lines a record");
+const Registration<Translation> translation_entry(preparations(), "translation",
+                                                  "make a translation shard: a pair of lines a record");
 
 }  // namespace
 

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "attention/gated_combiner.h"
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/sample_experts.h"
-#include "attention/weighing.h"
 #include "fixtures/every_model.h"
 #include "fixtures/layers.h"
 #include "fixtures/runs.h"
@@ -26,7 +26,8 @@ namespace {
 
 // A layer of the kind, configured by lines of [attention].
 struct Layer : layers::Layer {
-  explicit Layer(const std::string& toml, int64_t width, Kind kind = Kind::decoder_self, uint64_t seed = 3)
+  explicit Layer(const std::string& toml, int64_t width, AttentionKind kind = AttentionKind::decoder_self,
+                 uint64_t seed = 3)
       : layers::Layer(toml, width, seed, kind) {}
   bool has(const std::string& name) { return parameters.find("x." + name) != nullptr; }
   // A norm whose statistics and parameters are not those of a new one, and gates far from even.
@@ -47,7 +48,7 @@ struct Layer : layers::Layer {
 struct Watch : Observer, Subscriber<GateObservation> {
   at::Tensor g;
   bool retain = false;
-  void receive(const Shape&, GateObservation& shown) override {
+  void receive(const LayerSpec&, GateObservation& shown) override {
     g = shown.gates;
     if (retain) g.retain_grad();
   }
@@ -198,7 +199,7 @@ std::string settings(const Naive& n, const std::string& more = "") {
 
 // A layer whose output at (b, t) is what scales its heads: values 1, and the output projection the identity.
 struct Scales : Layer {
-  Scales(int64_t heads, const std::string& more, Kind kind = Kind::decoder_self)
+  Scales(int64_t heads, const std::string& more, AttentionKind kind = AttentionKind::decoder_self)
       : Layer(str("heads = ", heads, "\nhead_size = 1\ncombiner = 'mae'\n", more), heads, kind) {
     set("value.weight", at::zeros({heads, heads}));
     set("value.bias", at::ones({heads}));
@@ -246,7 +247,9 @@ TEST_CASE("the scaled heads are the sum over experts, over random shapes and mas
     const auto flip = [] { return *rc::gen::arbitrary<bool>(); };
     Naive n;
     const int64_t place = pick(0, 3);  // encoder, decoder, decoder behind a memory, cross-attention
-    const Kind kind = place == 0 ? Kind::encoder_self : place == 3 ? Kind::decoder_cross : Kind::decoder_self;
+    const AttentionKind kind = place == 0   ? AttentionKind::encoder_self
+                               : place == 3 ? AttentionKind::decoder_cross
+                                            : AttentionKind::decoder_self;
     n.z = {pick(1, 3), pick(1, 7), 0, pick(1, 6), pick(2, 5), pick(1, 3), pick(1, 3)};
     n.z.keys = place == 2 ? n.z.queries + pick(1, 4) : place == 3 ? pick(1, 6) : n.z.queries;
     n.drop = pick(1, n.z.heads - 1);
@@ -309,7 +312,11 @@ TEST_CASE("gradients of the whole mixture equal differences of the sum over expe
     n.allowed = [&](int64_t b, int64_t t, int64_t s) {
       return cross || ((!causal || s <= t) && s < n.real[static_cast<size_t>(b)]);
     };
-    Layer l(settings(n), n.z.width, cross ? Kind::decoder_cross : causal ? Kind::decoder_self : Kind::encoder_self, 5);
+    Layer l(settings(n), n.z.width,
+            cross    ? AttentionKind::decoder_cross
+            : causal ? AttentionKind::decoder_self
+                     : AttentionKind::encoder_self,
+            5);
     l.stir(6);
     Mask mask;
     mask.causal = causal && !cross;
@@ -466,8 +473,8 @@ namespace {
 
 // The heads that each attention layer leaves out, (B, h) or (B, Tq, h) bool, in the order of the layers.
 struct Drawn : Observer, Subscriber<WeightObservation> {
-  std::vector<std::pair<Kind, at::Tensor>> out;
-  void receive(const Shape& shape, WeightObservation& shown) override {
+  std::vector<std::pair<AttentionKind, at::Tensor>> out;
+  void receive(const LayerSpec& shape, WeightObservation& shown) override {
     out.emplace_back(shape.kind, shown.weights == 0);
   }
 };
@@ -647,7 +654,7 @@ TEST_CASE("experts are drawn as often as their gates say", "[mae]") {
 
 TEST_CASE("a full mean draws for each sequence", "[mae]") {
   for (const char* gate : {"learned", "uniform"}) {
-    Scales l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), Kind::encoder_self);
+    Scales l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), AttentionKind::encoder_self);
     at::Tensor w = l.forward(normal({40, 5, 4}, 1), {}, training(1, true));
     CHECK(at::allclose(w, w.narrow(1, 0, 1).expand_as(w)));
     CHECK(w.std(0).max().item<float>() > 0.1F);
@@ -672,7 +679,7 @@ TEST_CASE("micro-batches draw the experts of the whole batch", "[mae]") {
 }
 
 TEST_CASE("the gate's batch norm keeps running statistics as torch does", "[mae]") {
-  Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 4, Kind::encoder_self),
+  Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 4, AttentionKind::encoder_self),
       causal("heads = 2\ncombiner = 'mae'\n", 4);
   l.set("gate.norm.mean", at::tensor({1.0F, 2.0F, 3.0F, 4.0F}));
   at::Tensor x = normal({5, 3, 4}, 1), means = x.cumsum(1) / at::tensor({1.0F, 2.0F, 3.0F}).view({1, 3, 1});
@@ -741,7 +748,7 @@ TEST_CASE("causal gates: later tokens change nothing, and nothing from before th
 
 TEST_CASE("padding changes nothing for the others", "[mae]") {
   for (const char* mean : {"causal", "full"}) {
-    Layer l(str("heads = 4\ncombiner = 'mae'\nmae.mean = '", mean, "'\n"), 8, Kind::encoder_self);
+    Layer l(str("heads = 4\ncombiner = 'mae'\nmae.mean = '", mean, "'\n"), 8, AttentionKind::encoder_self);
     l.stir(3);
     at::Tensor a = normal({2, 9, 8}, 1), b = a.clone();
     b[1].narrow(0, 5, 4).fill_(50);
@@ -756,11 +763,11 @@ TEST_CASE("padding changes nothing for the others", "[mae]") {
 
 TEST_CASE("decoding with a cache gives the gates of the whole pass", "[mae]") {
   c10::NoGradGuard no_gradient;
-  for (Kind kind : {Kind::decoder_self, Kind::decoder_cross})
+  for (AttentionKind kind : {AttentionKind::decoder_self, AttentionKind::decoder_cross})
     for (int64_t window : {0, 1, 2, 4, 100}) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8, kind);
       l.stir(3);
-      const bool cross = kind == Kind::decoder_cross;
+      const bool cross = kind == AttentionKind::decoder_cross;
       at::Tensor x = normal({3, 12, 8}, 1), m = cross ? normal({3, 5, 8}, 2) : x;
       auto run = [&](const at::Tensor& part, const at::Tensor& keys, Cache* cache, Watch& watch) {
         Mask mask;
@@ -856,7 +863,7 @@ TEST_CASE("the fused path is taken, and bf16 stays near", "[mae]") {
 }
 
 TEST_CASE("what the mixture cannot do is refused with the reason", "[mae]") {
-  auto refused = [](const std::string& toml, Kind kind, const std::string& reason) {
+  auto refused = [](const std::string& toml, AttentionKind kind, const std::string& reason) {
     try {
       Layer l("combiner = 'mae'\n" + toml, 24, kind);
       FAIL("taken: " << toml);
@@ -866,20 +873,22 @@ TEST_CASE("what the mixture cannot do is refused with the reason", "[mae]") {
       CHECK(std::string(error.what()).find(reason) != std::string::npos);
     }
   };
-  refused("heads = 2\nmae.drop = 2\n", Kind::decoder_self, "less than the 2 heads");
-  refused("heads = 1\n", Kind::decoder_self, "less than the 1 heads");
-  refused("heads = 24\nmae.drop = 6\n", Kind::decoder_self, "at most 10000 experts");
-  refused("heads = 2\nmae.drop = 0\n", Kind::decoder_self, "mae.drop");
-  refused("heads = 2\nmae.mean = 'full'\n", Kind::decoder_self, "later tokens");
-  refused("heads = 2\nmae.mean = 'full'\n", Kind::decoder_cross, "later tokens");
-  refused("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", Kind::encoder_self, "attention.mae.window");
-  refused("heads = 2\nmae.gate = 'even'\n", Kind::decoder_self, "uniform");
-  Places full = Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\n", 8, Kind::encoder_self).layer->places();
+  refused("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than the 2 heads");
+  refused("heads = 1\n", AttentionKind::decoder_self, "less than the 1 heads");
+  refused("heads = 24\nmae.drop = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
+  refused("heads = 2\nmae.drop = 0\n", AttentionKind::decoder_self, "mae.drop");
+  refused("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_self, "later tokens");
+  refused("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_cross, "later tokens");
+  refused("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", AttentionKind::encoder_self, "attention.mae.window");
+  refused("heads = 2\nmae.gate = 'even'\n", AttentionKind::decoder_self, "uniform");
+  Capabilities full =
+      Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\n", 8, AttentionKind::encoder_self).layer->capabilities();
   CHECK((full.self && !full.causal && !full.cross && !full.incremental));
-  Places causal = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->places();
+  Capabilities causal = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
   CHECK((causal.self && causal.causal && causal.cross && causal.memory && causal.incremental));
   // Without a gate nothing is averaged, so nothing leaks.
-  CHECK(Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->places().causal);
+  CHECK(
+      Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);
 }
 
 TEST_CASE("block coordinate descent: gates in some epochs, all else in every one", "[mae]") {

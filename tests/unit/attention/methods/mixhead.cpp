@@ -182,7 +182,7 @@ TEST_CASE("dropout acts before the mixing or after it, as asked", "[mixhead]") {
 TEST_CASE("the scope of the released code leaves cross-attention and decoding by steps alone", "[mixhead]") {
   c10::NoGradGuard no_gradient;
   const char* released = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
-  CHECK(Layer(released, 4, 1, Kind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
+  CHECK(Layer(released, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
   Layer l(released, 4, 1), plain("heads = 2", 4, 1);
   l.set("mixer.matrix", normal({2, 2}, 3));
   const at::Tensor x = normal({1, 3, 4}, 1);

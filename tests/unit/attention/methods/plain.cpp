@@ -28,7 +28,7 @@ TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]"
                additive = *rc::gen::arbitrary<bool>();
     z.keys = cross ? pick(1, 7) : z.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(sized(z, bias), z.width, seed, cross ? Kind::decoder_cross : Kind::decoder_self);
+    Layer l(sized(z, bias), z.width, seed, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
                m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
     Mask mask;
@@ -62,7 +62,7 @@ TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]"
 TEST_CASE("gradients of every parameter and input equal differences of the plain loops", "[plain]") {
   for (bool cross : {false, true}) {
     const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
-    Layer l(sized(z), z.width, 5, cross ? Kind::decoder_cross : Kind::decoder_self);
+    Layer l(sized(z), z.width, 5, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     const at::Tensor m = normal({z.batch, z.keys, z.width}, 8);
     Mask mask;
     mask.causal = !cross;
@@ -99,9 +99,9 @@ TEST_CASE("heads of any size: the layer padded with zero columns is the same lay
 TEST_CASE("heads that do not divide the width are refused, unless a size is given", "[plain]") {
   AttentionOptions options;
   options.heads = 3;
-  CHECK_THROWS_AS(make_shape(options, Kind::decoder_self, 0, 8, "x"), Error);
+  CHECK_THROWS_AS(make_layer_spec(options, AttentionKind::decoder_self, 0, 8, "x"), Error);
   options.head_size = 5;
-  CHECK(make_shape(options, Kind::decoder_self, 0, 8, "x").value_size == 5);
+  CHECK(make_layer_spec(options, AttentionKind::decoder_self, 0, 8, "x").value_size == 5);
 }
 
 TEST_CASE("a head as large as the length attends in any way: Theorem 1 of the low-rank bottleneck", "[plain]") {

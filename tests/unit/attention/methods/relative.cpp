@@ -22,7 +22,7 @@ namespace {
 using Distance = std::function<int64_t(int64_t, int64_t)>;
 
 // Transformer-XL's attention by plain loops: what a dot product lacks of it is added to the logits.
-Vector brute_force(const Shape& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
+Vector brute_force(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
                    const reference::Allowed& allowed, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
   const reference::Sizes z{batch,
@@ -87,7 +87,7 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
     Layer l(str("heads = ", h, "\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\nclamp = ", clamp,
                 "\nshared_biases = ", *rc::gen::arbitrary<bool>() ? "true" : "false", "\ndistances = '",
                 block_end ? "block_end" : "exact", "'\n"),
-            d, seed, causal ? Kind::decoder_self : Kind::encoder_self);
+            d, seed, causal ? AttentionKind::decoder_self : AttentionKind::encoder_self);
     at::Tensor m = normal({batch, keys, d}, seed), x = slots == 0 ? m : m.narrow(1, slots, queries);
     std::vector<int64_t> positions(static_cast<size_t>(slots));
     for (int64_t s = 0; s < slots; ++s) positions[static_cast<size_t>(s)] = s - slots;
@@ -111,7 +111,8 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
       const int64_t delta = (block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
       return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
     };
-    const Vector wanted = brute_force(l.layer->shape(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
+    const Vector wanted =
+        brute_force(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
     RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 3e-5);
     // Each key in a run of its own, in whatever order, is the same as one shift for all.
     if (!causal && !padded && mask.window == 0) {
@@ -150,7 +151,7 @@ TEST_CASE("gradients of relative attention equal differences of brute force", "[
               x.insert(x.end(), m.begin() + (b * (slots + length) + slots) * d,
                        m.begin() + (b + 1) * (slots + length) * d);
             return brute_force(
-                l.layer->shape(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
+                l.layer->layer_spec(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
                 [&](int64_t t, int64_t s) { return (block_end ? length - 1 : t) - positions[static_cast<size_t>(s)]; });
           });
     }
@@ -181,7 +182,7 @@ TEST_CASE("position embeddings drop alike in all micro-batches and layers, and n
   CHECK(at::allclose(dropping.layer->forward(part, part, mask, later), whole.narrow(0, 2, 4), 1e-4, 1e-5));
   // Keys in runs of one: what is dropped of a distance stays the same.
   Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
-                Kind::encoder_self);
+                AttentionKind::encoder_self);
   Mask turned;
   turned.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
   CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), turned, step), encoder.layer->forward(x, x, {}, step), 1e-4,
@@ -193,12 +194,12 @@ TEST_CASE("the biases of relative scores are shared by a stack's layers, or each
     Config config;
     config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
     AttentionConfig attention;
-    attention.read(config, {{Kind::decoder_self, 2}});
+    attention.read(config, {{AttentionKind::decoder_self, 2}});
     nn::ParameterList parameters(at::kMeta);
     for (int64_t i = 0; i < 2; ++i) {
-      const auto& o = attention.layer(Kind::decoder_self, i);
-      AttentionLayer layer(parameters, o, make_shape(o, Kind::decoder_self, i, 8, str("decoder.layers.", i, ".self")),
-                           {});
+      const auto& o = attention.layer(AttentionKind::decoder_self, i);
+      AttentionLayer layer(
+          parameters, o, make_layer_spec(o, AttentionKind::decoder_self, i, 8, str("decoder.layers.", i, ".self")), {});
     }
     std::vector<std::string> names;
     for (const auto& p : parameters.all())
@@ -212,9 +213,9 @@ TEST_CASE("the biases of relative scores are shared by a stack's layers, or each
 }
 
 TEST_CASE("relative scores are refused in cross-attention and for odd widths", "[relative]") {
-  CHECK_THROWS_AS(Layer("heads = 2\nscore = 'relative'\n", 8, 1, Kind::decoder_cross), Error);
+  CHECK_THROWS_AS(Layer("heads = 2\nscore = 'relative'\n", 8, 1, AttentionKind::decoder_cross), Error);
   CHECK_THROWS_AS(Layer("heads = 3\nscore = 'relative'\n", 9, 1), Error);
   CHECK(!Layer("heads = 2\nscore = 'relative'\n[attention.relative]\ndistances = 'block_end'\n", 8, 1)
-             .layer->places()
+             .layer->capabilities()
              .incremental);
 }

@@ -18,7 +18,7 @@ namespace {
 // The logits alone differ from a dot product's, whose keys are zero here.
 Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
                    int64_t first, const reference::Allowed& allowed) {
-  const Shape& s = l.layer->shape();
+  const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
   const reference::Sizes z{
       batch,       static_cast<int64_t>(x.size()) / (batch * d), static_cast<int64_t>(m.size()) / (batch * d), d, h, dk,
@@ -58,7 +58,7 @@ TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synth
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(configured(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
                        random || !own ? "" : "per_head = true\n"),
-            d, seed, cross ? Kind::decoder_cross : Kind::encoder_self);
+            d, seed, cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
     at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
@@ -105,7 +105,7 @@ TEST_CASE("synthesizers are refused beyond their length, behind a memory, and wh
     Layer l(configured(score, 2, 3, 5), 4, 5);
     at::Tensor x = normal({1, 6, 4}, 1);
     CHECK_THROWS_AS(l.layer->forward(x, x, {}, {}), Error);
-    CHECK(!l.layer->places().memory);
+    CHECK(!l.layer->capabilities().memory);
   }
-  CHECK_THROWS_AS(Layer(configured("synthesizer-random", 2, 3, 5), 4, 5, Kind::decoder_cross), Error);
+  CHECK_THROWS_AS(Layer(configured("synthesizer-random", 2, 3, 5), 4, 5, AttentionKind::decoder_cross), Error);
 }

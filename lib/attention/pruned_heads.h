@@ -15,21 +15,21 @@
 namespace mh::attention {
 
 // The heads that a gate was built for, and those of them that the layer still has.
-struct Outlived {
+struct OriginalHeads {
   int64_t of = 0;             // number of heads that the gate was built for; 0: the heads of the layer
   std::vector<int64_t> kept;  // index, among these heads, of each head that the layer still has
   void describe(Fields& f);
 
   // Returns a copy with the defaults of the layer filled in. Throws Error(usage), naming the options section `where`,
   // if it does not fit the layer.
-  Outlived in(const Shape& shape, const std::string& where) const;
+  OriginalHeads in(const LayerSpec& layer_spec, const std::string& where) const;
   // The functions below require an object returned by in().
   // Returns whether the layer has lost heads.
   bool lost() const { return static_cast<int64_t>(kept.size()) < of; }
   // Returns the bookkeeping after pruning all value heads of the layer but `value`.
-  Outlived without(const std::vector<int64_t>& value) const;
+  OriginalHeads without(const std::vector<int64_t>& value) const;
   // Selects the weights of the layer's heads: w (…, of) -> (…, h).
-  at::Tensor of_kept(const at::Tensor& w) const;
+  at::Tensor select_kept(const at::Tensor& w) const;
   // Returns the head axis of a parameter with `of` blocks, which move with their heads but survive pruning
   // (nn::HeadAxis::stays).
   nn::HeadAxis axis(int64_t axis) const;

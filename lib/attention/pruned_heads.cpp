@@ -1,5 +1,5 @@
 // Checks and selects the heads of gates that survive pruning.
-#include "attention/outlived.h"
+#include "attention/pruned_heads.h"
 
 #include <ATen/ops/tensor.h>
 
@@ -11,42 +11,42 @@
 
 namespace mh::attention {
 
-void Outlived::describe(Fields& f) {
+void OriginalHeads::describe(Fields& f) {
   f.field("of", of, "after heads were cut: how many there were; 0: as many as the layer has", between(0, 1 << 16));
   f.field("kept", kept, "after heads were cut: which of them the layer still has, from 0", at_least(0));
 }
 
-Outlived Outlived::in(const Shape& shape, const std::string& where) const {
-  Outlived made = *this;
+OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {
+  OriginalHeads made = *this;
   auto refuse = [&](const char* key, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{str(shape.name, ", attention.", where, ".", key), expected, found, ""});
+    throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
   };
   if (of == 0) {
     if (!kept.empty()) refuse("kept", "none with of = 0", str(kept.size()));
-    made.of = shape.value_heads;
+    made.of = layer_spec.value_heads;
     made.kept.resize(static_cast<size_t>(made.of));
     std::iota(made.kept.begin(), made.kept.end(), 0);
     return made;
   }
-  if (static_cast<int64_t>(kept.size()) != shape.value_heads)
-    refuse("kept", str("one for each of the layer's ", shape.value_heads, " heads"), str(kept.size()));
+  if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
+    refuse("kept", str("one for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
   const std::set<int64_t> different(kept.begin(), kept.end());
   if (different.size() != kept.size()) refuse("kept", "each head once", "one twice");
   if (*different.rbegin() >= of) refuse("kept", str("heads from 0 to ", of - 1), str(*different.rbegin()));
   return made;
 }
 
-Outlived Outlived::without(const std::vector<int64_t>& value) const {
-  Outlived left{of, {}};
+OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
+  OriginalHeads left{of, {}};
   for (const int64_t head : value) left.kept.push_back(kept[static_cast<size_t>(head)]);
   return left;
 }
 
-at::Tensor Outlived::of_kept(const at::Tensor& w) const {
+at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
   return lost() ? w.index_select(-1, nn::constant_on(w.device(), kept)) : w;
 }
 
-nn::HeadAxis Outlived::axis(int64_t axis) const {
+nn::HeadAxis OriginalHeads::axis(int64_t axis) const {
   return {axis, static_cast<int64_t>(kept.size()), HeadSide::value, true, of, kept};
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/kind.h"
+#include "attention/attention_kind.h"
 #include "nn/parameter.h"
 
 namespace mh::attention {
@@ -13,8 +13,8 @@ namespace mh::attention {
 using nn::HeadSide;
 
 // The attention layer that a stage belongs to; fixed when the model is built.
-struct Shape {
-  Kind kind = Kind::decoder_self;
+struct LayerSpec {
+  AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;  // from 0
   int64_t width = 0;  // d
   int64_t heads = 0;  // score heads; 0: all heads were pruned

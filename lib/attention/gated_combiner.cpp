@@ -1,5 +1,5 @@
 // Concatenation of head outputs with a weight for each head.
-#include "attention/weighing.h"
+#include "attention/gated_combiner.h"
 
 namespace mh::attention {
 
@@ -7,7 +7,7 @@ at::Tensor join_heads(const at::Tensor& z) {
   return z.transpose(1, 2).reshape({z.size(0), z.size(2), z.size(1) * z.size(3)});
 }
 
-at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
+at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w) {
   const at::Tensor s = w.to(z.scalar_type());
   if (s.dim() == 1) return join_heads(z * s.view({-1, 1, 1}));
   return join_heads(z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1));
@@ -16,13 +16,13 @@ at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w) {
 at::Tensor shown_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
   GateObservation shown{gates};
-  c.observer->show(c.shape, shown);
-  c.observer->show(c.shape, WeightObservation{shown.gates});
+  c.observer->show(c.layer_spec, shown);
+  c.observer->show(c.layer_spec, WeightObservation{shown.gates});
   return shown.gates;
 }
 
-at::Tensor Weighing::combine(const Context& c, const at::Tensor& z) {
-  return c.weights.defined() && !c.weighed ? join_weighed(z, c.weights) : join_heads(z);
+at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {
+  return c.weights.defined() && !c.gates_applied ? join_gated_heads(z, c.weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

@@ -7,8 +7,8 @@
 
 namespace mh::attention {
 
-enum class Kind { encoder_self, decoder_self, decoder_cross };
-const char* name_of(Kind kind);  // "decoder.self"
+enum class AttentionKind { encoder_self, decoder_self, decoder_cross };
+const char* name_of(AttentionKind kind);  // "decoder.self"
 
 // The number of real (not padding) positions of each row of the decoder's and of the encoder's input, (B) int64 on the
 // CPU; undefined: no padding.
@@ -16,8 +16,10 @@ struct Lengths {
   at::Tensor decoder, encoder;
   Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: implicit, for models with only a decoder
       : decoder(std::move(of_decoder)), encoder(std::move(of_encoder)) {}
-  const at::Tensor& queries(Kind kind) const { return kind == Kind::encoder_self ? encoder : decoder; }
-  const at::Tensor& keys(Kind kind) const { return kind == Kind::decoder_self ? decoder : encoder; }
+  const at::Tensor& queries(AttentionKind kind) const {
+    return kind == AttentionKind::encoder_self ? encoder : decoder;
+  }
+  const at::Tensor& keys(AttentionKind kind) const { return kind == AttentionKind::decoder_self ? decoder : encoder; }
 };
 
 }  // namespace mh::attention

@@ -9,7 +9,7 @@ namespace mh::attention {
 at::Tensor join_heads(const at::Tensor& z);
 
 // Concatenates the weighted head outputs w_j Z_j; w (h), (B, h) or (B, T, h), of any floating-point type.
-at::Tensor join_weighed(const at::Tensor& z, const at::Tensor& w);
+at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
 // Observation of the gates of a combiner: (h), (B, E) or (B, Tq, E); with one gate per head E = h, with experts E is
 // their number. The stage reads `gates` back: a subscriber may replace them by gates of the same shape.
@@ -27,10 +27,10 @@ struct WeightObservation {
 at::Tensor shown_gates(const Context& c, const at::Tensor& gates);
 
 // Concatenates the weighted head outputs w_j Z_j, with w from weights().
-class Weighing : public Combiner {
+class GatedCombiner : public Combiner {
  public:
   at::Tensor combine(const Context& c, const at::Tensor& z) final;
-  std::string unfused_because() const override { return ""; }
+  std::string why_not_fused() const override { return ""; }
 };
 
 }  // namespace mh::attention
