@@ -20,7 +20,7 @@ WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", 
 # Strings that are no names of methods there, and the do-nothing stage of each kind, which is its default.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
-    "lib/train/only.cpp": {"gates"},  # parameters by their role
+    "lib/train/trainable_filter.cpp": {"gates"},  # parameters by their role
 }
 ALLOWED_ANYWHERE = {"none"}  # what an error says it found
 

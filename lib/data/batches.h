@@ -30,19 +30,19 @@ class Batches {
  public:
   virtual ~Batches() = default;
   // Rows of an update that are in memory together.
-  struct Part {
+  struct MicroBatch {
     int64_t first = 0, count = 0;  // of the update's rows
   };
   // Those of update `update` (from 0), in order.
-  virtual std::vector<Part> parts(int64_t update) = 0;
-  virtual Batch load(int64_t update, const Part& part) = 0;
+  virtual std::vector<MicroBatch> parts(int64_t update) = 0;
+  virtual Batch load(int64_t update, const MicroBatch& part) = 0;
   // Where its rows stand, for messages: "20 rows, the first from token 4096".
   virtual std::string place(int64_t update) = 0;
   // Whether each row of the update goes on where it ended in the update before, and takes its memory over.
   virtual bool goes_on(int64_t /*update*/) const { return false; }
   // Of updates that go on: all of an update, and those of all parts but the last.
   int64_t rows_per_update() const { return rows_; }
-  int64_t rows_per_part() const { return rows_of_part_; }
+  int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   int64_t tokens_per_update() const { return tokens_; }  // at most
@@ -50,7 +50,7 @@ class Batches {
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:
-  int64_t rows_ = 0, rows_of_part_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
+  int64_t rows_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
 };
 
 // Number of updates in so many epochs of `length`. Error(usage) where that is too large a number.
@@ -68,8 +68,8 @@ class TextBatches : public Batches {
     int64_t width = 0;      // tokens in a row; the same for every part of an update
   };
   virtual Rows rows_of(int64_t update) = 0;
-  std::vector<Part> parts(int64_t update) override;
-  Batch load(int64_t update, const Part& part) override;
+  std::vector<MicroBatch> parts(int64_t update) override;
+  Batch load(int64_t update, const MicroBatch& part) override;
   std::string place(int64_t update) override;
   int64_t updates(const Length& length) const override { return updates_in(length, options_, text_.tokens); }
 

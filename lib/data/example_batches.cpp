@@ -27,7 +27,7 @@ class ExampleBatches : public Batches {
   }
 
   // Those that cost least, filled-up tokens included.
-  std::vector<Part> parts(int64_t update) override {
+  std::vector<MicroBatch> parts(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(rows_now_.size());
     // Of the rows from each one on: what they cost, and where their first part ends.
@@ -41,13 +41,13 @@ class ExampleBatches : public Batches {
         if (end == first + 1 || all < cost[at]) cost[at] = all, next[at] = end;
       }
     }
-    std::vector<Part> parts;
+    std::vector<MicroBatch> parts;
     for (int64_t first = 0; first < rows; first = next[static_cast<size_t>(first)])
       parts.push_back({first, next[static_cast<size_t>(first)] - first});
     return parts;
   }
 
-  Batch load(int64_t update, const Part& part) override {
+  Batch load(int64_t update, const MicroBatch& part) override {
     load_update(update);
     const std::span<const Example> all(rows_now_);
     Batch batch =

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "attention/stage.h"
-#include "base/ahead.h"
+#include "base/prefetcher.h"
 #include "base/signals.h"
 #include "data/pinned.h"
 #include "model/memories.h"
@@ -18,9 +18,9 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   const MiniBatches batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
   // While a GPU computes, the host has nothing else to do.
-  std::optional<Ahead<MiniBatch>> prefetched;
+  std::optional<Prefetcher<MiniBatch>> prefetched;
   if (!device.is_cpu())
-    prefetched.emplace(kBatchesAhead, [&batches] {
+    prefetched.emplace(kPrefetchDepth, [&batches] {
       std::optional<MiniBatch> made = batches.next();
       if (made) made->batch = pinned(std::move(made->batch));
       return made;

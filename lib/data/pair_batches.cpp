@@ -32,27 +32,27 @@ class PairBatches : public Batches {
     draw_turns(0);
   }
 
-  std::vector<Part> parts(int64_t update) override {
-    const Part all = batch_of(update);
+  std::vector<MicroBatch> parts(int64_t update) override {
+    const MicroBatch all = batch_of(update);
     if (options_.micro_tokens == 0) return {{0, all.count}};
     int64_t widest = 1;
     for (int64_t i = 0; i < all.count; ++i) widest = std::max(widest, width(pair_at(all, i)));
-    std::vector<Part> parts;
+    std::vector<MicroBatch> parts;
     const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / widest);
     for (int64_t first = 0; first < all.count; first += rows)
       parts.push_back({first, std::min(rows, all.count - first)});
     return parts;
   }
 
-  Batch load(int64_t update, const Part& part) override {
-    const Part all = batch_of(update);
+  Batch load(int64_t update, const MicroBatch& part) override {
+    const MicroBatch all = batch_of(update);
     std::vector<Row> rows;
     for (int64_t i = 0; i < part.count; ++i) rows.push_back(pairs_.row_of(pair_at(all, part.first + i)));
     return load_pairs(pairs_, rows);
   }
 
   std::string place(int64_t update) override {
-    const Part all = batch_of(update);
+    const MicroBatch all = batch_of(update);
     return str(all.count, " pairs, the first is pair ", pair_at(all, 0) + 1, " of the data");
   }
 
@@ -96,7 +96,7 @@ class PairBatches : public Batches {
   }
 
   // Which pairs of `order_` an update takes.
-  Part batch_of(int64_t update) {
+  MicroBatch batch_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort(epoch);
@@ -105,12 +105,12 @@ class PairBatches : public Batches {
     }
     return batches_[static_cast<size_t>(turns_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
-  int64_t pair_at(const Part& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
+  int64_t pair_at(const MicroBatch& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
 
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<Part> batches_;  // of the sorted pairs, the same in every epoch
+  std::vector<MicroBatch> batches_;  // of the sorted pairs, the same in every epoch
   int64_t epoch_ = 0;
   std::vector<int64_t> order_;  // of the epoch: pairs, sorted by length
   std::vector<int64_t> turns_;  // of the epoch: which batch each update takes

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/ahead.h"
+#include "base/prefetcher.h"
 #include "data/pinned.h"
 
 namespace mh::data {
@@ -13,7 +13,7 @@ namespace {
 
 struct Update {
   int64_t number = 0;
-  std::vector<Batches::Part> parts;
+  std::vector<Batches::MicroBatch> parts;
   std::vector<Batch> batches;  // of each part
 };
 
@@ -22,16 +22,16 @@ class PrefetchedBatches : public Batches {
   PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare)
       : batches_(std::move(batches)), end_(end), prepare_(std::move(prepare)) {
     rows_ = batches_->rows_per_update();
-    rows_of_part_ = batches_->rows_per_part();
+    rows_per_micro_batch_ = batches_->rows_per_micro_batch();
     updates_per_epoch_ = batches_->updates_per_epoch();
     tokens_ = batches_->tokens_per_update();
   }
 
-  std::vector<Part> parts(int64_t update) override { return at(update).parts; }
+  std::vector<MicroBatch> parts(int64_t update) override { return at(update).parts; }
   // Of a part that parts() has named. Its passes share it.
-  Batch load(int64_t update, const Part& part) override {
+  Batch load(int64_t update, const MicroBatch& part) override {
     const Update& now = at(update);
-    const auto same = [&](const Part& p) { return p.first == part.first && p.count == part.count; };
+    const auto same = [&](const MicroBatch& p) { return p.first == part.first && p.count == part.count; };
     return now.batches.at(
         static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
   }
@@ -58,12 +58,12 @@ class PrefetchedBatches : public Batches {
   void begin(int64_t update) {
     prefetched_.reset();
     now_.reset();  // also where loading throws: what comes next is not what follows it
-    prefetched_ = std::make_unique<Ahead<Update>>(
-        kBatchesAhead, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
+    prefetched_ = std::make_unique<Prefetcher<Update>>(
+        kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
           Update made{next++, {}, {}};
           made.parts = batches_->parts(made.number);
-          for (const Part& part : made.parts) made.batches.push_back(prepare_(batches_->load(made.number, part)));
+          for (const MicroBatch& part : made.parts) made.batches.push_back(prepare_(batches_->load(made.number, part)));
           return made;
         });
   }
@@ -72,7 +72,7 @@ class PrefetchedBatches : public Batches {
   const int64_t end_;
   const std::function<Batch(Batch)> prepare_;
   std::optional<Update> now_;
-  std::unique_ptr<Ahead<Update>> prefetched_;  // of the updates behind now_
+  std::unique_ptr<Prefetcher<Update>> prefetched_;  // of the updates behind now_
 };
 
 }  // namespace

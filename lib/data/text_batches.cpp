@@ -99,20 +99,20 @@ int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) 
 TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
     : text_(std::move(text)), options_(o), seed_(seed) {
   rows_ = data::rows_per_update(o);
-  rows_of_part_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
   updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
   tokens_ = rows_ * o.block;
 }
 
-std::vector<Batches::Part> TextBatches::parts(int64_t update) {
-  std::vector<Part> parts;
+std::vector<Batches::MicroBatch> TextBatches::parts(int64_t update) {
+  std::vector<MicroBatch> parts;
   const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
-  for (int64_t first = 0; first < rows; first += rows_of_part_)
-    parts.push_back({first, std::min(rows_of_part_, rows - first)});
+  for (int64_t first = 0; first < rows; first += rows_per_micro_batch_)
+    parts.push_back({first, std::min(rows_per_micro_batch_, rows - first)});
   return parts;
 }
 
-Batch TextBatches::load(int64_t update, const Part& part) {
+Batch TextBatches::load(int64_t update, const MicroBatch& part) {
   const Rows all = rows_of(update);
   const auto begin = all.rows.begin() + part.first;
   return load_rows(text_, {begin, begin + part.count}, all.width);

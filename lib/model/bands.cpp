@@ -18,7 +18,7 @@ std::vector<int64_t> Bands::sizes() const {
   return all;
 }
 
-std::vector<Bands::Part> Bands::split(const at::Tensor& entries) const {
+std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
   const at::Tensor here = entries.to(at::kCPU, at::kLong).contiguous();
   const auto* entry = here.const_data_ptr<int64_t>();
   std::vector<std::vector<int64_t>> places(count()), within(count());
@@ -30,7 +30,7 @@ std::vector<Bands::Part> Bands::split(const at::Tensor& entries) const {
     places[b].push_back(i);
     within[b].push_back(entry[i] - edges_[b]);
   }
-  std::vector<Part> parts;
+  std::vector<BandEntries> parts;
   for (size_t b = 0; b < count(); ++b)
     parts.push_back({at::tensor(places[b], at::kLong), at::tensor(within[b], at::kLong)});
   return parts;

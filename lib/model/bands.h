@@ -25,12 +25,12 @@ class Bands {
   std::vector<int64_t> sizes() const;
 
   // The entries of a list that are in one band; both tensors int64, contiguous, on the CPU.
-  struct Part {
+  struct BandEntries {
     at::Tensor places;   // (n), ascending: indices into the list
     at::Tensor entries;  // (n): entries relative to the first one of the band
   };
   // Splits entries (N), int64 below `rows`, on any device, by band; negative entries are in no band.
-  std::vector<Part> split(const at::Tensor& entries) const;
+  std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:
   std::vector<int64_t> edges_;

@@ -53,8 +53,8 @@ at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext
   return nn::linear(inner, {down_}, {down_bias_});
 }
 
-Block::Part Block::make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
-                             const std::string& name, std::string stream) const {
+Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,
+                                     attention::AttentionKind kind, const std::string& name, std::string stream) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
                                   attention::make_layer_spec(options, kind, layer_, config.model.width, name),
@@ -67,9 +67,9 @@ Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention
     : options_(config.model),
       layer_(layer),
       stream_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
-      self_(make_part(parameters, config, kind, name + ".self", stream_ + "attention.output")),
-      cross_(crosses ? std::optional(make_part(parameters, config, attention::AttentionKind::decoder_cross,
-                                               name + ".cross", "cross.output"))
+      self_(make_sublayer(parameters, config, kind, name + ".self", stream_ + "attention.output")),
+      cross_(crosses ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
+                                                   name + ".cross", "cross.output"))
                      : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
@@ -103,7 +103,7 @@ Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Drop
   return {made.sum, made.norm};
 }
 
-Block::Flow Block::attend(Part& part, const Flow& in, const LayerNorm& next, const Attention& a) const {
+Block::Flow Block::attend(Sublayer& part, const Flow& in, const LayerNorm& next, const Attention& a) const {
   const at::Tensor &x = in.x, &memory = a.memory;
   at::Tensor queries = in.read, attended = a.keys;
   if (!a.keys.defined()) {

@@ -82,13 +82,13 @@ class Block {
 
  private:
   // An attention sublayer.
-  struct Part {
+  struct Sublayer {
     attention::AttentionLayer layer;
     LayerNorm norm;
     std::string stream;  // random stream of the dropout of the output
   };
-  Part make_part(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
-                 const std::string& name, std::string stream) const;
+  Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
+                         const std::string& name, std::string stream) const;
   // The tensors between two sublayers, (B, T, d): the residual stream x, and the input of the next sublayer, which is
   // norm(x) with pre-norm and x with post-norm.
   struct Flow {
@@ -109,13 +109,13 @@ class Block {
                              // undefined
   };
   // Runs an attention sublayer and returns the tensors for the next sublayer, whose norm is `next`.
-  Flow attend(Part& part, const Flow& in, const LayerNorm& next, const Attention& attention) const;
+  Flow attend(Sublayer& part, const Flow& in, const LayerNorm& next, const Attention& attention) const;
 
   ModelOptions options_;
   int64_t layer_;
   std::string stream_;  // prefix of the names of random streams
-  Part self_;
-  std::optional<Part> cross_;
+  Sublayer self_;
+  std::optional<Sublayer> cross_;
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };

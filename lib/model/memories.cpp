@@ -46,12 +46,12 @@ NamedTensors memory_tensors(const std::vector<Memories>& parts) {
 }
 
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
-                                    int64_t rows_per_part, int64_t width, at::Device device) {
+                                    int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + name, expected, found, "the file belongs to another run"});
   };
-  std::vector<Memories> parts(static_cast<size_t>((rows + rows_per_part - 1) / rows_per_part), empty);
+  std::vector<Memories> parts(static_cast<size_t>((rows + rows_per_micro_batch - 1) / rows_per_micro_batch), empty);
   at::Tensor seen = at::empty({}, at::kLong);
   load_tensor(checkpoint, kSeen, seen);
   for (Memories& part : parts) part.seen = seen.item<int64_t>();
@@ -75,9 +75,9 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
       load_tensor(checkpoint, name_of(l, "inputs"), inputs);
     }
     for (size_t i = 0; i < parts.size(); ++i) {
-      const int64_t first = static_cast<int64_t>(i) * rows_per_part;
+      const int64_t first = static_cast<int64_t>(i) * rows_per_micro_batch;
       parts[i].layers[l].positions = positions;
-      if (slots > 0) parts[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_part, rows - first));
+      if (slots > 0) parts[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, rows - first));
     }
   }
   return parts;

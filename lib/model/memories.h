@@ -44,10 +44,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 // Returns the memories of training as tensors of a training state, with the names of mhc(5). `parts`: memories of the
 // micro-batches, which are consecutive rows of one batch.
 NamedTensors memory_tensors(const std::vector<Memories>& parts);
-// Loads the memories of a batch of `rows` rows, split into micro-batches of `rows_per_part` rows. `empty`: a memory
-// with the number of layers and the capacity of the model; `width`: d. Throws Error(input) if the memories of the
-// checkpoint do not fit.
+// Loads the memories of a batch of `rows` rows, split into micro-batches of `rows_per_micro_batch` rows. `empty`: a
+// memory with the number of layers and the capacity of the model; `width`: d. Throws Error(input) if the memories of
+// the checkpoint do not fit.
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
-                                    int64_t rows_per_part, int64_t width, at::Device device);
+                                    int64_t rows_per_micro_batch, int64_t width, at::Device device);
 
 }  // namespace mh::model

@@ -48,7 +48,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
     throw Error(Exit::input, Problem{checkpoint.name(), "no memory, as the model keeps none", "one", ""});
   if (state.memory)
     parts_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
-                                           batches.rows_per_part(), width, model.parameters().device());
+                                           batches.rows_per_micro_batch(), width, model.parameters().device());
   for (const auto& entry : parts_.procedures.entries())
     if (auto it = state.procedures.find(entry.name); it != state.procedures.end()) entry.plugin->set_state(it->second);
 }

@@ -5,11 +5,11 @@
 #include "base/error.h"
 #include "model/load.h"
 #include "train/memory_estimate.h"
+#include "train/pass_planner.h"
 #include "train/plan.h"
 #include "train/run_batches.h"
 #include "train/run_data.h"
 #include "train/schedule.h"
-#include "train/turns.h"
 
 namespace mh::train {
 
@@ -68,7 +68,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
-  const Turns turns(run, model->parameters(), batches.get());
+  const PassPlanner turns(run, model->parameters(), batches.get());
   turns.check();
   DryRun out;
   out.tokens_per_update = tokens_per_update(run, batches.get());

@@ -13,7 +13,7 @@ std::string taken_over(const io::Checkpoint& checkpoint) {
   const auto model = model::build_language_model(
       model::config_of(checkpoint), model::sizes_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
   run.groups.renew(model->parameters());
-  run.procedures.keep([](const Procedure& procedure) { return procedure.belongs(); });
+  run.procedures.keep([](const Procedure& procedure) { return procedure.inherited_by_finetuning(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();
   return groups + (groups.empty() || procedures.empty() ? "" : "\n") + procedures;
 }

@@ -2,7 +2,8 @@
 // model of its kind is trained is not:
 //
 //   parameter groups                   without freeze_until, which is a length, and without patterns that match nothing
-//   procedures that say belongs()      as block-coordinate, which trains the gates of a mixture in turn with the rest
+//   procedures that say inherited_by_finetuning()      as block-coordinate, which trains the gates of a mixture in turn
+//   with the rest
 //
 // Regularisers and other procedures are left out.
 #pragma once

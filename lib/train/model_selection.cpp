@@ -7,7 +7,7 @@
 
 namespace mh::train {
 
-bool ModelSelection::judge(const Validation& result) {
+bool ModelSelection::record(const Validation& result) {
   const double value = validator_.judged(result);
   const bool better = value < state_.best;
   if (better) state_.best = value, state_.best_update = update_;
@@ -16,9 +16,9 @@ bool ModelSelection::judge(const Validation& result) {
   const double improved = validator_.improvement(state_.counted_best, value);
   if (better && (least == 0 || !(improved < least))) {
     state_.counted_best = value;
-    state_.worse = 0;
+    state_.stale_validations = 0;
   } else {
-    ++state_.worse;
+    ++state_.stale_validations;
   }
   nlohmann::ordered_json line{{"update", update_}};
   line.update(validator_.line(result));
@@ -46,7 +46,7 @@ bool ModelSelection::retain(const Validation& result) {
 
 void ModelSelection::restart() {
   state_.counted_best = state_.best;
-  state_.worse = 0;
+  state_.stale_validations = 0;
 }
 
 std::string ModelSelection::best_weights() const {

@@ -23,7 +23,7 @@ class ModelSelection {
         state_(state.selection) {}
 
   // Logs the validation of this update. Returns whether it is the best so far, whose weights are saved then.
-  bool judge(const Validation& result);
+  bool record(const Validation& result);
   // Saves the model among those of the best validations, at most train.checkpoint.retain. Returns whether it is one of
   // them.
   bool retain(const Validation& result);
@@ -32,7 +32,7 @@ class ModelSelection {
   void delete_others() const { folder_.keep_checkpoints(state_.kept); }
   // Whether train.validation.patience is exhausted.
   bool stopped_early() const {
-    return options_.validation.patience > 0 && state_.worse >= options_.validation.patience;
+    return options_.validation.patience > 0 && state_.stale_validations >= options_.validation.patience;
   }
   // Starts counting again from the best validation.
   void restart();

@@ -12,7 +12,7 @@
 #include "model/language_model.h"
 #include "train/optimizer.h"
 #include "train/plugins.h"
-#include "train/standing.h"
+#include "train/train_progress.h"
 
 namespace mh::train {
 
@@ -48,32 +48,32 @@ class Procedure {
   virtual void describe(Fields& f) = 0;
   // Whether it is how models of a kind are trained, whatever the data and the length, so that fine-tuning takes it
   // over.
-  virtual bool belongs() const { return false; }
+  virtual bool inherited_by_finetuning() const { return false; }
   // Called once, before start(). Error(usage) where it cannot act in such a run.
   virtual void plan(const Plan&) {}
   // Called once, before the first update. Error(usage) where it cannot act on the model.
   virtual void start(model::LanguageModel& model) = 0;
   // The passes of an update, or none where it leaves that to others. Two procedures must not both say.
-  virtual std::vector<Pass> passes(const Standing&) const { return {}; }
+  virtual std::vector<Pass> passes(const TrainProgress&) const { return {}; }
   // Epochs, from 0, in which passes() gives a kind of pass for the first time. What is frozen then must leave it
   // something to train; freezing only ends, so no later epoch need be looked at.
   virtual std::vector<int64_t> first_epochs() const { return {0}; }
   // Whether it moves weights about between epochs and must know where they are.
   virtual bool moves_weights() const { return false; }
   // Adds to each pass of an update, whoever has said it.
-  virtual void change(Pass&, const Standing&) const {}
+  virtual void change(Pass&, const TrainProgress&) const {}
   // Whether training, after `here.update` updates, goes on from the best weights so far with a fresh optimiser.
   // `stalled`: train.validation.patience is spent, so that the run stops where nobody returns.
-  virtual bool returns_to_best(const Standing&, bool /*stalled*/) { return false; }
+  virtual bool returns_to_best(const TrainProgress&, bool /*stalled*/) { return false; }
   // Whether observer() ever gives one.
   virtual bool observes() const { return false; }
   // To be shown the validation that now ends an epoch, or null. It may be asked again, where that was broken off.
-  virtual attention::Observer* observer(const Standing&) { return nullptr; }
+  virtual attention::Observer* observer(const TrainProgress&) { return nullptr; }
   // After the last update of an epoch, its validation included; may change parameters.
-  virtual void after_epoch(model::LanguageModel&, const Standing&) {}
+  virtual void after_epoch(model::LanguageModel&, const TrainProgress&) {}
   // Before the first update of an epoch; may change parameters. What is saved at the end of an epoch is thus what was
   // validated, and a run ends with it. What it did, as JSON for the log, or "".
-  virtual std::string before_epoch(const Training&, const Standing&) { return ""; }
+  virtual std::string before_epoch(const Training&, const TrainProgress&) { return ""; }
   // What a resume needs, as JSON; part of the training state.
   virtual std::string state() const { return "{}"; }
   virtual void set_state(const std::string&) {}

@@ -15,7 +15,7 @@ void ShownTerm::describe(Fields& f) {
 
 bool ShownTerm::looks() { return c10::GradMode::is_enabled(); }
 
-at::Tensor ShownTerm::loss(const Standing&) {
+at::Tensor ShownTerm::loss(const TrainProgress&) {
   const at::Tensor sum = std::move(sum_);
   sum_ = at::Tensor();
   return sum.defined() ? sum * weight_ : sum;
@@ -64,14 +64,14 @@ void Regularisers::start(nn::ParameterList& parameters, const attention::Attenti
   all_ = std::make_shared<analysis::Observers>(parts);
 }
 
-at::Tensor Regularisers::loss(const Standing& here) const {
+at::Tensor Regularisers::loss(const TrainProgress& here) const {
   at::Tensor sum;
   for (const Entry& entry : entries())
     if (at::Tensor part = entry.plugin->loss(here); part.defined()) sum = sum.defined() ? sum + part : part;
   return sum;
 }
 
-bool Regularisers::freezes(const nn::Parameter& parameter, const Standing& here) const {
+bool Regularisers::freezes(const nn::Parameter& parameter, const TrainProgress& here) const {
   for (const Entry& entry : entries())
     if (entry.plugin->freezes(parameter, here)) return true;
   return false;

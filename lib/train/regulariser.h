@@ -18,7 +18,7 @@
 #include "nn/aten.h"
 #include "nn/parameter.h"
 #include "train/plugins.h"
-#include "train/standing.h"
+#include "train/train_progress.h"
 
 namespace mh::train {
 
@@ -31,9 +31,9 @@ class Regulariser {
   // To be shown the forward pass, or null.
   virtual attention::Observer* observer() { return nullptr; }
   // The term, weight included, of the forward pass just seen: a scalar of the graph, or undefined where it rests.
-  virtual at::Tensor loss(const Standing& here) = 0;
+  virtual at::Tensor loss(const TrainProgress& here) = 0;
   // Whether it keeps a parameter frozen now ("freeze until").
-  virtual bool freezes(const nn::Parameter&, const Standing&) const { return false; }
+  virtual bool freezes(const nn::Parameter&, const TrainProgress&) const { return false; }
   // Whether what it does follows from the share of training that has passed.
   virtual bool follows_share() const { return false; }
 };
@@ -46,7 +46,7 @@ class ShownTerm : public Regulariser, public attention::Observer {
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  at::Tensor loss(const Standing&) override;
+  at::Tensor loss(const TrainProgress&) override;
 
  protected:
   explicit ShownTerm(double weight) : weight_(weight) {}
@@ -78,8 +78,8 @@ class Regularisers : public Plugins<Regulariser> {
  public:
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
-  at::Tensor loss(const Standing& here) const;                                            // undefined where none acts
-  bool freezes(const nn::Parameter& parameter, const Standing& here) const;
+  at::Tensor loss(const TrainProgress& here) const;                                       // undefined where none acts
+  bool freezes(const nn::Parameter& parameter, const TrainProgress& here) const;
   bool follow_share() const;  // some does
 
  private:

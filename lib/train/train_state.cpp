@@ -46,7 +46,7 @@ std::string to_json(const TrainState& s) {
   nlohmann::ordered_json j{{"update", s.update},
                            {"tokens", s.tokens},
                            {"best_update", best.best_update},
-                           {"worse", best.worse},
+                           {"worse", best.stale_validations},
                            {"last_lr", s.last_lr},
                            {"norm", s.norm},
                            {"settled", s.settled},
@@ -70,7 +70,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
   SelectionState& best = s.selection;
   try {
     s.update = j.at("update"), s.tokens = j.at("tokens");
-    best.best_update = j.at("best_update"), best.worse = j.at("worse");
+    best.best_update = j.at("best_update"), best.stale_validations = j.at("worse");
     s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.settled = j.at("settled"), s.threads = j.at("threads");
     s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.counted = j.at("counted");

@@ -20,7 +20,7 @@ struct SelectionState {
   double best = INFINITY;
   int64_t best_update = 0;
   double counted_best = INFINITY;  // the value that train.validation.min_improvement is measured from
-  int64_t worse = 0;               // validations since counted_best
+  int64_t stale_validations = 0;   // validations since counted_best
   std::map<int64_t, double> kept;  // models of the best validations (train.checkpoint.retain_by), by update
 };
 

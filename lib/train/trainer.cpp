@@ -18,7 +18,7 @@ bool Trainer::due(const Length& every) const {
   return every.count > 0 && state_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
 }
 
-Standing Trainer::standing() const {
+TrainProgress Trainer::standing() const {
   return {state_.update, state_.update / batches_->updates_per_epoch(), lengths_.horizon};
 }
 
@@ -59,7 +59,7 @@ void Trainer::return_to_best() {
 
 // In an order that a kill between any two steps cannot spoil: the state is saved last, so the work that it records as
 // done is done.
-bool Trainer::settle() {
+bool Trainer::finish_update() {
   const bool validates_now = validates() && due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
   std::vector<attention::Observer*> looking;
@@ -74,7 +74,7 @@ bool Trainer::settle() {
     save_state("the run stops");
     return false;
   }
-  const bool better = validates_now && selection_->judge(result);
+  const bool better = validates_now && selection_->record(result);
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
   if (due(config_.train.log_every) || stopped_early()) progress_->write();
@@ -124,7 +124,7 @@ void Trainer::update() {
   UpdateStep::Result result;  // of the last pass
   // Every pass starts from the same memory; the last one's is kept.
   std::vector<model::Memories> memories;
-  const std::vector<Pass> passes = turns_->passes(standing());
+  const std::vector<Pass> passes = pass_planner_->passes(standing());
   for (size_t i = 0; i < passes.size(); ++i) {
     optimizer_->last_lr = lr_before;  // each pass follows the update before, not the pass before
     result = (*step_)(passes[i], standing(), lr, memories = memories_);
@@ -147,7 +147,7 @@ void Trainer::announce() const {
   if (!from_.empty()) started["from"] = from_;
   folder_->log(started);
   if (!from_.empty()) log_info("begins with the weights of " + from_);
-  if (const int64_t trained = turns_->trained(); trained < model_->parameters().count())
+  if (const int64_t trained = pass_planner_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info(
@@ -159,7 +159,8 @@ void Trainer::announce() const {
   if (step_->records())
     log_info(
         "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");
-  if (turns_->leaves_out()) log_info("passes of an update that would train nothing of train.trainable are left out");
+  if (pass_planner_->skips_passes())
+    log_info("passes of an update that would train nothing of train.trainable are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
 }
@@ -180,14 +181,15 @@ int Trainer::run() {
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
   progress_->start();
-  bool goes_on = state_.settled || settle();
+  bool goes_on = state_.settled || finish_update();
   while (goes_on && !finished()) {
     update();
     progress.update(state_.update, progress_->note());
-    goes_on = settle();
+    goes_on = finish_update();
   }
   if (goes_on) {
-    if (state_.update < end_) log_info(str("no better validation in ", state_.selection.worse, " tries: stops"));
+    if (state_.update < end_)
+      log_info(str("no better validation in ", state_.selection.stale_validations, " tries: stops"));
     return 0;
   }
   log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),

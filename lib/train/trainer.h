@@ -42,14 +42,14 @@ class Trainer {
   [[noreturn]] void diverge(const UpdateStep::Result& result, size_t pass) const;
   // The work after an update: validation, model selection, procedures, log, saving. Returns false where a signal asks
   // to stop; the state is saved then.
-  bool settle();
+  bool finish_update();
   void save_after_update(const Validation* result, bool better);
   Validation validate(attention::Observer* observer);
   // Returns to the best weights where a procedure asks for it. Returns whether one does.
   bool begin_phase();
   void return_to_best();  // loads best.safetensors; resets the optimiser and the memories
   void save_state(const std::string& reason, const char* name = "last.safetensors") const;
-  Standing standing() const;
+  TrainProgress standing() const;
   bool due(const Length& every) const;
   bool stopped_early() const { return selection_->stopped_early(); }
   bool finished() const { return state_.update >= end_ || stopped_early(); }
@@ -64,7 +64,7 @@ class Trainer {
   ScheduleLengths lengths_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Validator> validator_;
-  std::unique_ptr<Turns> turns_;
+  std::unique_ptr<PassPlanner> pass_planner_;
   std::unique_ptr<UpdateStep> step_;
   // Context before the rows of the next update, by micro-batch; empty at the start of an epoch and for models without
   // memory.

@@ -51,13 +51,13 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
     entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
     entry.plugin->start(*model_);
   }
-  turns_ = std::make_unique<Turns>(config_, model_->parameters(), batches_.get());
-  turns_->check();
+  pass_planner_ = std::make_unique<PassPlanner>(config_, model_->parameters(), batches_.get());
+  pass_planner_->check();
   initialise(*model_, config_.train, start);
   // After initialise(), which compares models in single precision.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::path_named(config_.train.attention_path));
-  step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *turns_);
+  step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 
 void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& start) {

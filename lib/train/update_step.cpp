@@ -3,10 +3,10 @@
 namespace mh::train {
 
 UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-                       Turns& turns)
-    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), turns_(turns) {
+                       PassPlanner& turns)
+    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(turns) {
   if (config_.train.cuda_graph)
-    recorded_ = std::make_unique<RecordedPass>(
+    recorded_ = std::make_unique<GraphedPass>(
         model_,
         [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
           return micro_batch(input, targets, context, nullptr);
@@ -14,9 +14,9 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
         nn::make_device_graph);
 }
 
-UpdateStep::Result UpdateStep::operator()(const Pass& pass, const Standing& here, double lr,
+UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress& here, double lr,
                                           std::vector<model::Memories>& memories) {
-  turns_.choose(pass, here);
+  pass_planner_.apply(pass, here);
   Result result = forward_backward(pass, here, memories);
   result.norm = optimizer_.gradient_norm(result.scale());
   if (result.finite()) {
@@ -28,11 +28,11 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const Standing& here
   return result;
 }
 
-UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const Standing& here,
+UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainProgress& here,
                                                 std::vector<model::Memories>& memories) {
   here_ = here;
   const at::Device device = model_.parameters().device();
-  const std::vector<Batches::Part> parts = batches_.parts(here.update);
+  const std::vector<Batches::MicroBatch> parts = batches_.parts(here.update);
   Result sums;
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {

@@ -7,10 +7,10 @@
 
 #include "model/memories.h"
 #include "train/batches.h"
+#include "train/graphed_pass.h"
 #include "train/optimizer.h"
-#include "train/recorded_pass.h"
+#include "train/pass_planner.h"
 #include "train/run_config.h"
-#include "train/turns.h"
 
 namespace mh::train {
 
@@ -27,18 +27,18 @@ class UpdateStep {
 
   // All arguments must outlive this.
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-             Turns& turns);
+             PassPlanner& turns);
 
   // Takes a step with the learning rate `lr` over the batch of the update after `here`. `memories`, one for each
   // micro-batch, advance by it. Leaves the parameters unchanged where the loss or the gradient norm is not finite.
-  Result operator()(const Pass& pass, const Standing& here, double lr, std::vector<model::Memories>& memories);
+  Result operator()(const Pass& pass, const TrainProgress& here, double lr, std::vector<model::Memories>& memories);
 
   // Whether train.cuda_graph is set.
   bool records() const { return recorded_ != nullptr; }
 
  private:
   // Accumulates the gradients of all micro-batches.
-  Result forward_backward(const Pass& pass, const Standing& here, std::vector<model::Memories>& memories);
+  Result forward_backward(const Pass& pass, const TrainProgress& here, std::vector<model::Memories>& memories);
   // Adds the gradients of one micro-batch to those of the parameters, and returns its losses on the device. `memory`
   // may be null.
   nn::SlicedLoss micro_batch(const model::Input& input, const model::Targets& targets,
@@ -48,9 +48,9 @@ class UpdateStep {
   model::LanguageModel& model_;
   Batches& batches_;
   Optimizer& optimizer_;
-  Turns& turns_;
-  Standing here_;                           // of the step in progress
-  std::unique_ptr<RecordedPass> recorded_;  // null: no pass is recorded
+  PassPlanner& pass_planner_;
+  TrainProgress here_;                     // of the step in progress
+  std::unique_ptr<GraphedPass> recorded_;  // null: no pass is recorded
 };
 
 }  // namespace mh::train

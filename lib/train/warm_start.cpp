@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "model/adopt.h"
-#include "train/only.h"
+#include "model/partial_load.h"
+#include "train/trainable_filter.h"
 
 namespace mh::train {
 
@@ -12,7 +12,7 @@ namespace {
 // Names of the new parameters that train.trainable excludes from training.
 std::vector<std::string> never_trained(const std::vector<std::string>& added, nn::ParameterList& parameters,
                                        const TrainOptions& options) {
-  const Only only(options.trainable, parameters);
+  const TrainableFilter only(options.trainable, parameters);
   std::vector<std::string> names;
   for (const std::string& name : added)
     if (const nn::Parameter* p = parameters.find(name); p->traits().trainable && !only(*p)) names.push_back(name);
@@ -20,8 +20,8 @@ std::vector<std::string> never_trained(const std::vector<std::string>& added, nn
 }
 
 void load_partially(const io::Checkpoint& from, model::LanguageModel& model, const TrainOptions& options) {
-  const model::Adoption adoption = model::adoption_of(from, model.parameters(), from.name());
-  model::adopt_parameters(from, model.parameters());
+  const model::PartialLoad adoption = model::partial_load_of(from, model.parameters(), from.name());
+  model::load_matching_parameters(from, model.parameters());
   for (const auto& [names, what] :
        {std::pair(&adoption.added, " are new, drawn from the seed: "), {&adoption.left_out, " are left out: "}})
     if (!names->empty())
@@ -30,7 +30,7 @@ void load_partially(const io::Checkpoint& from, model::LanguageModel& model, con
   if (const auto still = never_trained(adoption.added, model.parameters(), options); !still.empty())
     log_warning(str("new, and by train.trainable not trained, so as drawn to the end: ", join(still, ", "),
                     model::is_of_head(still.back()) ? "; --train-only takes the word head too" : ""));
-  const double change = model::change_by_adoption(from, model);
+  const double change = model::change_by_added_stages(from, model);
   if (change == 0) log_info("what is new changes no hidden state yet");
   else
     log_warning(str("what is new changes hidden states from the start, on a few random tokens by up to ", change,

@@ -8,7 +8,7 @@ namespace mh::train {
 
 struct WarmStart {
   const io::Checkpoint* checkpoint = nullptr;  // null: initial values from the seed
-  // Whether the model may have parameters that the checkpoint lacks, or lack some of its own (model/adopt.h).
+  // Whether the model may have parameters that the checkpoint lacks, or lack some of its own (model/partial_load.h).
   // Otherwise both must be the same.
   bool partial = false;
 };

@@ -24,13 +24,13 @@ class BlockCoordinate : public Procedure {
     f.field("every", every_, "gates are trained in one of so many epochs", at_least(1));
     f.field("first", first_, "the first epoch in which they are, from 0", at_least(0));
   }
-  bool belongs() const override { return true; }
+  bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
     find_matching(
         model.parameters(), kGates,
         {"train.procedures.block-coordinate", "a model with gates", "none", "such as attention.combiner = \"mae\""});
   }
-  std::vector<Pass> passes(const Standing& here) const override {
+  std::vector<Pass> passes(const TrainProgress& here) const override {
     Pass gates, others;
     gates.acts = is_gate, others.acts = is_no_gate;
     others.requests.add(std::make_shared<attention::SampleExperts>());

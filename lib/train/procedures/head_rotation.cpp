@@ -92,13 +92,13 @@ class HeadRotation : public Procedure {
   }
 
   bool observes() const override { return ranks(); }
-  attention::Observer* observer(const Standing& here) override {
+  attention::Observer* observer(const TrainProgress& here) override {
     if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
     measure_ = made();
     return measure_.get();
   }
 
-  void after_epoch(model::LanguageModel&, const Standing& here) override {
+  void after_epoch(model::LanguageModel&, const TrainProgress& here) override {
     if (measure_ == nullptr || next_act(here) != RotationSchedule::Act::swap) return;
     const auto scores = measure_->mean_scores();
     measure_.reset();
@@ -111,7 +111,7 @@ class HeadRotation : public Procedure {
   }
 
   bool moves_weights() const override { return true; }
-  std::string before_epoch(const Training& training, const Standing& here) override {
+  std::string before_epoch(const Training& training, const TrainProgress& here) override {
     const int64_t epoch = here.epoch + 1;
     if (epoch <= begun_) return "";  // a state saved since then goes on at the same update
     const auto act = next_act(here);
@@ -212,7 +212,7 @@ class HeadRotation : public Procedure {
   }
 
   // Before the epoch that begins where training stands.
-  RotationSchedule::Act next_act(const Standing& here) const {
+  RotationSchedule::Act next_act(const TrainProgress& here) const {
     const int64_t epoch = here.epoch + 1;
     if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
     if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Act::none;

@@ -68,7 +68,7 @@ class SkipRetain : public Procedure {
   }
 
   // One draw for a layer and an update serves the whole batch.
-  void change(Pass& pass, const Standing& here) const override {
+  void change(Pass& pass, const TrainProgress& here) const override {
     if (until_.count > 0 && (stalled_ || here.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
     pass.skipped.resize(static_cast<size_t>(layers_));
@@ -80,7 +80,7 @@ class SkipRetain : public Procedure {
   }
 
   // Phase 1 ends where it no longer gets better: the patience is not for the run, but for its phase.
-  bool returns_to_best(const Standing& here, bool stalled) override {
+  bool returns_to_best(const TrainProgress& here, bool stalled) override {
     if (until_.count == 0 || stalled_ || here.update > end_) return false;
     if (here.update == end_) return true;
     stalled_ = stalled && here.update < run_end_;

@@ -29,7 +29,7 @@ class HardConcretePenalty : public Regulariser {
                                : static_cast<const attention::HardConcreteOptions&>(*options->second).how});
     }
   }
-  at::Tensor loss(const Standing&) override {
+  at::Tensor loss(const TrainProgress&) override {
     at::Tensor sum;
     for (const auto& [p, how] : gates_) {
       const at::Tensor term = attention::hard_concrete_penalty(how, p->value());

@@ -38,7 +38,7 @@ class NuclearGrowth : public Regulariser {
                                          "a kind of attention with alphas", "none of them in the model", ""});
     }
   }
-  at::Tensor loss(const Standing& here) override {
+  at::Tensor loss(const TrainProgress& here) override {
     if (here.fraction() < start_) return {};
     at::Tensor sum;
     for (const nn::Parameter* p : alphas_) {
@@ -52,7 +52,7 @@ class NuclearGrowth : public Regulariser {
     }
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
-  bool freezes(const nn::Parameter& p, const Standing& here) const override {
+  bool freezes(const nn::Parameter& p, const TrainProgress& here) const override {
     return matches(kAlphas, p.name()) && (here.fraction() < start_ || ratio_of(p) == 0);
   }
   bool follows_share() const override { return start_ > 0; }

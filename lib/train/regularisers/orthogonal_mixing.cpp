@@ -27,7 +27,7 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
     const at::Tensor& m = shown.matrix;
     if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
   }
-  at::Tensor loss(const Standing& here) override {
+  at::Tensor loss(const TrainProgress& here) override {
     if (of_ == "parameters")
       for (const nn::Parameter* p : matrices_) add(distance(p->value()));
     return ShownTerm::loss(here);

@@ -1,4 +1,6 @@
 // What is made in a thread of its own: its order, how far ahead it is, its end, and what goes wrong.
+#include "base/prefetcher.h"
+
 #include <rapidcheck.h>
 
 #include <atomic>
@@ -7,8 +9,6 @@
 #include <stdexcept>
 #include <thread>
 #include <vector>
-
-#include "base/ahead.h"
 
 using namespace mh;
 
@@ -20,7 +20,7 @@ TEST_CASE("all comes in its order, and no more is made than may wait", "[ahead]"
     std::atomic<int> made{0}, asked{0}, furthest{0};
     std::vector<int> found;
     {
-      Ahead<int> ahead(most, [&]() -> std::optional<int> {
+      Prefetcher<int> ahead(most, [&]() -> std::optional<int> {
         if (made == count) return std::nullopt;
         furthest = std::max<int>(furthest, made + 1 - asked);
         return made++;
@@ -39,7 +39,7 @@ TEST_CASE("all comes in its order, and no more is made than may wait", "[ahead]"
 
 TEST_CASE("it works while nobody asks", "[ahead]") {
   std::atomic<int> made{0};
-  Ahead<int> ahead(2, [&]() -> std::optional<int> { return made++; });
+  Prefetcher<int> ahead(2, [&]() -> std::optional<int> { return made++; });
   while (made < 2) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   CHECK(made == 2);
@@ -48,7 +48,7 @@ TEST_CASE("it works while nobody asks", "[ahead]") {
 }
 
 TEST_CASE("what is thrown comes in its place, and again", "[ahead]") {
-  Ahead<int> ahead(8, [next = 0]() mutable -> std::optional<int> {
+  Prefetcher<int> ahead(8, [next = 0]() mutable -> std::optional<int> {
     if (next == 3) throw std::runtime_error("the fourth");
     return next++;
   });
@@ -58,7 +58,7 @@ TEST_CASE("what is thrown comes in its place, and again", "[ahead]") {
 
 TEST_CASE("what is not asked for is forgotten, and the thread ends", "[ahead]") {
   for (int i = 0; i < 100; ++i) {
-    Ahead<std::vector<int>> ahead(1, [] { return std::optional(std::vector<int>(1000)); });
+    Prefetcher<std::vector<int>> ahead(1, [] { return std::optional(std::vector<int>(1000)); });
     if (i % 2 == 0) CHECK(ahead.next()->size() == 1000);
   }
 }

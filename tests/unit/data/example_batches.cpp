@@ -10,7 +10,7 @@
 #include "fixtures/folder.h"
 #include "fixtures/models.h"
 #include "fixtures/status.h"
-#include "model/adopt.h"
+#include "model/partial_load.h"
 #include "task/masked_words.h"
 #include "text/records/masked_words.h"
 #include "train/batches.h"
@@ -68,7 +68,7 @@ train::TrainOptions options(int64_t rows) {
 // The numbers of all rows of an update, from their tokens.
 std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
-  for (const auto& part : batches.parts(update)) {
+  for (const auto& part : batches.micro_batches(update)) {
     const data::Batch batch = batches.load(update, part);
     for (int64_t b = 0; b < part.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
   }
@@ -125,7 +125,7 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
         const int64_t update = epoch * batches->updates_per_epoch() + u;
         int64_t rows = 0, before = 1 << 20, cost = 0;
         std::vector<int64_t> widths;
-        for (const auto& part : batches->parts(update)) {
+        for (const auto& part : batches->micro_batches(update)) {
           RC_ASSERT(part.first == rows);
           const data::Batch batch = batches->load(update, part);
           const int64_t width = batch.input.tokens.size(1);
@@ -311,7 +311,7 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
   const io::Checkpoint checkpoint(path);
   auto second =
       build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
-  const model::Adoption adoption = model::adoption_of(checkpoint, second->parameters(), "--init");
+  const model::PartialLoad adoption = model::partial_load_of(checkpoint, second->parameters(), "--init");
   const std::set<std::string> added(adoption.added.begin(), adoption.added.end()),
       left(adoption.left_out.begin(), adoption.left_out.end());
   CHECK(added.count("head.classes.weight") == 1);
@@ -321,7 +321,7 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
   for (const std::string& name : added)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
   const at::Tensor before = second->parameters().find("head.classes.weight")->master().clone();
-  model::adopt_parameters(checkpoint, second->parameters());
+  model::load_matching_parameters(checkpoint, second->parameters());
   CHECK(second->parameters().find("head.classes.weight")->master().equal(before));
   for (const nn::Parameter& p : second->parameters().all())
     if (added.count(p.name()) == 0) CHECK(p.master().equal(first->parameters().find(p.name())->master()));
@@ -332,6 +332,6 @@ TEST_CASE("a model takes over what it shares with another, and nothing else may 
     if (const auto at = toml.find("layers = 2\n"); std::string(other).find("layers") == 0) toml.erase(at, 11);
     if (const auto at = toml.find("ffn = 24\n"); std::string(other).find("ffn") == 0) toml.erase(at, 9);
     auto odd = build(toml);
-    CHECK(refusal([&] { model::adoption_of(checkpoint, odd->parameters(), "--init m"); }).find("--init m") == 0);
+    CHECK(refusal([&] { model::partial_load_of(checkpoint, odd->parameters(), "--init m"); }).find("--init m") == 0);
   }
 }

@@ -63,7 +63,7 @@ TEST_CASE("batches hold every pair once an epoch, of like length, within their s
       for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
         const int64_t update = epoch * batches->updates_per_epoch() + u;
         int64_t rows = 0, widest = 0;
-        for (const Batches::Part& part : batches->parts(update)) {
+        for (const Batches::MicroBatch& part : batches->micro_batches(update)) {
           RC_ASSERT(part.first == rows);
           rows += part.count;
           const data::Batch batch = batches->load(update, part);

@@ -43,7 +43,7 @@ data::Batch marked(data::Batch batch) {
 }
 
 void require_same(Batches& found, Batches& wanted, int64_t update) {
-  const auto parts = found.parts(update), wanted_parts = wanted.parts(update);
+  const auto parts = found.micro_batches(update), wanted_parts = wanted.micro_batches(update);
   RC_ASSERT(parts.size() == wanted_parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     RC_ASSERT(parts[i].first == wanted_parts[i].first);
@@ -70,7 +70,7 @@ TEST_CASE("batches from ahead are those of the update, in any order of asking", 
     const auto found = data::prefetch(make(), end, marked);
     RC_ASSERT(found->updates_per_epoch() == wanted->updates_per_epoch());
     RC_ASSERT(found->rows_per_update() == wanted->rows_per_update());
-    RC_ASSERT(found->rows_per_part() == wanted->rows_per_part());
+    RC_ASSERT(found->rows_per_micro_batch() == wanted->rows_per_micro_batch());
     RC_ASSERT(found->tokens_per_update() == wanted->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int times = 0; times < 25; ++times) {
@@ -94,11 +94,11 @@ TEST_CASE("batches from ahead are those of the update, in any order of asking", 
 
 TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[ahead]") {
   struct Damaged : Batches {
-    std::vector<Part> parts(int64_t update) override {
+    std::vector<MicroBatch> parts(int64_t update) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
       return {{0, 1}};
     }
-    data::Batch load(int64_t update, const Part&) override {
+    data::Batch load(int64_t update, const MicroBatch&) override {
       at::Tensor x = at::full({1, 1}, update, at::kLong);
       return {x, x};
     }
@@ -107,7 +107,7 @@ TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[
   };
   const auto found = data::prefetch(std::make_unique<Damaged>(), 10, marked);
   for (int64_t update = 0; update < 3; ++update)
-    CHECK(found->load(update, found->parts(update)[0]).targets.item<int64_t>() == 100 + update);
+    CHECK(found->load(update, found->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
   for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(found->parts(3), Catch::Contains("update 3"));
   CHECK_THROWS_WITH(found->parts(7), Catch::Contains("update 7"));
   CHECK(found->load(1, found->parts(1)[0]).targets.item<int64_t>() == 101);

@@ -14,9 +14,9 @@
 #include "nn/device.h"
 #include "nn/device_graph.h"
 #include "search/beam_search.h"
+#include "train/graphed_pass.h"
 #include "train/groups.h"
 #include "train/optimizer.h"
-#include "train/recorded_pass.h"
 
 using namespace mh;
 using namespace mh::model;
@@ -146,7 +146,7 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
           return loss;
         };
       };
-      train::RecordedPass pass(*recorded, work_of(*recorded), make_device_graph);
+      train::GraphedPass pass(*recorded, work_of(*recorded), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
         const data::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
-#include "train/only.h"
+#include "train/trainable_filter.h"
 
 using namespace runs;
 

@@ -208,7 +208,9 @@ class Twice : public Procedure {
  public:
   void describe(Fields& f) override { f.field("passes", passes_, "how many", at_least(1)); }
   void start(model::LanguageModel&) override {}
-  std::vector<Pass> passes(const Standing&) const override { return std::vector<Pass>(static_cast<size_t>(passes_)); }
+  std::vector<Pass> passes(const TrainProgress&) const override {
+    return std::vector<Pass>(static_cast<size_t>(passes_));
+  }
 
  private:
   int64_t passes_ = 2;

@@ -1,6 +1,6 @@
 // A recorded pass against the same done anew each time. The graph is one that works on a CPU: it does the work again
 // and puts what that gives where the recording's results lie.
-#include "train/recorded_pass.h"
+#include "train/graphed_pass.h"
 
 #include <c10/core/GradMode.h>
 
@@ -70,7 +70,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
     };
   };
   Counts counts;
-  mh::train::RecordedPass recorded(*here, work_of(*here), [&] {
+  mh::train::GraphedPass recorded(*here, work_of(*here), [&] {
     auto graph = std::make_unique<Again>(counts);
     graph->gradients = [&here] {
       std::vector<at::Tensor> all;
@@ -123,11 +123,11 @@ TEST_CASE("work that cannot be recorded is refused, with what to do", "[record]"
   };
   auto model =
       build_language_model(configured("[model]\nlayers = 1\nwidth = 8\n[attention]\nheads = 2\n"), 9, at::kCPU);
-  mh::train::RecordedPass pass(
+  mh::train::GraphedPass pass(
       *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<Broken>(); });
   const mh::data::Batch batch{{some_tokens(1, 2, 9, 1)}, some_tokens(1, 2, 9, 2)};
-  for (int i = 0; i < mh::train::RecordedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));
+  for (int i = 0; i < mh::train::GraphedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));
   try {
     pass(batch, {});
     FAIL("it is recorded");

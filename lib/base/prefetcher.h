@@ -14,14 +14,14 @@
 namespace mh {
 
 template <class T>
-class Ahead {
+class Prefetcher {
  public:
   // `make` gives one thing after the other, and none behind the last; the thread alone calls it, from now on, as long
   // as fewer than `most` (at least 1) are waiting to be taken.
-  Ahead(size_t most, std::function<std::optional<T>()> make)
+  Prefetcher(size_t most, std::function<std::optional<T>()> make)
       : most_(most), make_(std::move(make)), thread_([this] { run(); }) {}
   // Waits for the one that is being made.
-  ~Ahead() {
+  ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
       stops_ = true;
@@ -29,8 +29,8 @@ class Ahead {
     changed_.notify_all();
     thread_.join();
   }
-  Ahead(const Ahead&) = delete;
-  Ahead& operator=(const Ahead&) = delete;
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
 
   // The next, or none at the end. Throws what `make` has thrown in its place, and again from then on.
   std::optional<T> next() {

@@ -16,7 +16,7 @@
 
 namespace mh::train {
 
-class RecordedPass {
+class GraphedPass {
  public:
   // Makes the losses of rows whose input is on the device, and the gradients of the parameters, of which there are none
   // before. Of the step only what nn::ForwardContext::update_at says may differ between updates, and the host may look
@@ -28,7 +28,7 @@ class RecordedPass {
   static constexpr int kBefore = 3;
 
   // The model must outlive this.
-  RecordedPass(model::LanguageModel& model, Work work, MakeGraph make)
+  GraphedPass(model::LanguageModel& model, Work work, MakeGraph make)
       : model_(model), work_(std::move(work)), make_(std::move(make)) {}
 
   // The losses of a batch of tokens and targets alone, valid until the next call; the gradients are in the parameters.

@@ -14,10 +14,10 @@
 
 namespace mh::train {
 
-class Only {
+class TrainableFilter {
  public:
   // No names: all parameters. Error(usage), about train.trainable, for a name that no parameter which trains goes by.
-  Only(const std::vector<std::string>& names, const nn::ParameterList& parameters);
+  TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters);
   bool operator()(const nn::Parameter& parameter) const;
   bool all() const { return names_.empty(); }
 

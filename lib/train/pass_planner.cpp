@@ -1,11 +1,11 @@
-#include "train/turns.h"
+#include "train/pass_planner.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "train/only.h"
+#include "train/trainable_filter.h"
 
 namespace mh::train {
 
@@ -15,9 +15,9 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-Turns::Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches)
+PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches)
     : run_(run), batches_(batches) {
-  const Only only(run.train.trainable, parameters);
+  const TrainableFilter only(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
@@ -29,7 +29,7 @@ Turns::Turns(const RunConfig& run, nn::ParameterList& parameters, const Batches*
   }
 }
 
-std::vector<Pass> Turns::said(const Standing& here) const {
+std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& here) const {
   std::vector<Pass> passes;
   std::string said;  // by which procedure
   for (const auto& entry : run_.procedures.entries()) {
@@ -43,15 +43,15 @@ std::vector<Pass> Turns::said(const Standing& here) const {
   return passes;
 }
 
-bool Turns::acts(const Pass& pass) const {
+bool PassPlanner::acts(const Pass& pass) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (const nn::Parameter& p = *parameters_[i]; p.traits().trainable && named_[i] && (!pass.acts || pass.acts(p)))
       return true;
   return false;
 }
 
-std::vector<Pass> Turns::passes(const Standing& here) const {
-  std::vector<Pass> passes = said(here);
+std::vector<Pass> PassPlanner::passes(const TrainProgress& here) const {
+  std::vector<Pass> passes = requested_passes(here);
   if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
@@ -59,17 +59,17 @@ std::vector<Pass> Turns::passes(const Standing& here) const {
   return passes;
 }
 
-bool Turns::trains(size_t parameter, const Pass& pass, const Standing& here) const {
+bool PassPlanner::trains(size_t parameter, const Pass& pass, const TrainProgress& here) const {
   const nn::Parameter& p = *parameters_[parameter];
   return p.traits().trainable && named_[parameter] && here.update >= freeze_until_[parameter] &&
          !run_.regularisers.freezes(p, here) && (!pass.acts || pass.acts(p));
 }
 
-void Turns::choose(const Pass& pass, const Standing& here) {
+void PassPlanner::apply(const Pass& pass, const TrainProgress& here) {
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, here));
 }
 
-int64_t Turns::trained() const {
+int64_t PassPlanner::trained() const {
   int64_t numbers = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i]->traits().trainable && named_[i] && freeze_until_[i] != kNever)
@@ -77,17 +77,17 @@ int64_t Turns::trained() const {
   return numbers;
 }
 
-bool Turns::leaves_out() const {
+bool PassPlanner::skips_passes() const {
   if (run_.train.trainable.empty()) return false;
-  const auto points = turning_points();
-  return std::any_of(points.begin(), points.end(), [&](const Standing& here) {
-    const auto passes = said(here);
+  const auto points = change_points();
+  return std::any_of(points.begin(), points.end(), [&](const TrainProgress& here) {
+    const auto passes = requested_passes(here);
     return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !acts(pass); });
   });
 }
 
-std::vector<Standing> Turns::turning_points() const {
-  std::vector<Standing> points;
+std::vector<TrainProgress> PassPlanner::change_points() const {
+  std::vector<TrainProgress> points;
   std::vector<int64_t> epochs{0};
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
@@ -102,8 +102,8 @@ std::vector<Standing> Turns::turning_points() const {
   return points;
 }
 
-void Turns::check() const {
-  for (const Standing& here : turning_points()) {
+void PassPlanner::check() const {
+  for (const TrainProgress& here : change_points()) {
     const auto all = passes(here);
     for (size_t pass = 0; pass < all.size(); ++pass) {
       bool any = false;

@@ -10,15 +10,16 @@
 
 namespace mh::model {
 
-struct Adoption {
+struct PartialLoad {
   std::vector<std::string> added;     // parameters that the checkpoint lacks, or has for another number of classes
   std::vector<std::string> left_out;  // tensors of the checkpoint that the model lacks
 };
 
-// Returns which parameters adopt_parameters() would add and leave out. Only stages of attention layers and the pooler
-// and head of an encoder may be added; only the pooler and head may be left out. Throws Error(usage) about the option
-// `where` if any other parameter is missing, unknown or of another shape; the error names it.
-Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
+// Returns which parameters load_matching_parameters() would add and leave out. Only stages of attention layers and the
+// pooler and head of an encoder may be added; only the pooler and head may be left out. Throws Error(usage) about the
+// option `where` if any other parameter is missing, unknown or of another shape; the error names it.
+PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
+                            const std::string& where);
 
 // Returns whether a parameter belongs to the pooler or head of an encoder.
 bool is_of_head(const std::string& name);
@@ -29,10 +30,10 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
 
 // Loads all parameters that the checkpoint has; added parameters keep their values. Throws Error(input) for damaged
 // tensors.
-void adopt_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
+void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // Returns the largest absolute difference between the last hidden states of `model` and of the checkpoint's own model,
 // on a few random tokens, without dropout: 0 if the added stages do not change the result yet. Sets the composed path.
-double change_by_adoption(const io::Checkpoint& checkpoint, LanguageModel& model);
+double change_by_added_stages(const io::Checkpoint& checkpoint, LanguageModel& model);
 
 }  // namespace mh::model

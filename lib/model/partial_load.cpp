@@ -1,5 +1,5 @@
 // Warm start: checks which parameters match a checkpoint, loads them and measures how the model changed.
-#include "model/adopt.h"
+#include "model/partial_load.h"
 
 #include <c10/core/GradMode.h>
 
@@ -30,12 +30,13 @@ bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
 
 }  // namespace
 
-Adoption adoption_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where) {
+PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
+                            const std::string& where) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
   };
   const char* next = "only stages and heads may be added";
-  Adoption adoption;
+  PartialLoad adoption;
   std::vector<std::string> known;
   for (const nn::Parameter& p : parameters.all()) {
     known.push_back(p.name());
@@ -67,13 +68,13 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
   }
 }
 
-void adopt_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
+void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   for (nn::Parameter& p : parameters.all())
     if (!is_added(checkpoint, p)) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
 }
 
-double change_by_adoption(const io::Checkpoint& checkpoint, LanguageModel& model) {
+double change_by_added_stages(const io::Checkpoint& checkpoint, LanguageModel& model) {
   c10::NoGradGuard no_gradient;
   constexpr int64_t kRows = 2, kLength = 12;
   const at::Device device = model.parameters().device();

@@ -1,11 +1,11 @@
-#include "train/only.h"
+#include "train/trainable_filter.h"
 
 #include <algorithm>
 #include <map>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "model/adopt.h"
+#include "model/partial_load.h"
 #include "train/groups.h"
 
 namespace mh::train {
@@ -36,7 +36,8 @@ bool goes_by(const std::string& name, const nn::Parameter& p) {
 
 }  // namespace
 
-Only::Only(const std::vector<std::string>& names, const nn::ParameterList& parameters) : names_(names) {
+TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
+    : names_(names) {
   std::vector<std::string> known{kHead}, all;
   for (const auto& [word, roles] : words()) known.push_back(word);
   all = known;
@@ -54,7 +55,7 @@ Only::Only(const std::vector<std::string>& names, const nn::ParameterList& param
   }
 }
 
-bool Only::operator()(const nn::Parameter& p) const {
+bool TrainableFilter::operator()(const nn::Parameter& p) const {
   return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return goes_by(name, p); });
 }
 

@@ -1,4 +1,4 @@
-#include "train/recorded_pass.h"
+#include "train/graphed_pass.h"
 
 #include <c10/core/GradMode.h>
 
@@ -14,7 +14,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-RecordedPass::Signature RecordedPass::signature_of(const data::Batch& batch) const {
+GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const {
   Signature all;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
     all.insert(all.end(), t->sizes().begin(), t->sizes().end());
@@ -29,7 +29,7 @@ RecordedPass::Signature RecordedPass::signature_of(const data::Batch& batch) con
   return all;
 }
 
-nn::SlicedLoss RecordedPass::operator()(const data::Batch& batch, const nn::ForwardContext& step) {
+nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::ForwardContext& step) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed, "a recorded pass is of tokens and targets alone");
   const Signature signature = signature_of(batch);
@@ -41,7 +41,7 @@ nn::SlicedLoss RecordedPass::operator()(const data::Batch& batch, const nn::Forw
   return launch(batch, step);
 }
 
-void RecordedPass::record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
+void GraphedPass::record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
   recording_.reset();  // first, as two would need the memory of both
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
@@ -74,7 +74,7 @@ void RecordedPass::record(const Signature& signature, const data::Batch& batch, 
         r.gradients.push_back({leaf, leaf.grad()});
 }
 
-nn::SlicedLoss RecordedPass::launch(const data::Batch& batch, const nn::ForwardContext& step) {
+nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardContext& step) {
   const c10::NoGradGuard no_gradient;
   Recording& r = *recording_;
   r.loss.scored = nn::count_scored(batch.targets, model_.vocabulary());

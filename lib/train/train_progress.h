@@ -5,7 +5,7 @@
 
 namespace mh::train {
 
-struct Standing {
+struct TrainProgress {
   int64_t update = 0;  // from 0
   int64_t epoch = 0;   // from 0
   int64_t end = 0;     // the update where schedules end: train.schedule.length, or the run's length
