@@ -320,7 +320,7 @@ LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), m
   buffer_.resize(std::max<size_t>(2 * max_line, 1 << 16));
 }
 
-bool LineReader::next(Piece& piece) {
+bool LineReader::next(Chunk& piece) {
   size_t searched = 0;  // bytes after begin_ that hold no line end
   for (;;) {
     const char* begin = buffer_.data() + begin_;

@@ -77,7 +77,7 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
 class LineReader {
  public:
   explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
-  struct Piece {
+  struct Chunk {
     std::string_view text;  // without the '\n'; valid until the next call
     bool starts_line;
     bool ends_line;
@@ -85,7 +85,7 @@ class LineReader {
     uint64_t line;     // from 1
     uint64_t offset;   // of the first byte, from the start of the input
   };
-  bool next(Piece& piece);
+  bool next(Chunk& piece);
 
  private:
   ByteSource& source_;

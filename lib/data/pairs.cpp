@@ -6,8 +6,10 @@
 
 namespace mh::data {
 
-Pairs::Pairs(text::Runs runs, int32_t source_end, int32_t target_end)
-    : runs_(std::make_shared<const text::Runs>(std::move(runs))), source_end_(source_end), target_end_(target_end) {
+Pairs::Pairs(text::Sequences runs, int32_t source_end, int32_t target_end)
+    : runs_(std::make_shared<const text::Sequences>(std::move(runs))),
+      source_end_(source_end),
+      target_end_(target_end) {
   const auto lengths = std::make_shared<Lengths>();
   const size_t count = runs_->ends.size() / 2;
   lengths->targets_before.reserve(count);

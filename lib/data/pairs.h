@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/independent_rows.h"
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 
 namespace mh::data {
 
@@ -15,7 +15,7 @@ namespace mh::data {
 class Pairs : public IndependentRows {
  public:
   // The runs are the first source, its target, the second source, ...
-  Pairs(text::Runs runs, int32_t source_end, int32_t target_end);
+  Pairs(text::Sequences runs, int32_t source_end, int32_t target_end);
 
   int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
   int64_t longest() const override { return lengths_->longest; }
@@ -40,7 +40,7 @@ class Pairs : public IndependentRows {
     int64_t targets = 0;                  // tokens of all targets
     int64_t longest = 0;
   };
-  std::shared_ptr<const text::Runs> runs_;
+  std::shared_ptr<const text::Sequences> runs_;
   std::shared_ptr<const Lengths> lengths_;
   int32_t source_end_, target_end_;
 };

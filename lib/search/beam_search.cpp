@@ -27,9 +27,10 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(val
 // share can be kept once; a row without a hypothesis is computed for nothing.
 class Search {
  public:
-  Search(model::LanguageModel& model, const Sentences& sentences, const Rules& rules, attention::Observer* observer)
-      : model_(model), sentences_(sentences), rules_(rules), observer_(observer) {
-    beams_ = rules.begin(model, sentences);
+  Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
+         attention::Observer* observer)
+      : model_(model), sentences_(sentences), policy_(policy), observer_(observer) {
+    beams_ = policy.begin(model, sentences);
     width_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live.size());
     results_.resize(sentences.size());
   }
@@ -39,7 +40,7 @@ class Search {
     state_ = model_.new_state();
     while (!beams_.empty() && stop_signal() == 0) {
       const at::Tensor logits = next_logits();
-      if (rules_.samples()) draw_next(logits);
+      if (policy_.samples()) draw_next(logits);
       else search_next(logits);
       ++length_;
       rearrange();
@@ -53,7 +54,7 @@ class Search {
 
   // (R, V) fp32
   at::Tensor next_logits() {
-    at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(rules_.ends().end), at::kLong);
+    at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.end_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const Partial& p : beams_[b].live)
@@ -66,43 +67,46 @@ class Search {
   }
 
   void search_next(const at::Tensor& logits) {
-    Wanted wanted{2 * rules_.options().beam, rules_.never(length_), {}};
+    Constraints constraints{2 * policy_.options().beam, policy_.banned(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced(b); token >= 0) {
-        wanted.forced.resize(static_cast<size_t>(rows()), -1);
-        std::fill_n(wanted.forced.begin() + static_cast<int64_t>(b) * width_, width_, token);
+        constraints.forced.resize(static_cast<size_t>(rows()), -1);
+        std::fill_n(constraints.forced.begin() + static_cast<int64_t>(b) * width_, width_, token);
       }
-    const Candidates candidates = candidates_of(logits, wanted);
-    std::vector<Way> ways;
+    const Candidates candidates = candidates_of(logits, constraints);
+    std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
       Beam& now = beams_[b];
-      ways.clear();
+      extensions.clear();
       for (size_t rank = 0; rank < now.live.size(); ++rank) {
         const auto r = static_cast<size_t>(row(b, now.live[rank]));
         for (const kernels::Entry& e : candidates.rows[r])
-          ways.push_back({now.live[rank].sum + (static_cast<double>(e.logit) - candidates.log_sums[r]), rank, e.index});
+          extensions.push_back(
+              {now.live[rank].sum + (static_cast<double>(e.logit) - candidates.log_sums[r]), rank, e.index});
       }
-      const size_t seen = std::min(ways.size(), static_cast<size_t>(wanted.count));
-      std::partial_sort(ways.begin(), ways.begin() + static_cast<int64_t>(seen), ways.end(), before);
-      rules_.go_on(now, std::span(ways).first(seen), length_);
+      const size_t seen = std::min(extensions.size(), static_cast<size_t>(constraints.count));
+      std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(seen), extensions.end(), before);
+      policy_.advance(now, std::span(extensions).first(seen), length_);
     }
   }
 
-  int32_t forced(size_t beam) const { return rules_.forced(*sentences_[beams_[beam].sentence], beams_[beam], length_); }
+  int32_t forced(size_t beam) const {
+    return policy_.forced(*sentences_[beams_[beam].sentence], beams_[beam], length_);
+  }
 
   void draw_next(const at::Tensor& logits) {
     const Candidates sums = candidates_of(logits, {0, {}, {}});
-    const std::vector<int32_t> never = rules_.never(length_);
+    const std::vector<int32_t> banned = policy_.banned(length_);
     at::Tensor open = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
     const at::Tensor given = open.clone();
-    for (int32_t token : never) open.select(1, token).fill_(-INFINITY);
+    for (int32_t token : banned) open.select(1, token).fill_(-INFINITY);
     const int64_t entries = open.size(1);
-    if (entries <= static_cast<int64_t>(never.size())) Rules::refuse_nothing();
-    const SamplingOptions& o = rules_.sampling();
-    std::vector<Way> ways;
+    if (entries <= static_cast<int64_t>(banned.size())) BeamPolicy::throw_no_candidates();
+    const SamplingOptions& o = policy_.sampling();
+    std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
       Beam& now = beams_[b];
-      ways.clear();
+      extensions.clear();
       for (size_t rank = 0; rank < now.live.size(); ++rank) {
         const int64_t r = row(b, now.live[rank]);
         int32_t token = forced(b);
@@ -110,9 +114,9 @@ class Search {
           token = draw({open.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)}, o.temperature,
                        o.top_k, now.random[now.samples[rank]]);
         const double logit = given.const_data_ptr<float>()[r * entries + token];
-        ways.push_back({now.live[rank].sum + (logit - sums.log_sums[static_cast<size_t>(r)]), rank, token});
+        extensions.push_back({now.live[rank].sum + (logit - sums.log_sums[static_cast<size_t>(r)]), rank, token});
       }
-      rules_.go_on(now, ways, length_);
+      policy_.advance(now, extensions, length_);
     }
   }
 
@@ -124,7 +128,7 @@ class Search {
     std::iota(places.begin(), places.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
       if (!beams_[b].live.empty()) continue;
-      results_[beams_[b].sentence] = rules_.results(beams_[b]);
+      results_[beams_[b].sentence] = policy_.results(beams_[b]);
       if (b + 1 < beams_.size()) beams_[b] = std::move(beams_.back());
       places[b] = places.back();
       beams_.pop_back();
@@ -164,7 +168,7 @@ class Search {
 
   model::LanguageModel& model_;
   const Sentences& sentences_;
-  const Rules& rules_;
+  const BeamPolicy& policy_;
   attention::Observer* observer_;
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
@@ -204,15 +208,15 @@ int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, 
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const Ends& ends, const SearchOptions& options,
+                                                 const EndTokens& ends, const SearchOptions& options,
                                                  const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  const Rules rules(ends, options, sampling);
+  const BeamPolicy policy(ends, options, sampling);
   if (!model.parameters().device().is_cpu() && observer == nullptr) {
     Sentences all;
     for (const Sentence& s : sentences) all.push_back(&s);
-    return search_on_device(model, all, rules);
+    return search_on_device(model, all, policy);
   }
   const auto of_each = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
   const int64_t count = observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * of_each);
@@ -220,7 +224,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
   std::vector<Sentences> parts(static_cast<size_t>(count));
   for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
   std::vector<std::vector<std::vector<Hypothesis>>> found(parts.size());
-  const auto search_part = [&](size_t i) { found[i] = Search(model, parts[i], rules, observer).run(); };
+  const auto search_part = [&](size_t i) { found[i] = Search(model, parts[i], policy, observer).run(); };
   if (count == 1) {
     search_part(0);
   } else {

@@ -80,7 +80,7 @@ struct Hypothesis {
 
 // Of the vocabulary that is written: the token that ends a hypothesis, from which the first is predicted too, and the
 // unknown one (-1: none).
-struct Ends {
+struct EndTokens {
   int32_t end = 0, unknown = -1;
 };
 
@@ -94,7 +94,7 @@ int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& m
 // a hypothesis may be, and where options and model do not go together; Error(failed) where a distribution is not
 // finite. `observer` sees each pass, and may be null.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const Ends& ends, const SearchOptions& options,
+                                                 const EndTokens& ends, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},
                                                  attention::Observer* observer = nullptr);
 

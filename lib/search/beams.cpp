@@ -15,7 +15,7 @@ namespace {
 // few queries, and which it takes must not depend on how long the others are.
 constexpr size_t kNarrowest = kernels::kFewQueries + 1;
 
-Partial extended(const Partial& parent, const Way& way) {
+Partial extended(const Partial& parent, const Extension& way) {
   Partial p{parent.tokens, way.sum, parent.slot};
   p.tokens.push_back(way.token);
   return p;
@@ -23,7 +23,7 @@ Partial extended(const Partial& parent, const Way& way) {
 
 }  // namespace
 
-std::vector<Beam> Rules::begin(model::LanguageModel& model, const Sentences& sentences) const {
+std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences& sentences) const {
   std::vector<Beam> beams;
   for (size_t i = 0; i < sentences.size(); ++i) {
     const Sentence& s = *sentences[i];
@@ -46,32 +46,32 @@ std::vector<Beam> Rules::begin(model::LanguageModel& model, const Sentences& sen
   return beams;
 }
 
-int32_t Rules::forced(const Sentence& sentence, const Beam& beam, int64_t length) const {
+int32_t BeamPolicy::forced(const Sentence& sentence, const Beam& beam, int64_t length) const {
   if (length < static_cast<int64_t>(sentence.prefix.size())) return sentence.prefix[static_cast<size_t>(length)];
-  return length >= beam.longest ? ends_.end : -1;
+  return length >= beam.longest ? end_tokens_.end : -1;
 }
 
-std::vector<int32_t> Rules::never(int64_t length) const {
+std::vector<int32_t> BeamPolicy::banned(int64_t length) const {
   std::vector<int32_t> tokens;
-  if (length < options_.min_length) tokens.push_back(ends_.end);
-  if (options_.no_unknown && ends_.unknown >= 0) tokens.push_back(ends_.unknown);
+  if (length < options_.min_length) tokens.push_back(end_tokens_.end);
+  if (options_.no_unknown && end_tokens_.unknown >= 0) tokens.push_back(end_tokens_.unknown);
   return tokens;
 }
 
-Hypothesis Rules::finished(const Partial& p, double sum, int64_t length) const {
+Hypothesis BeamPolicy::finished(const Partial& p, double sum, int64_t length) const {
   Hypothesis h{p.tokens, sum, sum / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
-  h.tokens.push_back(ends_.end);
+  h.tokens.push_back(end_tokens_.end);
   return h;
 }
 
-void Rules::go_on(Beam& now, std::span<const Way> ways, int64_t length) const {
+void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
   std::vector<Partial> next;
   std::vector<size_t> of_samples;
   if (samples()) {
-    for (const Way& way : ways) {
+    for (const Extension& way : extensions) {
       const size_t sample = now.samples[way.rank];
-      if (way.token == ends_.end) {
+      if (way.token == end_tokens_.end) {
         now.finished[sample] = finished(now.live[way.rank], way.sum, length);
       } else {
         next.push_back(extended(now.live[way.rank], way));
@@ -79,25 +79,25 @@ void Rules::go_on(Beam& now, std::span<const Way> ways, int64_t length) const {
       }
     }
   } else {
-    const size_t seen = std::min(ways.size(), 2 * beam);
+    const size_t seen = std::min(extensions.size(), 2 * beam);
     for (size_t i = 0; i < seen && next.size() < beam && now.finished.size() < beam; ++i) {
-      const Way& way = ways[i];
-      if (way.token != ends_.end) next.push_back(extended(now.live[way.rank], way));
+      const Extension& way = extensions[i];
+      if (way.token != end_tokens_.end) next.push_back(extended(now.live[way.rank], way));
       else if (i < beam) now.finished.push_back(finished(now.live[way.rank], way.sum, length));
     }
     if (now.finished.size() >= beam) next.clear();
-    if (next.empty() && now.finished.empty()) refuse_nothing();
+    if (next.empty() && now.finished.empty()) throw_no_candidates();
   }
   now.live = std::move(next);
   now.samples = std::move(of_samples);
 }
 
-void Rules::refuse_nothing() {
+void BeamPolicy::throw_no_candidates() {
   throw Error(Exit::usage, Problem{"the search", "a token that may come next", "none",
                                    "lower --min-length, or leave out --no-unknown"});
 }
 
-std::vector<Hypothesis> Rules::results(Beam& beam) const {
+std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
   std::vector<Hypothesis>& found = beam.finished;
   if (!samples())
     std::stable_sort(found.begin(), found.end(),

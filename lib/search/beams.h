@@ -31,21 +31,21 @@ struct Beam {
 };
 
 // A token behind a live hypothesis.
-struct Way {
+struct Extension {
   double sum = 0;   // of log p, this token's included
   size_t rank = 0;  // of the hypothesis
   int32_t token = 0;
 };
 // The order in which ways are taken.
-inline bool before(const Way& x, const Way& y) {
+inline bool precedes(const Extension& x, const Extension& y) {
   return x.sum != y.sum ? x.sum > y.sum : x.rank != y.rank ? x.rank < y.rank : x.token < y.token;
 }
 
-class Rules {
+class BeamPolicy {
  public:
-  Rules(const Ends& ends, const SearchOptions& options, const SamplingOptions& sampling)
-      : ends_(ends), options_(options), sampling_(sampling) {}
-  const Ends& ends() const { return ends_; }
+  BeamPolicy(const EndTokens& ends, const SearchOptions& options, const SamplingOptions& sampling)
+      : end_tokens_(ends), options_(options), sampling_(sampling) {}
+  const EndTokens& end_tokens() const { return end_tokens_; }
   const SearchOptions& options() const { return options_; }
   const SamplingOptions& sampling() const { return sampling_; }
   bool samples() const { return sampling_.samples > 0; }
@@ -55,18 +55,18 @@ class Rules {
   // Of a sentence whose hypotheses have `length` tokens: the only one that may come next, or -1.
   int32_t forced(const Sentence& sentence, const Beam& beam, int64_t length) const;
   // What may not come next where nothing is forced.
-  std::vector<int32_t> never(int64_t length) const;
+  std::vector<int32_t> banned(int64_t length) const;
   // Takes the ways of a step, those first that are taken first; of samples, one behind each live one in their order.
   // Error(usage) where there is none at all.
-  void go_on(Beam& beam, std::span<const Way> ways, int64_t length) const;
+  void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;
   // A vocabulary may have nothing that could come next: its end too early, its other token the unknown one.
-  [[noreturn]] static void refuse_nothing();
+  [[noreturn]] static void throw_no_candidates();
   // Of a beam that is done, best first.
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
   Hypothesis finished(const Partial& p, double sum, int64_t length) const;
-  Ends ends_;
+  EndTokens end_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;
 };

@@ -15,7 +15,7 @@ using kernels::Entry;
 
 namespace {
 
-Candidates on_cpu(const at::Tensor& given, const Wanted& wanted) {
+Candidates on_cpu(const at::Tensor& given, const Constraints& constraints) {
   const at::Tensor logits = given.stride(1) == 1 ? given : given.contiguous();
   const int64_t rows = logits.size(0), entries = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
@@ -25,24 +25,24 @@ Candidates on_cpu(const at::Tensor& given, const Wanted& wanted) {
     for (int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<size_t>(r);
       const std::span<const float> values{x + r * stride, static_cast<size_t>(entries)};
-      const int32_t forced = wanted.forced.empty() ? -1 : wanted.forced[row];
+      const int32_t forced = constraints.forced.empty() ? -1 : constraints.forced[row];
       std::vector<Entry>& best = c.rows[row];
-      if (forced < 0) best.resize(static_cast<size_t>(std::min(wanted.count, entries)));
-      best.resize(static_cast<size_t>(kernels::best_entries(values, wanted.never, best, &c.log_sums[row])));
+      if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, entries)));
+      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.banned, best, &c.log_sums[row])));
       if (forced >= 0) best = {{values[static_cast<size_t>(forced)], forced}};
     }
   });
   return c;
 }
 
-Candidates on_device(const at::Tensor& logits, const Wanted& wanted) {
+Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
   const int64_t rows = logits.size(0);
-  const Best found = best_of(logits, wanted.count, wanted.never);
+  const Best found = best_of(logits, constraints.count, constraints.banned);
   const int64_t count = found.tokens.size(1);
   std::vector<int64_t> asked(static_cast<size_t>(rows), 0);
-  for (size_t r = 0; r < wanted.forced.size(); ++r) asked[r] = std::max(0, wanted.forced[r]);
+  for (size_t r = 0; r < constraints.forced.size(); ++r) asked[r] = std::max(0, constraints.forced[r]);
   const at::Tensor at_forced =
-      wanted.forced.empty()
+      constraints.forced.empty()
           ? at::Tensor()
           : logits.gather(1, at::tensor(asked, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
   const at::Tensor log_sums = found.log_sums.to(at::kCPU), v = found.logits.to(at::kCPU).contiguous(),
@@ -52,8 +52,8 @@ Candidates on_device(const at::Tensor& logits, const Wanted& wanted) {
   c.rows.resize(static_cast<size_t>(rows));
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
-    if (!wanted.forced.empty() && wanted.forced[static_cast<size_t>(r)] >= 0) {
-      best = {{at_forced.const_data_ptr<float>()[r], wanted.forced[static_cast<size_t>(r)]}};
+    if (!constraints.forced.empty() && constraints.forced[static_cast<size_t>(r)] >= 0) {
+      best = {{at_forced.const_data_ptr<float>()[r], constraints.forced[static_cast<size_t>(r)]}};
       continue;
     }
     for (int64_t k = 0; k < count; ++k)
@@ -82,15 +82,15 @@ void require_finite(std::span<const double> log_sums) {
                                         "the model's weights are spoilt, or too large for --precision bf16"});
 }
 
-Candidates candidates_of(const at::Tensor& logits, const Wanted& wanted) {
-  Candidates c = logits.is_cpu() ? on_cpu(logits, wanted) : on_device(logits, wanted);
+Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints) {
+  Candidates c = logits.is_cpu() ? on_cpu(logits, constraints) : on_device(logits, constraints);
   require_finite(c.log_sums);
   return c;
 }
 
 // The `count` largest of a row are in those `count` blocks whose own largest entries come first: as many entries come
 // before all of any other block.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& never) {
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned) {
   const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
@@ -98,7 +98,7 @@ Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>
   count = std::min(count, entries);
   at::Tensor open = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
   open.narrow(1, 0, entries).copy_(logits);
-  for (int32_t token : never) open.select(1, token).fill_(-INFINITY);
+  for (int32_t token : banned) open.select(1, token).fill_(-INFINITY);
   open = open.view({rows, blocks, kBlock});
   const int64_t looked_at = std::min(count, blocks);
   // In the order of the tokens, so that of equal entries the smaller token stands in front.

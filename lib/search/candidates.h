@@ -11,9 +11,9 @@
 
 namespace mh::search {
 
-struct Wanted {
+struct Constraints {
   int64_t count = 1;            // of each row, at most
-  std::vector<int32_t> never;   // no candidates
+  std::vector<int32_t> banned;  // no candidates
   std::vector<int32_t> forced;  // of each row its only candidate, or -1: any; empty: any in all rows
 };
 
@@ -24,7 +24,7 @@ struct Candidates {
 
 // logits (R, V) fp32; on another device than a CPU through best_of(). Error(failed) where a row's distribution is not
 // finite.
-Candidates candidates_of(const at::Tensor& logits, const Wanted& wanted);
+Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints);
 // Of the log-sums of some rows.
 void require_finite(std::span<const double> log_sums);
 
@@ -35,6 +35,6 @@ struct Best {
   at::Tensor logits;    // (R, count) fp32; minus infinity: no candidate
 };
 // `count` of logits (R, V) fp32, or V where that is less; `never` are no candidates.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& never);
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned);
 
 }  // namespace mh::search

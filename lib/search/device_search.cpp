@@ -29,12 +29,12 @@ at::Tensor widened(const at::Tensor& x, int64_t columns, const at::Scalar& with)
 
 class DeviceSearch {
  public:
-  DeviceSearch(model::LanguageModel& model, const Sentences& sentences, const Rules& rules)
+  DeviceSearch(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy)
       : model_(model),
         sentences_(sentences),
-        rules_(rules),
+        policy_(policy),
         whole_(at::TensorOptions().dtype(at::kLong).device(model.parameters().device())),
-        beams_(rules.begin(model, sentences)),
+        beams_(policy.begin(model, sentences)),
         results_(sentences.size()) {}
 
   std::vector<std::vector<Hypothesis>> run() {
@@ -48,7 +48,7 @@ class DeviceSearch {
       const int64_t steps = steps_ahead(), first = length_;
       prepare(steps);
       for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
-        seen.push_back(rules_.samples() ? draw(step) : look(step));
+        seen.push_back(policy_.samples() ? draw(step) : look(step));
         ++length_;
       }
       follow(seen, first);
@@ -59,7 +59,7 @@ class DeviceSearch {
 
  private:
   int64_t count() const { return static_cast<int64_t>(beams_.size()); }
-  int64_t end() const { return rules_.ends().end; }
+  int64_t end() const { return policy_.end_tokens().end; }
 
   // No hypothesis is longer than all may be, nor is what is computed for nothing: positions may have an end.
   int64_t steps_ahead() const {
@@ -71,7 +71,7 @@ class DeviceSearch {
   // What the host knows of the next steps: which tokens are forced, and what samples are drawn by.
   void prepare(int64_t steps) {
     const auto forced = [&](int64_t step, const Beam& beam) {
-      return rules_.forced(*sentences_[beam.sentence], beam, length_ + step);
+      return policy_.forced(*sentences_[beam.sentence], beam, length_ + step);
     };
     forced_.assign(static_cast<size_t>(steps), at::Tensor());
     for (int64_t step = 0; step < steps; ++step) {
@@ -80,7 +80,7 @@ class DeviceSearch {
       if (std::any_of(tokens.begin(), tokens.end(), [](int64_t token) { return token >= 0; }))
         forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(whole_.device());
     }
-    if (!rules_.samples() || rules_.sampling().temperature == 0) return;
+    if (!policy_.samples() || policy_.sampling().temperature == 0) return;
     at::Tensor uniform = at::zeros({steps, count(), width_}, at::kDouble);
     auto* u = uniform.mutable_data_ptr<double>();
     for (int64_t step = 0; step < steps; ++step)
@@ -109,9 +109,9 @@ class DeviceSearch {
   // A step of a beam search: then tokens_ and sums_ are those of the first `beam` ways that do not end, best first, and
   // the model's state is theirs.
   Ways look(int64_t step) {
-    const int64_t beam = rules_.options().beam, ways = 2 * beam, before = width_;
+    const int64_t beam = policy_.options().beam, extensions = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
-    const Best best = best_of(logits, ways, rules_.never(length_));
+    const Best best = best_of(logits, extensions, policy_.banned(length_));
     const int64_t each = best.tokens.size(1);
     Ways seen;
     const at::Tensor log_sums = best.log_sums.view({count(), before});
@@ -126,11 +126,11 @@ class DeviceSearch {
       log_p = at::where(is, only, log_p);
       tokens = at::where(is, forced.unsqueeze(2), tokens);
     }
-    const at::Tensor sums = widened((sums_.unsqueeze(2) + log_p).flatten(1), ways, -INFINITY);
+    const at::Tensor sums = widened((sums_.unsqueeze(2) + log_p).flatten(1), extensions, -INFINITY);
     const auto [sorted, places] = at::sort(sums, /*stable=*/true, 1, /*descending=*/true);
-    const at::Tensor chosen = places.narrow(1, 0, ways);
-    seen.sums = sorted.narrow(1, 0, ways);
-    seen.tokens = widened(tokens.flatten(1), ways, end()).gather(1, chosen);
+    const at::Tensor chosen = places.narrow(1, 0, extensions);
+    seen.sums = sorted.narrow(1, 0, extensions);
+    seen.tokens = widened(tokens.flatten(1), extensions, end()).gather(1, chosen);
     seen.rows = at::floor_divide(chosen, each).clamp_max(before - 1);
 
     const at::Tensor open = seen.sums.gt(-INFINITY).logical_and(seen.tokens.ne(end()));
@@ -148,12 +148,12 @@ class DeviceSearch {
 
   // A step of samples, each of which stays in its row.
   Ways draw(int64_t step) {
-    const SamplingOptions& o = rules_.sampling();
+    const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
-    const std::vector<int32_t> never = rules_.never(length_);
+    const std::vector<int32_t> banned = policy_.banned(length_);
     const int64_t entries = logits.size(1), all = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
-    if (entries <= static_cast<int64_t>(never.size())) Rules::refuse_nothing();
-    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, never);
+    if (entries <= static_cast<int64_t>(banned.size())) BeamPolicy::throw_no_candidates();
+    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, banned);
     Ways seen;
     const at::Tensor log_sums = best.log_sums.view({count(), width_});
     seen.finite = log_sums.sum(1, true);
@@ -189,7 +189,7 @@ class DeviceSearch {
     };
     const at::Tensor all_sums = read(&Ways::sums), all_tokens = read(&Ways::tokens), all_rows = read(&Ways::rows),
                      all_finite = read(&Ways::finite);
-    std::vector<Way> ways;
+    std::vector<Extension> extensions;
     for (size_t step = 0; step < seen.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {
         Beam& beam = beams_[b];
@@ -197,18 +197,18 @@ class DeviceSearch {
         const size_t row = step * beams_.size() + b;
         require_finite({all_finite.const_data_ptr<double>() + row, 1});
         const auto at = static_cast<int64_t>(row) * all_sums.size(2);
-        ways.clear();
+        extensions.clear();
         const auto take = [&](int64_t i, size_t rank) {
-          ways.push_back({all_sums.const_data_ptr<double>()[at + i], rank,
-                          static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[at + i])});
+          extensions.push_back({all_sums.const_data_ptr<double>()[at + i], rank,
+                                static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[at + i])});
         };
-        if (rules_.samples()) {
+        if (policy_.samples()) {
           for (size_t rank = 0; rank < beam.live.size(); ++rank) take(beam.live[rank].slot, rank);
         } else {
           for (int64_t i = 0; i < all_sums.size(2) && all_sums.const_data_ptr<double>()[at + i] > -INFINITY; ++i)
             take(i, static_cast<size_t>(all_rows.const_data_ptr<int64_t>()[at + i]));
         }
-        rules_.go_on(beam, ways, length);
+        policy_.advance(beam, extensions, length);
       }
     }
   }
@@ -219,7 +219,7 @@ class DeviceSearch {
     std::vector<int64_t> places;
     for (size_t b = 0; b < beams_.size(); ++b) {
       if (beams_[b].live.empty()) {
-        results_[beams_[b].sentence] = rules_.results(beams_[b]);
+        results_[beams_[b].sentence] = policy_.results(beams_[b]);
       } else {
         stay.push_back(std::move(beams_[b]));
         places.push_back(static_cast<int64_t>(b));
@@ -235,7 +235,7 @@ class DeviceSearch {
 
   model::LanguageModel& model_;
   const Sentences& sentences_;
-  const Rules& rules_;
+  const BeamPolicy& policy_;
   const at::TensorOptions whole_;  // of numbers without a fraction, on the model's device
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
@@ -251,10 +251,10 @@ class DeviceSearch {
 }  // namespace
 
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
-                                                      const Rules& rules) {
+                                                      const BeamPolicy& policy) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  return DeviceSearch(model, sentences, rules).run();
+  return DeviceSearch(model, sentences, policy).run();
 }
 
 }  // namespace mh::search

@@ -19,6 +19,6 @@ constexpr int64_t kSteps = 8;
 
 // As beam_search(), without an observer: for each of the sentences.
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
-                                                      const Rules& rules);
+                                                      const BeamPolicy& policy);
 
 }  // namespace mh::search

@@ -23,7 +23,7 @@ namespace {
 // The plan of an epoch is kept until another one is asked for.
 class Documents : public data::ExampleSource {
  public:
-  Documents(text::Runs runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
+  Documents(text::Sequences runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
             uint64_t seed)
       : pretraining_(std::move(runs), tokenizer, options, seed) {}
   int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }

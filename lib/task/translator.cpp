@@ -98,7 +98,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
                                                                    const Name& name,
                                                                    const std::function<void(int64_t done)>& done) {
   for (search::Sentence& s : sentences) fit(s, name);
-  const search::Ends ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  const search::EndTokens ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> found(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {

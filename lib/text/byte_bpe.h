@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/joins.h"
+#include "text/merge_table.h"
 #include "text/tokenizer.h"
 #include "text/word_map.h"
 
@@ -66,7 +66,7 @@ class ByteBpeTokenizer : public Tokenizer {
   AddedTokens added_;
   std::vector<std::string> bytes_;  // of each piece
   std::array<int32_t, 256> of_byte_{};
-  Joins joins_;
+  MergeTable merge_table_;
   int32_t end_ = -1;
 };
 

@@ -63,7 +63,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& m = merges_[rank];
     const std::string whose = str("of merge ", rank + 1);
-    Joins::Join& join = joins_.of(id_of(m.left, whose), id_of(m.right, whose));
+    MergeTable::Entry& join = merge_table_.of(id_of(m.left, whose), id_of(m.right, whose));
     if (join.symbol >= 0)
       throw Error(Exit::input, Problem{name, "merges that all differ", str("'", m.left, " ", m.right, "' again"), ""});
     join = {rank, id_of(m.left + m.right, whose)};
@@ -76,7 +76,7 @@ void ByteBpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& 
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
   for (char byte : word) symbols.push_back({of_byte_[static_cast<unsigned char>(byte)], 1});
-  joins_.apply(symbols, JoinOrder::one_by_one);
+  merge_table_.apply(symbols, MergeOrder::one_by_one);
   for (const Symbol& s : symbols) tokens.push_back(s.number);
 }
 

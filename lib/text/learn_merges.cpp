@@ -130,7 +130,7 @@ class Learner {
     }
   }
 
-  // Joins all occurrences, in each word from left to right, and counts the pairs around them anew.
+  // MergeTable all occurrences, in each word from left to right, and counts the pairs around them anew.
   void merge(int32_t best) {
     const int32_t left = of(best).left, right = of(best).right;
     const int32_t both = number_of(text_of(left) + text_of(right));

@@ -82,7 +82,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
 Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
-    Joins::Join& j = joins_.of(symbol_of(m.left), symbol_of(m.right));
+    MergeTable::Entry& j = merge_table_.of(symbol_of(m.left), symbol_of(m.right));
     if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a merge that is listed twice the first one counts
   }
 }
@@ -105,7 +105,7 @@ std::vector<size_t> Segmenter::divide(std::string_view word) const {
     symbols.push_back({number != nullptr ? *number : -1, n});
     i += n;
   }
-  joins_.apply(symbols, JoinOrder::rounds);
+  merge_table_.apply(symbols, MergeOrder::rounds);
   std::vector<size_t> pieces;
   pieces.reserve(symbols.size());
   for (const Symbol& s : symbols) pieces.push_back(s.bytes);

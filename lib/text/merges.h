@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/joins.h"
+#include "text/merge_table.h"
 #include "text/tokenizer.h"
 #include "text/word_map.h"
 
@@ -40,7 +40,7 @@ class Segmenter {
  private:
   int32_t symbol_of(const std::string& text);
   WordMap<int32_t> symbols_;
-  Joins joins_;
+  MergeTable merge_table_;
 };
 
 // The pieces of a word as subword-nmt writes them: with @@ behind all but the last.

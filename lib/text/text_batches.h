@@ -65,7 +65,7 @@ class TextBatches {
   size_t file_ = 0;
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
-  LineReader::Piece piece_{{}, true, true, true, 0, 0};  // the last one read
+  LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // the last one read
   std::string carry_;                                    // the part of a long line that waits for a place to be cut
   uint64_t carry_offset_ = 0;
   uint64_t normalised_ = 0, byte_order_marks_ = 0;

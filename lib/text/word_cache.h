@@ -29,30 +29,30 @@ class WordCache {
   template <class Segment>
   void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
     if (word.text.size() > kLongestCached) return segment(word.text, out);
-    if (const Run* run = runs_.find(word)) {
+    if (const TokenSpan* run = spans_.find(word)) {
       const auto begin = tokens_.begin() + static_cast<int64_t>(run->begin);
       out.insert(out.end(), begin, begin + run->count);
       return;
     }
     // Memory stays bounded whatever the text: a full cache starts anew.
-    if (runs_.size() >= kMostWords) {
-      runs_.clear();
+    if (spans_.size() >= kMostWords) {
+      spans_.clear();
       tokens_.clear();
     }
     const size_t begin = tokens_.size();
     segment(word.text, tokens_);
-    runs_[word] = {begin, static_cast<uint32_t>(tokens_.size() - begin)};
+    spans_[word] = {begin, static_cast<uint32_t>(tokens_.size() - begin)};
     out.insert(out.end(), tokens_.begin() + static_cast<int64_t>(begin), tokens_.end());
   }
 
  private:
-  struct Run {
+  struct TokenSpan {
     size_t begin = 0;
     uint32_t count = 0;
   };
   static constexpr size_t kLongestCached = 64;
   static constexpr size_t kMostWords = 1 << 19;
-  WordMap<Run> runs_;
+  WordMap<TokenSpan> spans_;
   std::vector<int32_t> tokens_;
 };
 

@@ -16,7 +16,7 @@ std::pair<int64_t, int64_t> kept_of(int64_t first, int64_t second, int64_t room)
   return kept;
 }
 
-Classification::Classification(Runs runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length)
+Classification::Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length)
     : runs_(std::move(runs)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
   if (length <= special())
     throw Error(Exit::usage,

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "text/records/classification/examples.h"
 #include "text/records/example.h"
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 #include "text/wordpiece.h"
 
 namespace mh::text {
@@ -24,7 +24,7 @@ class Classification {
  public:
   // The runs of a shard of examples of this task; rows have `length` tokens at most. Error(usage) where nothing fits
   // in.
-  Classification(Runs runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
+  Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
   int64_t size() const { return static_cast<int64_t>(runs_.ends.size() / 3); }
   int64_t length(int64_t i) const;  // tokens of the row
   // Of a task of two sentences two segments, also where the second is empty.
@@ -37,7 +37,7 @@ class Classification {
   std::pair<int64_t, int64_t> kept(int64_t i) const;
   int64_t special() const { return task_.sentences + 1; }
 
-  Runs runs_;
+  Sequences runs_;
   ExampleTask task_;
   WordPieceTokenizer::Special entries_;
   int64_t length_;

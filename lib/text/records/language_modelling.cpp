@@ -1,13 +1,13 @@
 #include "text/records/language_modelling.h"
 
-#include "text/records/encode_work.h"
+#include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
 namespace {
 
 struct Encoded {
-  EncodedRuns runs;
+  EncodedSequences runs;
   uint64_t unknown = 0;
   uint64_t bytes = 0;
 };

@@ -29,7 +29,7 @@ std::pair<Cut, Cut> truncate(int64_t first, int64_t second, int64_t room, Random
 
 }  // namespace
 
-Pretraining::Pretraining(Runs runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
                          uint64_t seed)
     : runs_(std::move(runs)),
       options_(options),

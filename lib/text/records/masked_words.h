@@ -24,7 +24,7 @@
 #include "base/fields.h"
 #include "base/random.h"
 #include "text/records/example.h"
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 #include "text/wordpiece.h"
 
 namespace mh::text {
@@ -56,7 +56,7 @@ class Pretraining {
  public:
   // The runs of a shard of documents. Error(usage) for one document where next sentences are asked for, Error(input)
   // for none, and for more sentences than 2^32.
-  Pretraining(Runs runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
+  Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
 
   // Runs [begin, end) of sentences.
   struct Sentences {
@@ -99,7 +99,7 @@ class Pretraining {
   void hide(Example& row, RandomSequence& random) const;
   std::vector<std::vector<int32_t>> candidates(const Example& row) const;
 
-  Runs runs_;
+  Sequences runs_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
   std::vector<bool> goes_on_;  // by token: ##, which goes on with the word before it

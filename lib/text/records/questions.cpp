@@ -38,7 +38,7 @@ std::string Paragraph::text_of(Span span) const {
   return text.substr(begin, end - begin);
 }
 
-Questions::Questions(const Runs& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+Questions::Questions(const Sequences& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
     : options_(options), use_(use), special_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
   options_.check();

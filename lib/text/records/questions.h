@@ -16,7 +16,7 @@
 #include "base/fields.h"
 #include "text/records/example.h"
 #include "text/records/questions/records.h"
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 #include "text/records/whole_shard.h"
 
 namespace mh::text {
@@ -74,10 +74,9 @@ enum class QuestionUse {
 // Held in memory, each paragraph once: of the 130,319 questions of SQuAD 2.0 about 100 MB.
 class Questions {
  public:
-  // Of a shard of the kind questions, whose runs were checked (ShardFile::verify, read_runs), and its tokenizer; `name`
-  // stands in messages. Nothing of it is needed afterwards.
-  // Error(input) for records that are damaged.
-  Questions(const Runs& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+  // Of a shard of the kind questions, whose runs were checked (ShardFile::verify, read_whole_shard), and its tokenizer;
+  // `name` stands in messages. Nothing of it is needed afterwards. Error(input) for records that are damaged.
+  Questions(const Sequences& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
             const WindowOptions& options, QuestionUse use, const std::string& name);
 
   int64_t size() const { return static_cast<int64_t>(windows_.size()); }  // rows

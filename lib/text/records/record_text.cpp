@@ -27,7 +27,7 @@ std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, b
 
 namespace {
 
-ordered_json count_questions(const RunText& all, const std::string& name) {
+ordered_json count_questions(const WholeShard& all, const std::string& name) {
   uint64_t paragraphs = 0, answers = 0, missing = 0, impossible = 0;
   std::string text;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -41,7 +41,7 @@ ordered_json count_questions(const RunText& all, const std::string& name) {
   return {{"paragraphs", paragraphs}, {"answers", answers}, {"missing_answers", missing}, {"impossible", impossible}};
 }
 
-void show_questions(const RunText& all, const Tokenizer& tokenizer, const std::string& name, ByteSink& sink) {
+void show_questions(const WholeShard& all, const Tokenizer& tokenizer, const std::string& name, ByteSink& sink) {
   for (size_t i = 0; i < all.size(); ++i) {
     const QuestionRecord record = question_record(all, i, name);
     sink.write(escaped(record.id) + "\t" + tokenizer.decode(record.question) + "\t" + tokenizer.decode(record.context) +
@@ -52,7 +52,7 @@ void show_questions(const RunText& all, const Tokenizer& tokenizer, const std::s
 }  // namespace
 
 ordered_json count_records(ShardStream& stream) {
-  const RunText all = read_runs(stream, stream.header().kind);
+  const WholeShard all = read_whole_shard(stream, stream.header().kind);
   const auto& fields = all.header.fields;
   std::vector<uint64_t> numbers(fields.size());
   uint64_t empty = 0;
@@ -69,7 +69,7 @@ ordered_json count_records(ShardStream& stream) {
 }
 
 void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
-  const RunText all = read_runs(stream, stream.header().kind);
+  const WholeShard all = read_whole_shard(stream, stream.header().kind);
   const auto tokenizer = parse_tokenizer(all.header.tokenizer, stream.name());
   if (all.header.kind == kQuestionsKind && !ids) return show_questions(all, *tokenizer, stream.name(), sink);
   const bool documents = all.header.kind == kDocumentsKind;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "io/shard.h"
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 #include "text/records/whole_shard.h"
 
 namespace mh::text {
@@ -15,10 +15,10 @@ class ShardRecords {
   virtual const io::ShardHeader& header() const = 0;
   virtual const io::ShardCounts& counts() const = 0;
   virtual const std::string& name() const = 0;
-  // Checks every sum and all runs, as read_runs() does. Error(input).
+  // Checks every sum and all runs, as read_whole_shard() does. Error(input).
   virtual void verify() const = 0;
   // Returns the runs, which this must outlive.
-  virtual Runs runs() const = 0;
+  virtual Sequences runs() const = 0;
   // Returns a function that reads the tokens, which this must outlive.
   virtual ReadTokens reader() const = 0;
 };
@@ -31,7 +31,7 @@ class FileRecords : public ShardRecords {
   const io::ShardCounts& counts() const override { return shard_.counts(); }
   const std::string& name() const override { return shard_.name(); }
   void verify() const override { text::verify(shard_); }
-  Runs runs() const override { return runs_of(shard_); }
+  Sequences runs() const override { return sequences_of(shard_); }
   ReadTokens reader() const override { return reader_of(shard_); }
 
  private:
@@ -42,19 +42,19 @@ class FileRecords : public ShardRecords {
 class HeldRecords : public ShardRecords {
  public:
   explicit HeldRecords(io::ShardStream& stream)  // nothing of it read yet
-      : name_(stream.name()), text_(read_runs(stream, stream.header().kind)) {}
+      : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
   HeldRecords(const HeldRecords&) = delete;  // runs() refer to it
   HeldRecords& operator=(const HeldRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }
   const std::string& name() const override { return name_; }
-  void verify() const override {}  // read_runs() did
-  Runs runs() const override { return runs_of(text_); }
+  void verify() const override {}  // read_whole_shard() did
+  Sequences runs() const override { return sequences_of(text_); }
   ReadTokens reader() const override { return reader_of(text_.tokens); }
 
  private:
   std::string name_;
-  RunText text_;
+  WholeShard text_;
 };
 
 }  // namespace mh::text

@@ -4,14 +4,14 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "text/records/encode_work.h"
+#include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
 namespace {
 
 struct EncodedPairs {
-  EncodedRuns runs;
+  EncodedSequences runs;
   PairSummary summary;
   uint64_t target_bytes = 0;
 };

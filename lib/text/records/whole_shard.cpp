@@ -1,8 +1,8 @@
 #include "text/records/whole_shard.h"
 
 #include "io/shard_format.h"
-#include "text/records/run_check.h"
-#include "text/records/runs.h"
+#include "text/records/sequence_check.h"
+#include "text/records/sequences.h"
 
 namespace mh::text {
 
@@ -22,25 +22,25 @@ std::vector<int32_t> read_rest(io::ShardStream& stream) {
 
 }  // namespace
 
-RunText read_runs(const std::string& path, const std::string& kind) {
+WholeShard read_whole_shard(const std::string& path, const std::string& kind) {
   io::ShardStream stream(path);
-  return read_runs(stream, kind);
+  return read_whole_shard(stream, kind);
 }
 
-RunText read_runs(io::ShardStream& stream, const std::string& kind) {
+WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind) {
   io::require_kind(stream.header(), stream.name(), kind);
-  RunText text;
+  WholeShard text;
   text.header = stream.header();
   text.tokens = read_rest(stream);
   text.counts = stream.counts();
   const std::vector<uint32_t> lengths = stream.run_lengths();
-  RunCheck(text.header, stream.name(), lengths).add(text.tokens);
+  SequenceCheck(text.header, stream.name(), lengths).add(text.tokens);
   text.ends = ends_of(lengths);
   return text;
 }
 
 void verify(const io::ShardFile& shard) {
-  RunCheck runs(shard.header(), shard.name(), shard.run_lengths());
+  SequenceCheck runs(shard.header(), shard.name(), shard.run_lengths());
   shard.verify([&](std::span<const int32_t> tokens) { runs.add(tokens); });
 }
 

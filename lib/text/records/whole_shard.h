@@ -11,7 +11,7 @@
 namespace mh::text {
 
 // All runs of a shard from a file or a pipe.
-struct RunText {
+struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
   std::vector<int32_t> tokens;
@@ -27,10 +27,10 @@ struct RunText {
 // Error(input) for another kind than the one asked for, and for runs that it does not have: with numbers outside their
 // field's limit, of another length than the kind says, of pairs with an end-of-line token elsewhere than at their end;
 // and where the tokenizer is not the one that the header tells.
-RunText read_runs(const std::string& path, const std::string& kind);
-RunText read_runs(io::ShardStream& stream, const std::string& kind);  // nothing of it read yet
+WholeShard read_whole_shard(const std::string& path, const std::string& kind);
+WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // nothing of it read yet
 
-// Reads all of a shard and checks every sum, and all runs as read_runs does; once for each ShardFile.
+// Reads all of a shard and checks every sum, and all runs as read_whole_shard does; once for each ShardFile.
 void verify(const io::ShardFile& shard);
 
 }  // namespace mh::text

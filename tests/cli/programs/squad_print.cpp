@@ -22,9 +22,9 @@ using namespace mh;
 namespace {
 
 text::Questions questions_of(const std::string& path, const text::WindowOptions& options) {
-  const text::RunText text = text::read_runs(path, io::kQuestionsKind);
+  const text::WholeShard text = text::read_whole_shard(path, io::kQuestionsKind);
   const text::Tokenizers tokenizers = text::tokenizers_of(text.header, path);
-  return {text::runs_of(text),       text.header, text::require_wordpiece(*tokenizers.target, path), options,
+  return {text::sequences_of(text),  text.header, text::require_wordpiece(*tokenizers.target, path), options,
           text::QuestionUse::answer, path};
 }
 

@@ -327,7 +327,7 @@ TEST_CASE("lines of any length pass in pieces, and none is lost") {
   for (size_t limit : {3UL, 1000UL, 100000UL, 5000000UL}) {
     auto source = open_source(folder.file("t"));
     LineReader reader(*source, limit);
-    LineReader::Piece piece;
+    LineReader::Chunk piece;
     std::string joined;
     uint64_t lines = 0;
     while (reader.next(piece)) {

@@ -20,7 +20,7 @@ using namespace mh::train;
 
 namespace {
 
-data::Pairs made(const io::ShardFile& shard) { return {text::runs_of(shard), 0, 0}; }
+data::Pairs made(const io::ShardFile& shard) { return {text::sequences_of(shard), 0, 0}; }
 
 bool says(const std::string& text, const std::string& part) {
   INFO(text);

@@ -29,7 +29,7 @@ using shards::TokenText;
 
 namespace {
 
-using Runs = std::vector<std::vector<int32_t>>;
+using Sequences = std::vector<std::vector<int32_t>>;
 
 ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<std::string> fields = {"tokens"}) {
   ShardHeader h;
@@ -42,7 +42,7 @@ ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<s
   return h;
 }
 
-void write_shard(const std::string& path, const ShardHeader& h, const Runs& runs) {
+void write_shard(const std::string& path, const ShardHeader& h, const Sequences& runs) {
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
   for (const auto& run : runs) {
@@ -53,9 +53,9 @@ void write_shard(const std::string& path, const ShardHeader& h, const Runs& runs
   sink->close();
 }
 
-Runs random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t longest = 40) {
+Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t longest = 40) {
   RandomSequence random(RandomStream(seed, "runs"));
-  Runs runs(count);
+  Sequences runs(count);
   for (auto& run : runs) {
     run.resize(random.below(longest));
     for (int32_t& t : run) t = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary)));
@@ -63,7 +63,7 @@ Runs random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t longest
   return runs;
 }
 
-std::vector<int32_t> joined(const Runs& runs) {
+std::vector<int32_t> joined(const Sequences& runs) {
   std::vector<int32_t> all;
   for (const auto& run : runs) all.insert(all.end(), run.begin(), run.end());
   return all;
@@ -88,7 +88,7 @@ TEST_CASE("a shard gives back what was written, by file and by stream") {
   const std::string path = folder.file("x.mhs");
   for (auto [width, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
     for (size_t count : {0UL, 1UL, 10UL, 9000UL}) {
-      Runs runs = random_runs(count, vocabulary, count + static_cast<size_t>(width));
+      Sequences runs = random_runs(count, vocabulary, count + static_cast<size_t>(width));
       ShardHeader h = header(width, vocabulary);
       write_shard(path, h, runs);
       CHECK(read_all(path) == joined(runs));
@@ -106,7 +106,7 @@ TEST_CASE("a shard gives back what was written, by file and by stream") {
 
 TEST_CASE("random blocks of a shard are what a plain array gives") {
   Folder folder;
-  Runs runs = random_runs(20000, 900, 5);
+  Sequences runs = random_runs(20000, 900, 5);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::vector<int32_t> all = joined(runs);
   ShardFile file(folder.file("x.mhs"));
@@ -137,7 +137,7 @@ TEST_CASE("records of several fields keep their runs") {
 
 TEST_CASE("zstd alone reads a shard's tokens") {
   Folder folder;
-  Runs runs = random_runs(5000, 1000, 9);
+  Sequences runs = random_runs(5000, 1000, 9);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string bytes = read_text_file(folder.file("x.mhs"));
   std::vector<int32_t> all = joined(runs);
@@ -150,7 +150,7 @@ TEST_CASE("zstd alone reads a shard's tokens") {
 
 TEST_CASE("the same input gives the same bytes") {
   Folder folder;
-  Runs runs = random_runs(300, 1000, 2);
+  Sequences runs = random_runs(300, 1000, 2);
   write_shard(folder.file("a"), header(), runs);
   write_shard(folder.file("b"), header(), runs);
   CHECK(read_text_file(folder.file("a")) == read_text_file(folder.file("b")));
@@ -173,7 +173,7 @@ TEST_CASE("a shard cut off anywhere is refused") {
 
 TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
   Folder folder;
-  Runs runs = random_runs(3000, 1000, 4);
+  Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string whole = read_text_file(folder.file("x.mhs"));
   std::vector<int32_t> all = joined(runs);
@@ -279,9 +279,9 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
 }
 
 // All pairs, one after the other.
-Runs streamed(const std::string& path) {
+Sequences streamed(const std::string& path) {
   ShardStream stream(path);
-  Runs runs;
+  Sequences runs;
   std::vector<int32_t> source, target;
   for (PairStream pairs(stream); pairs.next(source, target);) runs.insert(runs.end(), {source, target});
   return runs;
@@ -304,7 +304,7 @@ TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
     const int64_t source_size = *rc::gen::element<int64_t>(0, 3, 40, 70000);
     const ShardHeader h = pair_header(target_size, source_size);
     RC_ASSERT(h.token_bytes == (source_size > 65536 ? 4 : 2));
-    Runs runs(2 * *rc::gen::inRange<size_t>(0, 40));
+    Sequences runs(2 * *rc::gen::inRange<size_t>(0, 40));
     for (size_t i = 0; i < runs.size(); ++i) {
       const int64_t size = i % 2 == 0 && source_size > 0 ? source_size : target_size;
       runs[i] = *rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(1, static_cast<int32_t>(size)));
@@ -410,7 +410,7 @@ TEST_CASE("sealed shards with runs that no pair has are refused by both readers"
   Folder folder;
   const std::string path = folder.file("x.mhs");
   // Written with a header that lets the writer pass them, which then is exchanged for that of pairs.
-  auto sealed = [&](const Runs& runs, ShardHeader wanted, bool fits) {
+  auto sealed = [&](const Sequences& runs, ShardHeader wanted, bool fits) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";
     auto sink = open_sink(path);
@@ -445,7 +445,7 @@ TEST_CASE("sealed shards with runs that no pair has are refused by both readers"
 
 TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pairs]") {
   Folder folder;
-  Runs runs = random_runs(600, 20, 6);
+  Sequences runs = random_runs(600, 20, 6);
   for (auto& run : runs) {
     for (int32_t& t : run) t = 1 + t % 9;
     run.push_back(0);

@@ -132,14 +132,14 @@ struct Naive {
 };
 
 // An embedding and an output layer with nothing between them.
-struct Ends {
+struct EndTokens {
   ModelOptions o;
   int64_t vocabulary;
   ParameterList parameters{at::kCPU};
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
-  Ends(const ModelOptions& options, int64_t entries) : o(options), vocabulary(entries) {
+  EndTokens(const ModelOptions& options, int64_t entries) : o(options), vocabulary(entries) {
     check_bands(o, vocabulary);
     embedding = make_token_embedding(parameters, o, vocabulary);
     output = make_output(parameters, o, *embedding, vocabulary);
@@ -257,7 +257,7 @@ TEST_CASE("adaptive input and softmax follow their equations, with all gradients
     o.scale_embedding = *rc::gen::arbitrary<bool>();
     o.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
     o.score_padded_rows = *rc::gen::arbitrary<bool>();
-    Ends ends(o, vocabulary);
+    EndTokens ends(o, vocabulary);
     Naive naive = ends.naive();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
     at::Tensor tokens = some_tokens(3, 4, vocabulary, seed), targets = some_tokens(3, 4, vocabulary, seed + 1);
@@ -337,7 +337,7 @@ TEST_CASE("every trained parameter gets a gradient where a batch touches all ban
 TEST_CASE("bands that a batch does not touch are left out, and the optimiser leaves them as they are", "[adaptive]") {
   auto o = options_with({10, 20}, 4, 32);
   o.output_bias = true;
-  Ends ends(o, 30);
+  EndTokens ends(o, 30);
   train::TrainOptions options;
   options.optimizer.rule = "adamw";
   train::Groups groups;
@@ -362,9 +362,9 @@ TEST_CASE("bands that a batch does not touch are left out, and the optimiser lea
 
 TEST_CASE("dropout acts on tails in training, by the place of a token in its update", "[adaptive]") {
   auto o = options_with({10, 20}, 2, 32);
-  Ends plain(o, 30);
+  EndTokens plain(o, 30);
   o.dropout_tail = 0.4;
-  Ends ends(o, 30);
+  EndTokens ends(o, 30);
   at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), frequent = targets % 10;
   nn::ForwardContext step{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
@@ -392,7 +392,7 @@ TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
     o.tied_projections = o.project_head = factor > 1;
     o.output_bias = true;
     o.dropout_tail = 0.1;
-    Ends exact(o, 30), ends(o, 30);
+    EndTokens exact(o, 30), ends(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext step{true, 3, 7, 0};
     ends.parameters.set_bf16(true);
@@ -414,7 +414,7 @@ TEST_CASE("an adaptive softmax never holds all scores of a tail", "[adaptive]") 
   if (!reset_peak()) return;
   const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
   auto o = options_with({100, 200}, 2, 64);
-  Ends ends(o, vocabulary);
+  EndTokens ends(o, vocabulary);
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
   at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
   reset_peak();
@@ -436,7 +436,7 @@ TEST_CASE("first values of bands, by scheme", "[adaptive]") {
     o.tied = false;
     o.project_head = o.output_bias = true;
     o.init = e.scheme;
-    Ends ends(o, 3000);
+    EndTokens ends(o, 3000);
     ends.parameters.initialise(1);
     const auto deviation = [&](const std::string& name) {
       const at::Tensor& x = ends.parameters.find("decoder." + name)->master();
@@ -488,7 +488,7 @@ TEST_CASE("bands that make no sense are refused, by the key that is wrong", "[ad
       CHECK(std::string(error.what()).find(key) != std::string::npos);
     }
   }
-  Ends ends(options_with({10, 20}, 4, 32), 30);
+  EndTokens ends(options_with({10, 20}, 4, 32), 30);
   at::Tensor tokens = some_tokens(1, 4, 30, 1);
   CHECK_THROWS_AS(ends.output->loss((*ends.embedding)(tokens), tokens, 0.1, {}), Error);
 }

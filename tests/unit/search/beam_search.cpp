@@ -27,7 +27,7 @@ using translators::stages;
 
 namespace {
 
-const Ends kEnds{0, 1};
+const EndTokens kEnds{0, 1};
 
 const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 

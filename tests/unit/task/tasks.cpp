@@ -39,13 +39,13 @@ std::unique_ptr<text::Tokenizer> words() {
   return text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
 }
 
-using Runs = std::vector<std::vector<int32_t>>;
+using Sequences = std::vector<std::vector<int32_t>>;
 
 // A shard of a kind and a model that has the task.
 struct Sample {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::function<void(io::ShardHeader&)> hold;
-  Runs runs;
+  Sequences runs;
   std::string model;  // lines of [model]
 };
 

@@ -1,7 +1,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "text/records/classification/examples.h"
-#include "text/records/encode_work.h"
+#include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
@@ -16,7 +16,7 @@ struct ExampleBatch {
 };
 
 struct EncodedExamples {
-  EncodedRuns runs;
+  EncodedSequences runs;
   ExampleSummary summary;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/unicode.h"
-#include "text/records/encode_work.h"
+#include "text/records/ordered_encoding.h"
 
 namespace mh::text {
 
@@ -11,7 +11,7 @@ namespace {
 
 // A blank line is a run without tokens.
 struct EncodedLines {
-  EncodedRuns runs;
+  EncodedSequences runs;
   DocumentSummary summary;
   bool begins_file = false;
 };

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "io/shard_format.h"
-#include "text/records/encode_work.h"
+#include "text/records/ordered_encoding.h"
 #include "text/records/whole_shard.h"
 
 namespace mh::text {
@@ -48,7 +48,7 @@ void keep_in_order(std::vector<TextRange>& places) {
 }
 
 struct EncodedQuestions {
-  EncodedRuns runs;
+  EncodedSequences runs;
   QuestionsSummary summary;
   uint64_t bytes = 0;
 };
@@ -187,7 +187,7 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
   return record;
 }
 
-QuestionRecord question_record(const RunText& shard, size_t record, const std::string& name) {
+QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name) {
   std::array<std::span<const int32_t>, kQuestionFields> fields;
   for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.run(record, i);
   return question_record(fields, name, record + 1);

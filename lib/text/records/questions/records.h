@@ -49,6 +49,6 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
 QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
                                const std::string& name, uint64_t number);
 // The nth record of a shard that was read, from 0.
-QuestionRecord question_record(const RunText& shard, size_t record, const std::string& name);
+QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name);
 
 }  // namespace mh::text

@@ -8,7 +8,7 @@
 namespace mh::text {
 
 // Holds one pair and the lengths of all. Each side ends with its end token; the lengths in the trailer must agree.
-// Throws the errors of read_runs().
+// Throws the errors of read_whole_shard().
 class PairStream {
  public:
   explicit PairStream(io::ShardStream& stream);  // nothing of it read yet

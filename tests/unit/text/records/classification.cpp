@@ -37,7 +37,7 @@ ExampleTask number() { return {"any", 2, {}, 0, 5, {"pearson"}, "any.tsv"}; }
 
 // What files of these texts become.
 struct Encoded {
-  RunText text;
+  WholeShard text;
   ExampleSummary summary;
   int status = 0;
 };
@@ -62,12 +62,12 @@ Encoded encoded(const Words& texts, const ExampleTask& task, const text::GivenCo
     out.summary = encode_examples(batches, find, task, drop, vocabulary(), threads, writer);
     writer.finish();
     sink->close();
-    out.text = read_runs(folder.file("x.mhs"), kExamplesKind);
+    out.text = read_whole_shard(folder.file("x.mhs"), kExamplesKind);
   });
   return out;
 }
 
-Ids run(const RunText& text, size_t record, size_t field) {
+Ids run(const WholeShard& text, size_t record, size_t field) {
   const auto tokens = text.run(record, field);
   return {tokens.begin(), tokens.end()};
 }
@@ -240,7 +240,7 @@ TEST_CASE("of two sentences the longer one is truncated first", "[examples]") {
 
 TEST_CASE("rows are sentences with their special tokens", "[examples]") {
   const Encoded two = encoded({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pairs(), {"x", "y", "z"});
-  const text::Classification rows(text::runs_of(two.text), pairs(), vocabulary(), 8);
+  const text::Classification rows(text::sequences_of(two.text), pairs(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.truncated() == 0);
   CHECK(rows.make(0).tokens == Ids{2, 5, 6, 7, 3, 5, 6, 3});
@@ -248,16 +248,16 @@ TEST_CASE("rows are sentences with their special tokens", "[examples]") {
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == Ids{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
-  const text::Classification shorter(text::runs_of(two.text), pairs(), vocabulary(), 6);
+  const text::Classification shorter(text::sequences_of(two.text), pairs(), vocabulary(), 6);
   CHECK(shorter.truncated() == 1);
   CHECK(shorter.make(0).tokens == Ids{2, 5, 6, 3, 5, 3});
   CHECK(shorter.length(0) == 6);
   CHECK(shorter.length(1) == 4);
-  CHECK(status_of([&] { text::Classification(text::runs_of(two.text), pairs(), vocabulary(), 3); }) == 2);
+  CHECK(status_of([&] { text::Classification(text::sequences_of(two.text), pairs(), vocabulary(), 3); }) == 2);
   ExampleTask single = pairs();
   single.sentences = 1;
   const Encoded one = encoded({"x\na b c\n"}, single, {"x", "", ""});
-  const text::Classification alone(text::runs_of(one.text), single, vocabulary(), 4);
+  const text::Classification alone(text::sequences_of(one.text), single, vocabulary(), 4);
   CHECK(alone.make(0).tokens == Ids{2, 5, 6, 3});
   CHECK(alone.make(0).first == 4);
   CHECK(alone.make(0).targets == std::vector<int64_t>{-1});

@@ -51,7 +51,7 @@ struct Corpus {
       ends.push_back(tokens.size());
     }
   }
-  text::Runs runs() const {
+  text::Sequences runs() const {
     return {ends, [this](uint64_t first, std::span<int32_t> out) {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};

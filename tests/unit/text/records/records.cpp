@@ -9,8 +9,8 @@
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "io/shard.h"
-#include "text/records/run_check.h"
-#include "text/records/runs.h"
+#include "text/records/sequence_check.h"
+#include "text/records/sequences.h"
 #include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 #include "text/tokenizers.h"
@@ -42,10 +42,10 @@ void write_shard(const std::string& path, const ShardHeader& h, const RunList& r
 
 // All readers give these runs.
 void holds(const std::string& path, const std::string& kind, const RunList& runs) {
-  const RunText text = read_runs(path, kind);
+  const WholeShard text = read_whole_shard(path, kind);
   const ShardFile file(path);
   verify(file);
-  const text::Runs of_file = text::runs_of(file), of_text = text::runs_of(text);
+  const text::Sequences of_file = text::sequences_of(file), of_text = text::sequences_of(text);
   const size_t fields = text.header.fields.size();
   RC_ASSERT(text.size() == runs.size() / fields);
   RC_ASSERT(text.ends.size() == runs.size());
@@ -153,7 +153,7 @@ TEST_CASE("sealed shards with runs that their kind has not are refused by both r
     write_shard(path, h, runs);
     exchange_header(path, wanted);
     CHECK(status_of([&] { verify(ShardFile(path)); }) == (fits ? 0 : 3));
-    CHECK(status_of([&] { read_runs(path, wanted.kind); }) == (fits ? 0 : 3));
+    CHECK(status_of([&] { read_whole_shard(path, wanted.kind); }) == (fits ? 0 : 3));
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
   sealed(documents, {{1, 2}, {3}, {}, {4}, {}}, true);
@@ -174,7 +174,7 @@ TEST_CASE("sealed shards with runs that their kind has not are refused by both r
   sealed(other, {{1}, {}, {}}, false);
   // Another kind is not read as this one.
   write_shard(path, documents, {{1}, {}});
-  CHECK(status_of([&] { read_runs(path, kExamplesKind); }) == 3);
+  CHECK(status_of([&] { read_whole_shard(path, kExamplesKind); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);
   CHECK(status_of([&] { read_tokens(path); }) == 3);
 }

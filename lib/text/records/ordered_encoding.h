@@ -21,7 +21,7 @@
 namespace mh::text {
 
 // The runs of a batch; tokens after the last end belong to a run that continues in the next batch.
-struct EncodedRuns {
+struct EncodedSequences {
   std::vector<int32_t> tokens;
   std::vector<size_t> ends;
 
@@ -36,7 +36,7 @@ struct EncodedRuns {
 };
 
 template <class Batch, class Result>
-class InOrder {
+class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
   // Called once by each thread: every one keeps its own encoder with its cache of words.
@@ -54,7 +54,7 @@ class InOrder {
       return;
     }
     std::deque<std::future<Result>> waiting;
-    InOrder workers(threads, make_work);
+    OrderedThreadPool workers(threads, make_work);
     std::exception_ptr error;
     const auto read = [&] {
       try {
@@ -80,7 +80,7 @@ class InOrder {
     Batch batch;
     std::promise<Result> result;
   };
-  InOrder(int count, const MakeWork& make_work) {
+  OrderedThreadPool(int count, const MakeWork& make_work) {
     try {
       for (int i = 0; i < count; ++i) threads_.emplace_back([this, &make_work] { work(make_work()); });
     } catch (const std::system_error& error) {
@@ -89,9 +89,9 @@ class InOrder {
                                         str(threads_.size(), ", then: ", error.what()), "ask for fewer"});
     }
   }
-  ~InOrder() { stop(); }
-  InOrder(const InOrder&) = delete;
-  InOrder& operator=(const InOrder&) = delete;
+  ~OrderedThreadPool() { stop(); }
+  OrderedThreadPool(const OrderedThreadPool&) = delete;
+  OrderedThreadPool& operator=(const OrderedThreadPool&) = delete;
   std::future<Result> add(Batch batch) {
     std::lock_guard lock(mutex_);
     tasks_.push_back({std::move(batch), {}});
@@ -129,16 +129,16 @@ class InOrder {
   std::vector<std::thread> threads_;
 };
 
-// Runs InOrder under a progress line of `all` units, such as "bytes"; `write` returns how many are done. Returns the
-// seconds that it took.
+// Runs OrderedThreadPool under a progress line of `all` units, such as "bytes"; `write` returns how many are done.
+// Returns the seconds that it took.
 template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
-                       const typename InOrder<Batch, Result>::MakeWork& make_work,
+                       const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
   const auto began = std::chrono::steady_clock::now();
   Progress progress("encode", static_cast<int64_t>(all), unit);
-  InOrder<Batch, Result>::run(threads, next, make_work,
-                              [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
+  OrderedThreadPool<Batch, Result>::run(
+      threads, next, make_work, [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 

@@ -1,4 +1,4 @@
-#include "text/records/run_check.h"
+#include "text/records/sequence_check.h"
 
 #include <algorithm>
 
@@ -10,7 +10,8 @@
 
 namespace mh::text {
 
-RunCheck::RunCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths)
+SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& name,
+                             const std::vector<uint32_t>& lengths)
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
   if (kind == nullptr || header.kind == io::kTextKind) return;  // the reader saw that its tokens are in the vocabulary
@@ -35,12 +36,12 @@ RunCheck::RunCheck(const io::ShardHeader& header, const std::string& name, const
   skip_empty();
 }
 
-void RunCheck::skip_empty() {
+void SequenceCheck::skip_empty() {
   while (left_ == 0 && run_ < lengths_.size())
     if (++run_ < lengths_.size()) left_ = lengths_[run_];
 }
 
-void RunCheck::add(std::span<const int32_t> tokens) {
+void SequenceCheck::add(std::span<const int32_t> tokens) {
   if (fields_.empty()) return;
   while (!tokens.empty() && run_ < lengths_.size()) {
     const Field& field = fields_[run_ % fields_.size()];
@@ -54,7 +55,7 @@ void RunCheck::add(std::span<const int32_t> tokens) {
   }
 }
 
-void RunCheck::refuse(const Field& field, int32_t token) const {
+void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::damaged(name_, 0,
               str("numbers below ", field.limit, " in the field ", field.name,
                   field.end < 0 ? "" : str(", the end ", field.end, " after the last one")),

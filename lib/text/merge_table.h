@@ -11,27 +11,27 @@ namespace mh::text {
 // Where several places have the pair of least rank: all of them are joined before any pair that arises from that
 // (subword-nmt), or the leftmost, and what arises takes part at once (tokenizers). They differ only for merges that no
 // text gives, where a pair that arises has a lower rank than the one it arises from.
-enum class JoinOrder { rounds, one_by_one };
+enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
   int32_t number;  // -1: one that no merge has
   size_t bytes;
 };
 
-class Joins {
+class MergeTable {
  public:
-  struct Join {
+  struct Entry {
     size_t rank = SIZE_MAX;
     int32_t symbol = -1;
   };
   // Of two neighbours; to be filled in where it is new.
-  Join& of(int32_t left, int32_t right);
-  const Join* find(int32_t left, int32_t right) const;
+  Entry& of(int32_t left, int32_t right);
+  const Entry* find(int32_t left, int32_t right) const;
   // In time n log n of their number.
-  void apply(std::vector<Symbol>& symbols, JoinOrder order) const;
+  void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
 
  private:
-  WordMap<Join> joins_;  // keys: both symbols' numbers, as bytes
+  WordMap<Entry> merge_table_;  // keys: both symbols' numbers, as bytes
 };
 
 }  // namespace mh::text

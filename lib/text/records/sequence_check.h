@@ -11,11 +11,11 @@
 
 namespace mh::text {
 
-// Follows the tokens of a shard run by run and refuses what those of its kind must not be (read_runs). `lengths` and
-// `name` must outlive it.
-class RunCheck {
+// Follows the tokens of a shard run by run and refuses what those of its kind must not be (read_whole_shard). `lengths`
+// and `name` must outlive it.
+class SequenceCheck {
  public:
-  RunCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths);
+  SequenceCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths);
   void add(std::span<const int32_t> tokens);
 
  private:

@@ -12,12 +12,12 @@ class ShardFile;
 
 namespace mh::text {
 
-struct RunText;  // whole_shard.h
+struct WholeShard;  // whole_shard.h
 
 // Reads tokens [first, first + out.size()) of all runs.
 using ReadTokens = std::function<void(uint64_t first, std::span<int32_t> out)>;
 
-struct Runs {
+struct Sequences {
   std::vector<uint64_t> ends;  // of each run, among all tokens
   ReadTokens read;
 
@@ -32,7 +32,7 @@ std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
 ReadTokens reader_of(const io::ShardFile& shard);
 ReadTokens reader_of(const std::vector<int32_t>& tokens);
 
-Runs runs_of(const io::ShardFile& shard);
-Runs runs_of(const RunText& text);
+Sequences sequences_of(const io::ShardFile& shard);
+Sequences sequences_of(const WholeShard& text);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-#include "text/records/runs.h"
+#include "text/records/sequences.h"
 
 #include <algorithm>
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-std::vector<int32_t> Runs::run(size_t run) const {
+std::vector<int32_t> Sequences::run(size_t run) const {
   std::vector<int32_t> tokens(static_cast<size_t>(length(run)));
   read(begin(run), tokens);
   return tokens;
@@ -31,7 +31,7 @@ ReadTokens reader_of(const std::vector<int32_t>& tokens) {
   };
 }
 
-Runs runs_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), reader_of(shard)}; }
-Runs runs_of(const RunText& text) { return {text.ends, reader_of(text.tokens)}; }
+Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), reader_of(shard)}; }
+Sequences sequences_of(const WholeShard& text) { return {text.ends, reader_of(text.tokens)}; }
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-#include "text/joins.h"
+#include "text/merge_table.h"
 
 #include <queue>
 #include <tuple>
@@ -14,14 +14,14 @@ struct PairKey {
 
 }  // namespace
 
-Joins::Join& Joins::of(int32_t left, int32_t right) { return joins_[PairKey{{left, right}}]; }
+MergeTable::Entry& MergeTable::of(int32_t left, int32_t right) { return merge_table_[PairKey{{left, right}}]; }
 
-const Joins::Join* Joins::find(int32_t left, int32_t right) const {
+const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
   if (left < 0 || right < 0) return nullptr;
-  return joins_.find(WordKey(PairKey{{left, right}}));
+  return merge_table_.find(WordKey(PairKey{{left, right}}));
 }
 
-void Joins::apply(std::vector<Symbol>& symbols, JoinOrder order) const {
+void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   const auto count = static_cast<int64_t>(symbols.size());
   struct Links {
     int64_t before, after;
@@ -37,7 +37,7 @@ void Joins::apply(std::vector<Symbol>& symbols, JoinOrder order) const {
   auto look_at = [&](int64_t left) {
     if (left < 0 || after(left) >= count) return;
     const int32_t l = symbol(left).number, r = symbol(after(left)).number;
-    if (const Join* j = find(l, r)) places.emplace(j->rank, left, l, r);
+    if (const Entry* j = find(l, r)) places.emplace(j->rank, left, l, r);
   };
   for (int64_t i = 0; i + 1 < count; ++i) look_at(i);
   // Whether the place is as it was. To tokenizers it is where its pair now joins to the same symbol.
@@ -46,15 +46,15 @@ void Joins::apply(std::vector<Symbol>& symbols, JoinOrder order) const {
     if (symbol(at).bytes == 0 || after(at) >= count) return false;
     const int32_t l = symbol(at).number, r = symbol(after(at)).number;
     if (l == left && r == right) return true;
-    if (order == JoinOrder::rounds) return false;
-    const Join* now = find(l, r);
+    if (order == MergeOrder::rounds) return false;
+    const Entry* now = find(l, r);
     return now != nullptr && now->symbol == find(left, right)->symbol;
   };
   std::vector<int64_t> joined;
   while (!places.empty()) {
     const size_t rank = std::get<0>(places.top());
     joined.clear();
-    while (!places.empty() && std::get<0>(places.top()) == rank && (order == JoinOrder::rounds || joined.empty())) {
+    while (!places.empty() && std::get<0>(places.top()) == rank && (order == MergeOrder::rounds || joined.empty())) {
       const Place place = places.top();
       places.pop();
       if (!stands(place)) continue;
