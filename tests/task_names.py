@@ -25,7 +25,7 @@ RULES = [
      "ask task::task_of_kind(kind) what its records are for"),
 ]
 # Places that name a kind for another reason than to choose by it.
-ALLOWED = {"tools/common/subject.h": {"kPairsKind"}}  # whether rows have two sides, for spectra
+ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # whether rows have two sides, for spectra
 ENTRY = re.compile(r"const Registered<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
 PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
 

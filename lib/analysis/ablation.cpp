@@ -100,7 +100,7 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
   return result;
 }
 
-void score_together(const Subject& subject, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
+void score_together(const AnalysisInput& subject, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
                     int64_t tokens_at_once) {
   const Split plan = split(subject.model, subject.side, without);
   const auto layers = subject.model.attention_layers();
@@ -194,7 +194,7 @@ Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : k
   }
 }
 
-std::vector<task::Score> score_without(const Subject& subject, const std::vector<HeadSet>& without,
+std::vector<task::Score> score_without(const AnalysisInput& subject, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once) {
   c10::NoGradGuard no_gradient;
   all_heads(subject.model, subject.side, subject.kinds);  // throws if a layer lacks the side
@@ -210,7 +210,7 @@ std::vector<task::Score> score_without(const Subject& subject, const std::vector
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
-  Subject part = subject;
+  AnalysisInput part = subject;
   part.how = subject.text.resolve(subject.how, subject.model);
   const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
   const int64_t groups = std::max<int64_t>(1, data::divided_up(count, most));

@@ -32,8 +32,8 @@ void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& al
 
 }  // namespace
 
-std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& measured, const std::string& measure,
-                                      const CurveOptions& options) {
+std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const AnalysisInput& measured,
+                                      const std::string& measure, const CurveOptions& options) {
   const HeadSet all = all_heads(scored.model, scored.side, scored.kinds);
   const auto steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
   std::vector<CurvePoint> points;

@@ -31,8 +31,8 @@ struct CurvePoint {
 // the text of `scored`; both have the same model, side and kinds. All points are scored by one call of score_without().
 // The number of masked heads is rounded to the nearest integer. If a signal asks the process to stop, returns early
 // with the points so far.
-std::vector<CurvePoint> pruning_curve(const Subject& scored, const Subject& measured, const std::string& measure,
-                                      const CurveOptions& options);
+std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const AnalysisInput& measured,
+                                      const std::string& measure, const CurveOptions& options);
 
 // The loss of a point compared with the full model.
 struct CurveLoss {
@@ -50,13 +50,13 @@ class CurveMeter {
  public:
   // `scored`: the argument of pruning_curve(); must outlive the meter. `metric`: evaluates the model, whose heads are
   // masked during the call; empty: perplexity.
-  explicit CurveMeter(const Subject& scored, std::function<double()> metric = {})
+  explicit CurveMeter(const AnalysisInput& scored, std::function<double()> metric = {})
       : scored_(scored), metric_(std::move(metric)) {}
   // Call it for the points in order, beginning with the full model.
   CurveLoss loss(const CurvePoint& point);
 
  private:
-  const Subject& scored_;
+  const AnalysisInput& scored_;
   std::function<double()> metric_;
   double full_perplexity_ = 0, full_value_ = 0;
 };

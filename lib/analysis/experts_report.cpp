@@ -119,7 +119,7 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
   std::map<std::string, RandomSequence> draws_;
 };
 
-double perplexity(const Subject& s, attention::Observer* observer) {
+double perplexity(const AnalysisInput& s, attention::Observer* observer) {
   task::ScoreObserver listener;
   listener.progress = s.progress;
   listener.observer = observer;
@@ -150,7 +150,7 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
   return means;
 }
 
-ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
+ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t least) {
   c10::NoGradGuard no_gradient;
   GateWatch watch(s.kinds);
   std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // by expert and token
@@ -200,7 +200,7 @@ ExpertReport report_experts(const Subject& s, int64_t tokens, int64_t least) {
   return report;
 }
 
-std::vector<ExpertScore> evaluate_experts(const Subject& s, int64_t seeds,
+std::vector<ExpertScore> evaluate_experts(const AnalysisInput& s, int64_t seeds,
                                           const std::function<double(attention::Observer*)>& asked) {
   const auto score = asked ? asked : [&](attention::Observer* observer) { return perplexity(s, observer); };
   const double none = std::numeric_limits<double>::quiet_NaN();

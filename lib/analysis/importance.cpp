@@ -81,14 +81,14 @@ void check_importance(const std::string& name, const std::string& where, model::
   }
 }
 
-std::map<AttentionKind, LayerScores> Importance::of(const Subject& subject) const {
+std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& subject) const {
   c10::NoGradGuard no_gradient;
   const auto measure = watch(subject.side);
   observe(subject, *measure);
   return measure->mean_scores();
 }
 
-std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const Subject& subject) {
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& subject) {
   check_importance(name, "measure", subject.model, subject.side, subject.kinds);
   auto all = importances().make(name, "measure")->of(subject);
   for (auto it = all.begin(); it != all.end();) it = among(subject.kinds, it->first) ? std::next(it) : all.erase(it);

@@ -30,7 +30,7 @@ class Importance {
   // on this side.
   virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of watch().
-  virtual std::map<AttentionKind, LayerScores> of(const Subject& subject) const;
+  virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const;
 
   template <class Watching>
   class Of;
@@ -58,7 +58,7 @@ void check_importance(const std::string& name, const std::string& where, model::
 
 // Returns the scores of all heads, with a row for every layer of Subject::kinds. Throws like check_importance() and
 // require_finite(). If a signal asks the process to stop, returns early with the scores so far.
-std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const Subject& subject);
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& subject);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
 // scores are all 0 are unchanged.

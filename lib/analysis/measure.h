@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/analysis_input.h"
 #include "analysis/heads.h"
-#include "analysis/subject.h"
 #include "analysis/words.h"
 #include "attention/layer.h"
 

@@ -28,7 +28,7 @@ Scores empty_scores(const HeadSet& heads) {
 
 class Ablation : public Importance {
  public:
-  Scores of(const Subject& subject) const override {
+  Scores of(const AnalysisInput& subject) const override {
     const HeadSet heads = all_heads(subject.model, subject.side, subject.kinds);
     std::vector<HeadSet> without{{}};
     for (const auto& [kind, set] : heads)
@@ -47,7 +47,7 @@ class Ablation : public Importance {
 
 class Random : public Importance {
  public:
-  Scores of(const Subject& subject) const override {
+  Scores of(const AnalysisInput& subject) const override {
     Scores scores = empty_scores(all_heads(subject.model, subject.side, subject.kinds));
     RandomSequence random(RandomStream(static_cast<uint64_t>(subject.how.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)

@@ -74,7 +74,7 @@ struct Both : HeadProducts {
 
 class Taylor : public Importance {
  public:
-  std::map<AttentionKind, LayerScores> of(const Subject& subject) const override {
+  std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const override {
     const WithoutParameterGradients only_activations(subject.model.parameters());
     const c10::AutoGradMode gradients(true);
     Both products(subject.model, subject.side);

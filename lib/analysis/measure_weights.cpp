@@ -45,7 +45,7 @@ class Norms : public Importance {
     return "no matrix from heads to heads has such heads";
   }
 
-  std::map<AttentionKind, LayerScores> of(const Subject& subject) const override {
+  std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const override {
     std::map<AttentionKind, LayerScores> all;
     for (const auto* layer : subject.model.attention_layers()) {
       const at::Tensor sums = squares(subject.model.parameters(), *layer, subject.side);

@@ -10,7 +10,8 @@ namespace mh::analysis {
 namespace {
 
 // Returns the metric of the model without each of these sets of heads, in one run per set.
-std::vector<double> judged_without(const Subject& subject, const std::vector<HeadSet>& without, const Judge& judge) {
+std::vector<double> judged_without(const AnalysisInput& subject, const std::vector<HeadSet>& without,
+                                   const Judge& judge) {
   const auto models = static_cast<int64_t>(without.size());
   std::vector<double> values;
   for (int64_t k = 0; k < models; ++k) {
@@ -54,7 +55,7 @@ double Scan::layer_deviation(size_t c) const {
   return deviation(by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
-Scan scan_heads(const Subject& subject, std::vector<ScanCase> cases, const Judge& judge) {
+Scan scan_heads(const AnalysisInput& subject, std::vector<ScanCase> cases, const Judge& judge) {
   std::vector<HeadSet> without{{}};
   for (const ScanCase& c : cases) without.push_back(c.masked);
   Scan scan;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "analysis/ablation.h"
-#include "analysis/subject.h"
+#include "analysis/analysis_input.h"
 
 namespace mh::analysis {
 
@@ -61,7 +61,7 @@ struct Scan {
 
 // Evaluates the full model and the model without the heads of each case. `judge`: the metric; empty: perplexity.
 // Reports the progress over all cases to subject.progress. Throws Error(usage) like score_without().
-Scan scan_heads(const Subject& subject, std::vector<ScanCase> cases, const Judge& judge = {});
+Scan scan_heads(const AnalysisInput& subject, std::vector<ScanCase> cases, const Judge& judge = {});
 
 // The values of one layer and mode compared with the value of the full model.
 struct LayerLoss {

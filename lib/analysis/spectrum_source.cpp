@@ -101,7 +101,7 @@ class Attention : public SpectrumSource {
 
 class BeforeMixing : public SpectrumSource {
  public:
-  void start(model::LanguageModel& model, const Asked& asked) override {
+  void start(model::LanguageModel& model, const SourceRequest& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
       const auto mixes = looks_at(layer->layer_spec().kind) ? layer->mixes() : attention::Mixes::nothing;
@@ -137,7 +137,7 @@ class Logits : public SpectrumSource {
 
 class Mixing : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
  public:
-  void start(model::LanguageModel& model, const Asked& asked) override {
+  void start(model::LanguageModel& model, const SourceRequest& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (looks_at(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
@@ -175,7 +175,7 @@ class OfParameters : public SpectrumSource {
 
 class Alphas : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const Asked& asked) override {
+  void start(model::LanguageModel& model, const SourceRequest& asked) override {
     SpectrumSource::start(model, asked);
     for (const nn::Parameter& p : model.parameters().all()) {
       if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
@@ -191,7 +191,7 @@ class Alphas : public OfParameters {
 
 class OutputValue : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const Asked& asked) override {
+  void start(model::LanguageModel& model, const SourceRequest& asked) override {
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
       const attention::LayerSpec& s = layer->layer_spec();
@@ -213,7 +213,7 @@ class OutputValue : public OfParameters {
 
 class Weight : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const Asked& asked) override {
+  void start(model::LanguageModel& model, const SourceRequest& asked) override {
     SpectrumSource::start(model, asked);
     const auto* p = model.parameters().find(asked.argument);
     if (p == nullptr) {

@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "analysis/analysis_input.h"
 #include "analysis/entropy.h"
 #include "analysis/heads.h"
 #include "analysis/spectrum.h"
-#include "analysis/subject.h"
 #include "attention/stage.h"
 #include "base/registry.h"
 #include "io/checkpoint.h"
@@ -44,7 +44,7 @@ struct PlaceSpectra {
 
 class SpectrumSource : public attention::Observer {
  public:
-  struct Asked {
+  struct SourceRequest {
     std::string argument;    // text after the colon of the source's name
     bool curves = false;     // whether percentiles of curves are needed
     int64_t block = 0;       // tokens in a row of full length; 0: rows of any length
@@ -54,7 +54,7 @@ class SpectrumSource : public attention::Observer {
   // Returns whether the source observes forward passes; if not, start() collects everything.
   virtual bool reads_text() const { return true; }
   // Called once, before any pass. Throws Error(usage) if the model has no matrices of this source.
-  virtual void start(model::LanguageModel& model, const Asked& asked) { asked_ = asked; }
+  virtual void start(model::LanguageModel& model, const SourceRequest& asked) { asked_ = asked; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the places with matrices, in the order of layers.
   const std::vector<std::unique_ptr<PlaceSpectra>>& capabilities() const { return places_; }
@@ -67,7 +67,7 @@ class SpectrumSource : public attention::Observer {
   // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
   at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
   bool looks_at(attention::AttentionKind kind) const { return among(asked_.kinds, kind); }
-  Asked asked_;
+  SourceRequest asked_;
 
  private:
   at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;

@@ -61,7 +61,7 @@ class AttentionLayer {
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
   // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
-  bool can_part(HeadSide side) const;
+  bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept`. The layer loses all heads if no value head or
   // no output head is kept, or, if it mixes probabilities, no score head. Throws Error(usage) if these heads cannot be
   // pruned separately from the other sides.

@@ -111,7 +111,7 @@ AttentionOptions AttentionLayer::without_combiner() const {
   return left;
 }
 
-bool AttentionLayer::can_part(HeadSide side) const {
+bool AttentionLayer::can_prune_separately(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
          (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes());
@@ -121,10 +121,10 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) co
   auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{layer_spec_.name, expected, found, next});
   };
-  if (kept.score != kept.value && !can_part(HeadSide::score))
+  if (kept.score != kept.value && !can_prune_separately(HeadSide::score))
     refuse("score heads that are cut together with their value heads", str("others, with mixer '", options_.mixer, "'"),
            "cut whole heads");
-  if (kept.output != kept.value && !can_part(HeadSide::output))
+  if (kept.output != kept.value && !can_prune_separately(HeadSide::output))
     refuse("output heads that are cut together with their value heads",
            str("others, with combiner '", options_.combiner, "'"), "cut whole heads");
   AttentionOptions left = options_;

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "analysis/cut.h"
+#include "analysis/prune.h"
 #include "attention/layer.h"
 #include "nn/aten.h"
 
@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
     for (const int64_t head : {0, 1, 4, 7}) half[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto left =
-      analysis::cut_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
+      analysis::prune_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
   for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::path_named(path));
   const at::Tensor x = at::randn({number(3, 16), number(4, 256), config.model.width});
   std::vector<double> times[2];

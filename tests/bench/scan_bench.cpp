@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   how.block = number(6, 256);
   how.sample.blocks = number(3, 16);
   how = text.resolve(how, *m.model);
-  const analysis::Subject subject{*m.model, text, how};
+  const analysis::AnalysisInput subject{*m.model, text, how};
   std::vector<analysis::HeadSet> without{{}};
   for (const auto& [kind, heads] : analysis::all_heads(*m.model, subject.side))
     for (const analysis::Head& head : heads) without.push_back({{kind, {head}}});

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "asking.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "common/metric.h"
 #include "prune.h"
+#include "session.h"
 
 namespace mh::prune {
 
@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-struct Curves : Question {
+struct Curves : MeasureArguments {
   std::string step = "10%", rank_data;
   bool rerank = false;
   Metric metric;
@@ -39,25 +39,26 @@ void draw_curves(Curves& c) {
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
-  Asking asking(c, [&](Asked& asked) { c.metric.check(asked.model, *asked.dataset, c.files.back(), c.scoring); });
+  PruneSession asking(
+      c, [&](LoadedTarget& asked) { c.metric.check(asked.model, *asked.dataset, c.files.back(), c.scoring); });
   if (!c.rank_data.empty()) {
     refuse_output_onto_input("-", {c.rank_data});
     if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
   }
   const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
-  const auto rank_dataset = [&](const Asked& asked) {
+  const auto rank_dataset = [&](const LoadedTarget& asked) {
     return rank_source == nullptr ? asked.dataset : rank_source->labelled_dataset_for(asked.model);
   };
-  for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_dataset(asking.ask(i));
+  for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_dataset(asking.load(i));
   Table table(Table::format_named(c.format));
   Chart chart{"", "heads gone, %", c.metric.title(), {}};
   for (size_t i = 0; i < asking.models(); ++i) {
-    Asked& asked = asking.ask(i);
+    LoadedTarget& asked = asking.load(i);
     const auto dataset = rank_dataset(asked);
     const auto how = scoring_for(asked.model, c.scoring, *dataset);
     for (const std::string& measure : c.measures) {
-      const analysis::Subject scored = asked.subject("curve");
-      const analysis::Subject measured{
+      const analysis::AnalysisInput scored = asked.subject("curve");
+      const analysis::AnalysisInput measured{
           *asked.model.model, dataset->corpus(), how, asked.side, progress_bar(measure, "rows"), asked.kinds};
       Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
@@ -94,8 +95,8 @@ void draw_curves(Curves& c) {
 void add_curve(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("curve", "what a model loses as its heads go, the least important first");
   auto c = std::make_shared<Curves>();
-  add_question(*sub, *c);
-  add_measures(*sub, *c);
+  add_common_options(*sub, *c);
+  add_measure_options(*sub, *c);
   sub->add_option("--step", c->step, "of the heads, that go at once [10%]")->type_name("P%");
   sub->add_flag("--rerank", c->rerank, "measure again after each step, without the heads that are gone");
   sub->add_option("--rank-data", c->rank_data, "measure importance on this shard [that which is scored]")

@@ -1,15 +1,14 @@
 // mh-prune cut: writes a checkpoint of the model without some of its heads.
-#include "analysis/cut.h"
-
 #include <algorithm>
 
 #include "analysis/importance.h"
+#include "analysis/prune.h"
 #include "attention/layer.h"
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "common/subject.h"
+#include "common/text_source.h"
 #include "nn/ops.h"
 #include "prune.h"
 #include "train/run_config.h"
@@ -117,7 +116,7 @@ void cut(const Arguments& a) {
   const Choice gone = chosen(a, m, data.get());
   const analysis::Kept kept =
       analysis::kept_without(*m.model, gone.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
-  const analysis::CutModel left = analysis::cut_heads(m.config, *m.model, kept);
+  const analysis::PrunedModel left = analysis::prune_heads(m.config, *m.model, kept);
   run.model = left.config;
   io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();

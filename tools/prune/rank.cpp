@@ -1,9 +1,9 @@
 // mh-prune rank --by MEASURE MODEL… DATA: prints the heads in ascending order of importance.
 #include "analysis/curve.h"
-#include "asking.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "prune.h"
+#include "session.h"
 
 namespace mh::prune {
 
@@ -12,11 +12,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
-void rank(const Question& q) {
-  Asking asking(q);
+void rank(const MeasureArguments& q) {
+  PruneSession asking(q);
   Table table(Table::format_named(q.format));
   for (size_t i = 0; i < asking.models(); ++i) {
-    Asked& asked = asking.ask(i);
+    LoadedTarget& asked = asking.load(i);
     for (const std::string& measure : q.measures) {
       auto scores = analysis::importance_of(measure, asked.subject(measure));
       for (auto& [kind, layers] : scores) {
@@ -47,9 +47,9 @@ void rank(const Question& q) {
 
 void add_rank(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("rank", "heads in the order of their importance");
-  auto q = std::make_shared<Question>();
-  add_question(*sub, *q);
-  add_measures(*sub, *q);
+  auto q = std::make_shared<MeasureArguments>();
+  add_common_options(*sub, *q);
+  add_measure_options(*sub, *q);
   jobs.push_back({sub, [q] {
                     q->fields->take(*q);
                     quietly([&] { rank(*q); });

@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "analysis/importance.h"
-#include "asking.h"
 #include "base/error.h"
 #include "base/table.h"
 #include "common/metric.h"
 #include "prune.h"
+#include "session.h"
 
 namespace mh::prune {
 
@@ -21,14 +21,14 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-struct ScanQuestion : Question {
+struct ScanArguments : MeasureArguments {
   std::vector<std::string> heads;
   bool layers = false, all_but_one = false, summary = false;
   Metric metric;
 };
 
 // Returns the heads of --heads, or all heads.
-HeadSet chosen(const ScanQuestion& q, Asked& asked) {
+HeadSet chosen(const ScanArguments& q, LoadedTarget& asked) {
   model::LanguageModel& model = *asked.model.model;
   const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
   if (q.heads.empty()) return all;
@@ -39,7 +39,7 @@ HeadSet chosen(const ScanQuestion& q, Asked& asked) {
   return some;
 }
 
-analysis::Scan scanned(const ScanQuestion& q, Asked& asked) {
+analysis::Scan scanned(const ScanArguments& q, LoadedTarget& asked) {
   analysis::Judge judge;
   if (!q.metric.is_perplexity())
     judge = [&](const std::function<void(int64_t, int64_t)>& progress) {
@@ -51,7 +51,7 @@ analysis::Scan scanned(const ScanQuestion& q, Asked& asked) {
 }
 
 // Prints a row for the full model, then one for each case.
-void print_cases(const ScanQuestion& q, Table& table, const Asked& asked, const analysis::Scan& scan) {
+void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& asked, const analysis::Scan& scan) {
   // The full model has no layer and no head, a layer case no head: NaN keeps these columns numeric.
   auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t which, double deviation) {
@@ -90,7 +90,7 @@ using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
 
 // Prints one row per layer and model, the models of a layer one below the other. The column "change" compares a model
 // with the first model, if that has the layer.
-void print_summary(const ScanQuestion& q, Table& table, const Lines& lines) {
+void print_summary(const ScanArguments& q, Table& table, const Lines& lines) {
   for (const auto& [place, models] : lines)
     for (const Line& line : models) {
       const auto& [kind, layer, mode] = place;
@@ -115,17 +115,17 @@ void print_summary(const ScanQuestion& q, Table& table, const Lines& lines) {
     }
 }
 
-void scan(const ScanQuestion& q) {
+void scan(const ScanArguments& q) {
   if (q.summary && q.layers)
     throw Error(Exit::usage, Problem{"--summary", "heads, whose deviation it tells", "--layers", "leave one out"});
-  Asking asking(q, [&](Asked& asked) {
+  PruneSession asking(q, [&](LoadedTarget& asked) {
     chosen(q, asked);
     q.metric.check(asked.model, *asked.dataset, q.files.back(), q.scoring);
   });
   Table table(Table::format_named(q.format));
   Lines lines;
   for (size_t i = 0; i < asking.models(); ++i) {
-    Asked& asked = asking.ask(i);
+    LoadedTarget& asked = asking.load(i);
     const analysis::Scan scan = scanned(q, asked);
     if (!q.summary) print_cases(q, table, asked, scan);
     for (const auto& [place, without] : scan.by_layer)
@@ -138,8 +138,8 @@ void scan(const ScanQuestion& q) {
 
 void add_scan(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "what a model loses without each of its heads");
-  auto s = std::make_shared<ScanQuestion>();
-  add_question(*sub, *s);
+  auto s = std::make_shared<ScanArguments>();
+  add_common_options(*sub, *s);
   add_list(*sub, "--heads", s->heads, "these heads only, from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]",
            "LAYER:HEAD,...");
   sub->add_flag("--layers", s->layers, "whole layers too");

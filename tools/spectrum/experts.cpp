@@ -25,7 +25,7 @@ using Print = std::function<void(ordered_json row)>;
 
 // Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
 void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& dataset,
-                 const analysis::Subject& subject, const Print& print) {
+                 const analysis::AnalysisInput& subject, const Print& print) {
   std::function<double(attention::Observer*)> judged;
   if (!e.metric.is_perplexity())
     judged = [&](attention::Observer* observer) {
@@ -85,7 +85,7 @@ void show_experts(const Experts& e) {
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   const auto dataset = data.dataset_for(m);
   analysis::require_experts(*m.model, kinds);
-  analysis::Subject subject{*m.model, dataset->corpus(), scoring_for(m, a.scoring, *dataset)};
+  analysis::AnalysisInput subject{*m.model, dataset->corpus(), scoring_for(m, a.scoring, *dataset)};
   subject.kinds = kinds;
   subject.progress = progress_bar(e.show, "rows");
   Table table(Table::format_named(a.format));

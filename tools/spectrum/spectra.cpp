@@ -140,8 +140,8 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
 void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
   const data::ScoringOptions& how = prepared.how;
   const auto dataset = inputs.dataset_for(m);
-  const analysis::Subject subject{*m.model, dataset->corpus(), how, analysis::Side::whole,
-                                  progress_bar("spectra", "rows")};
+  const analysis::AnalysisInput subject{*m.model, dataset->corpus(), how, analysis::Side::whole,
+                                        progress_bar("spectra", "rows")};
   if (a.dump.empty()) return analysis::observe(subject, *prepared.source);
   analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
   auto sink = open_sink(a.dump);

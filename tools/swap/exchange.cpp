@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/subject.h"
+#include "common/text_source.h"
 #include "nn/ops.h"
 #include "swap.h"
 

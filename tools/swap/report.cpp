@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "analysis/analysis_input.h"
 #include "analysis/discrepancy.h"
-#include "analysis/subject.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/subject.h"
+#include "common/text_source.h"
 #include "nn/ops.h"
 #include "swap.h"
 

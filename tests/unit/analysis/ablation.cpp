@@ -43,7 +43,7 @@ std::vector<int32_t> some_text(int n) {
 }
 
 // The scores by plain means: one evaluation after the other, each with scales of its own.
-std::vector<task::Score> one_by_one(const Subject& s, const std::vector<HeadSet>& without) {
+std::vector<task::Score> one_by_one(const AnalysisInput& s, const std::vector<HeadSet>& without) {
   std::vector<task::Score> scores;
   for (const HeadSet& heads : without) {
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
@@ -91,7 +91,7 @@ std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
   return sets;
 }
 
-void check_same(const Subject& s) {
+void check_same(const AnalysisInput& s) {
   const auto sets = many(s.model, s.side);
   const auto wanted = one_by_one(s, sets);
   bool differs = false;
@@ -140,7 +140,7 @@ TEST_CASE("layers with other numbers of heads on their sides are scored without 
   const auto text = some_text(77);
   const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text source = corpora::text_of(text, 0);
-  Subject s{*mixed, source, {}};
+  AnalysisInput s{*mixed, source, {}};
   s.how.block = 8, s.how.batch = 3;
   s.how = source.resolve(s.how, *mixed);
   CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
@@ -170,7 +170,7 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
   const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 5;
-  const Subject s{*m, source, source.resolve(how, *m)};
+  const AnalysisInput s{*m, source, source.resolve(how, *m)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
@@ -187,7 +187,7 @@ TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ab
   const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
-  const Subject s{*m, source, source.resolve(how, *m)};
+  const AnalysisInput s{*m, source, source.resolve(how, *m)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
@@ -214,7 +214,7 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
-  Subject s{*m, source, source.resolve(how, *m)};
+  AnalysisInput s{*m, source, source.resolve(how, *m)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
@@ -234,7 +234,7 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
   const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 8;
-  const Subject s{*m, source, source.resolve(how, *m)};
+  const AnalysisInput s{*m, source, source.resolve(how, *m)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
@@ -253,7 +253,7 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
   const Scan scan = scan_heads(s, cases);
   // By a judge: the same loss, of the model as it is masked meanwhile; progress counts all rows of all cases.
   int64_t last = 0, most = 0;
-  Subject judged = s;
+  AnalysisInput judged = s;
   judged.progress = [&](int64_t done, int64_t all) { last = done, most = all; };
   const Scan by_judge = scan_heads(judged, cases, [&](const auto& progress) {
     progress(5, 5);
@@ -300,7 +300,7 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
   const data::Text source = corpora::text_of(text, 0);
   data::ScoringOptions how;
   how.block = 10;
-  const Subject s{*m, source, source.resolve(how, *m)};
+  const AnalysisInput s{*m, source, source.resolve(how, *m)};
   const auto order = ranked(importance_of("ablation", s), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {

@@ -44,7 +44,7 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-Subject subject_of(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
+AnalysisInput subject_of(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
   data::ScoringOptions how;
   how.block = 6, how.batch = batch;
   return {model, text, how};
@@ -106,7 +106,7 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
   const data::Text text = corpora::text_of(some_text(), 0);
-  const Subject subject = subject_of(*model, text, 3);
+  const AnalysisInput subject = subject_of(*model, text, 3);
   const ExpertReport report = report_experts(subject, 3, 2);
   Seen seen;
   data::BatchVisitor visitor;

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "analysis/cut.h"
+#include "analysis/prune.h"
 #include "base/error.h"
 #include "fixtures/layers.h"
 #include "fixtures/segments.h"
@@ -100,7 +100,7 @@ TEST_CASE("layers fold that have other numbers of heads, were cut, or stand amon
     const auto side = std::string(combiner) == "alphas" ? analysis::Side::output : analysis::Side::whole;
     const analysis::HeadSet lost{{analysis::AttentionKind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
     const auto cut =
-        analysis::cut_heads(whole.config, *whole.model, analysis::kept_without(*whole.model, lost, side, "test"));
+        analysis::prune_heads(whole.config, *whole.model, analysis::kept_without(*whole.model, lost, side, "test"));
     const auto fold = folded(cut.config, *cut.model);
     CHECK(fold.layers.size() == 3);
     check_same(run(*fold.model), run(*cut.model));
@@ -108,8 +108,8 @@ TEST_CASE("layers fold that have other numbers of heads, were cut, or stand amon
   {
     const Model whole("decoder", "combiner = 'alphas'\n");
     const analysis::HeadSet lost{{analysis::AttentionKind::decoder_self, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}}};
-    const auto cut = analysis::cut_heads(whole.config, *whole.model,
-                                         analysis::kept_without(*whole.model, lost, analysis::Side::output, "test"));
+    const auto cut = analysis::prune_heads(whole.config, *whole.model,
+                                           analysis::kept_without(*whole.model, lost, analysis::Side::output, "test"));
     const auto fold = folded(cut.config, *cut.model);
     CHECK(fold.layers == std::vector<std::string>{"decoder.layers.0.self", "decoder.layers.2.self"});
     check_same(run(*fold.model), run(*cut.model));

@@ -61,8 +61,8 @@ struct Asked {
     how.batch = 1;
     how = text.resolve(how, *model);
   }
-  Subject subject(Side side, int64_t batch = 2) const {
-    Subject s{*model, text, how, side};
+  AnalysisInput subject(Side side, int64_t batch = 2) const {
+    AnalysisInput s{*model, text, how, side};
     s.how.batch = batch;
     return s;
   }

@@ -11,9 +11,9 @@
 #include <set>
 
 #include "analysis/curve.h"
-#include "analysis/cut.h"
 #include "analysis/discrepancy.h"
 #include "analysis/experts_report.h"
+#include "analysis/prune.h"
 #include "analysis/rotation.h"
 #include "analysis/spectrum_source.h"
 #include "attention/gated_combiner.h"
@@ -42,8 +42,8 @@ struct Asked {
         sentences(translation::sentences(count)),
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: so many in a pass, at most; those of one pair at least.
-  Subject subject(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
-    Subject s{*model, corpus, {}, side, {}, kinds};
+  AnalysisInput subject(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
+    AnalysisInput s{*model, corpus, {}, side, {}, kinds};
     s.how = corpus.resolve(s.how, *model);
     s.how.batch = std::max<int64_t>(1, tokens / s.how.block);
     return s;
@@ -274,8 +274,8 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
       cut[kind].insert({0, 2});
       if (by_pairs) cut[kind].insert({0, 3});
     }
-    const CutModel left =
-        cut_heads(asked.config, *asked.model, kept_without(*asked.model, cut, Side::whole, "--heads"));
+    const PrunedModel left =
+        prune_heads(asked.config, *asked.model, kept_without(*asked.model, cut, Side::whole, "--heads"));
     for (const auto* layer : left.model->attention_layers()) {
       const auto& s = layer->layer_spec();
       const int64_t lost = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (by_pairs ? 2 : 1) : 0;
@@ -376,7 +376,7 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
 TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {
   const Asked asked("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const Subject s = asked.subject(4096, Side::whole, kinds);
+    const AnalysisInput s = asked.subject(4096, Side::whole, kinds);
     const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = ranked(importance_of("confidence", s), false);
@@ -474,7 +474,7 @@ void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& mat
 std::unique_ptr<SpectrumSource> watched(const Asked& asked, const std::string& of, int64_t tokens,
                                         const Kinds& kinds = {}) {
   auto [source, argument] = source_named(of, "--of");
-  const Subject s = asked.subject(tokens);
+  const AnalysisInput s = asked.subject(tokens);
   source->start(*asked.model, {argument, true, s.how.block, true, kinds});
   if (source->reads_text()) observe(s, *source);
   return std::move(source);

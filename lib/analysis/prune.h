@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "analysis/analysis_input.h"
 #include "analysis/heads.h"
 #include "analysis/importance.h"
-#include "analysis/subject.h"
 #include "model/model_config.h"
 
 namespace mh::analysis {
@@ -42,18 +42,18 @@ attention::HeadSide head_side(Side side);
 using Kept = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
 
 // Returns the kept heads after pruning `cut` on this side. Sides that cannot be pruned separately from it
-// (AttentionLayer::can_part) are pruned with it. Throws Error(usage) about the option `where` if `cut` is empty or the
-// model lacks a head; if `side` is whole but the head counts of a layer's sides differ; and if the named side cannot be
-// pruned separately from the value heads.
+// (AttentionLayer::can_prune_separately) are pruned with it. Throws Error(usage) about the option `where` if `cut` is
+// empty or the model lacks a head; if `side` is whole but the head counts of a layer's sides differ; and if the named
+// side cannot be pruned separately from the value heads.
 Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where);
 
-struct CutModel {
+struct PrunedModel {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
 };
 
 // Builds the pruned model. Throws Error(usage) if a stage does not support pruning these heads.
-CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept);
+PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept);
 
 // Copies all parameters of `from` to `to`, whose layers have only the heads `kept`.
 void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to);

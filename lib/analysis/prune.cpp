@@ -1,5 +1,5 @@
 // Selects the heads to keep, builds the pruned model and copies its parameters.
-#include "analysis/cut.h"
+#include "analysis/prune.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -48,12 +48,13 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
         "heads that are whole",
         str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
         "say which with --side");
-  if (!layer.can_part(named))
+  if (!layer.can_prune_separately(named))
     refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
            "none", "cut whole heads");
   // The heads of another side are pruned with the value heads if they cannot be pruned separately.
   auto stay = [&](HeadSide of) {
-    const bool goes = side == Side::whole || of == named || (named == HeadSide::value && !layer.can_part(of));
+    const bool goes =
+        side == Side::whole || of == named || (named == HeadSide::value && !layer.can_prune_separately(of));
     std::vector<int64_t> all;
     for (int64_t head = 0; head < layer_spec.heads_of(of); ++head)
       if (!goes || cut.count(head) == 0) all.push_back(head);
@@ -138,8 +139,8 @@ Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, co
   return kept;
 }
 
-CutModel cut_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept) {
-  CutModel left{config, nullptr};
+PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept) {
+  PrunedModel left{config, nullptr};
   for (const auto& [kind, layers] : kept)
     for (const auto& [layer, heads] : layers)
       left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").options_after_pruning(heads));

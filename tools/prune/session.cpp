@@ -1,5 +1,5 @@
 // Options, checks and loading of models for scan, rank and curve.
-#include "asking.h"
+#include "session.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace mh::prune {
 
 using nlohmann::ordered_json;
 
-void add_question(CLI::App& app, Question& q) {
+void add_common_options(CLI::App& app, MeasureArguments& q) {
   app.add_option("files", q.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
   app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
@@ -28,7 +28,7 @@ void add_question(CLI::App& app, Question& q) {
   q.fields->declare(q);
 }
 
-void add_measures(CLI::App& app, Question& q) {
+void add_measure_options(CLI::App& app, MeasureArguments& q) {
   const auto names = analysis::importances().names();
   add_list(app, "--by", q.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
       ->required()
@@ -39,11 +39,11 @@ void add_measures(CLI::App& app, Question& q) {
       ->type_name("FILE");
 }
 
-analysis::Subject Asked::subject(const std::string& label) {
+analysis::AnalysisInput LoadedTarget::subject(const std::string& label) {
   return {*model.model, dataset->corpus(), how, side, progress_bar(label, "rows"), kinds};
 }
 
-Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_(q) {
+PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check) : q_(q) {
   if (q.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
                                      q.files.empty() ? "none" : str(q.files[0], " alone"), "MODEL... DATA"});
@@ -58,7 +58,7 @@ Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_
   for (size_t i = 0; i + 1 < q.files.size(); ++i) checkpoints_.push_back(std::make_unique<io::Checkpoint>(q.files[i]));
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {
-    Asked& asked = ask(i);
+    LoadedTarget& asked = load(i);
     analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // throws if a layer lacks the side
     for (const std::string& measure : q.measures)
       analysis::check_importance(measure, "--by", *asked.model.model, asked.side, asked.kinds);
@@ -66,20 +66,20 @@ Asking::Asking(const Question& q, const std::function<void(Asked&)>& check) : q_
   }
 }
 
-Asked& Asking::ask(size_t index) {
-  if (asked_ != nullptr && index_ == index) return *asked_;
-  asked_.reset();
+LoadedTarget& PruneSession::load(size_t index) {
+  if (loaded_ != nullptr && index_ == index) return *loaded_;
+  loaded_.reset();
   model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
   auto dataset = text_->labelled_dataset_for(model);
   const auto how = scoring_for(model, q_.scoring, *dataset);
   const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
-  asked_ =
-      std::make_unique<Asked>(Asked{std::move(model), std::move(dataset), how, analysis::side_named(q_.side), kinds});
+  loaded_ = std::make_unique<LoadedTarget>(
+      LoadedTarget{std::move(model), std::move(dataset), how, analysis::side_named(q_.side), kinds});
   index_ = index;
-  return *asked_;
+  return *loaded_;
 }
 
-ordered_json with_protocol(ordered_json row, const Question& q, const data::ScoringOptions& how) {
+ordered_json with_protocol(ordered_json row, const MeasureArguments& q, const data::ScoringOptions& how) {
   row.update({{"block", how.block},
               {"context", how.context},
               {"memory", how.memory},

@@ -12,7 +12,7 @@ namespace mh::analysis {
 // The side of heads that an analysis addresses (attention::HeadSide); whole: all sides of a head together.
 enum class Side { whole, score, value, output };
 
-struct Subject {
+struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& text;
   data::ScoringOptions how;  // resolved; its sample selects the blocks
@@ -22,6 +22,6 @@ struct Subject {
 };
 
 // Runs the model over the subject's text with an observer, without gradients.
-void observe(const Subject& subject, attention::Observer& observer);
+void observe(const AnalysisInput& subject, attention::Observer& observer);
 
 }  // namespace mh::analysis

@@ -1,11 +1,11 @@
 // Runs a model over a corpus for an observer.
-#include "analysis/subject.h"
+#include "analysis/analysis_input.h"
 
 #include <c10/core/GradMode.h>
 
 namespace mh::analysis {
 
-void observe(const Subject& subject, attention::Observer& observer) {
+void observe(const AnalysisInput& subject, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
   data::BatchVisitor visitor;
   visitor.observer = &observer;

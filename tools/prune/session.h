@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "analysis/analysis_input.h"
 #include "analysis/heads.h"
 #include "analysis/importance.h"
-#include "analysis/subject.h"
 #include "base/command_line.h"
 #include "base/json_types.h"
 #include "base/plot.h"
-#include "common/subject.h"
+#include "common/text_source.h"
 
 namespace CLI {
 class App;
@@ -20,8 +20,8 @@ class App;
 namespace mh::prune {
 
 // The options of a subcommand.
-struct Question : ModelArguments {
-  Question() { precision = "fp32", attention = "auto"; }
+struct MeasureArguments : ModelArguments {
+  MeasureArguments() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> files, sets, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
@@ -34,43 +34,44 @@ struct Question : ModelArguments {
 };
 
 // Adds the options that all three subcommands have.
-void add_question(CLI::App& app, Question& q);
+void add_common_options(CLI::App& app, MeasureArguments& q);
 // Adds the options of subcommands that measure importance and draw plots.
-void add_measures(CLI::App& app, Question& q);
+void add_measure_options(CLI::App& app, MeasureArguments& q);
 
 // A loaded model with its dataset and options.
-struct Asked {
+struct LoadedTarget {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions how;
   analysis::Side side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the subject of an analysis, with a progress bar named `label`. The subject refers to this object.
-  analysis::Subject subject(const std::string& label);
+  analysis::AnalysisInput subject(const std::string& label);
 };
 
 // The models and the shard of a subcommand. The constructor checks all of them, so that errors appear before long
 // computations.
-class Asking {
+class PruneSession {
  public:
   // `check` is called for each model and must not run it.
-  explicit Asking(const Question& q, const std::function<void(Asked&)>& check = {});
+  explicit PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check = {});
   size_t models() const { return checkpoints_.size(); }
   const std::string& data() const { return text_->name(); }
   Plot* plot() { return plot_.get(); }  // null without --plot
   // Returns model `index`, loading it if needed; valid until the next call with another index.
-  Asked& ask(size_t index);
+  LoadedTarget& load(size_t index);
 
  private:
-  const Question& q_;
+  const MeasureArguments& q_;
   std::unique_ptr<Plot> plot_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::unique_ptr<TextSource> text_;
-  std::unique_ptr<Asked> asked_;
-  size_t index_ = 0;  // index of the model in asked_
+  std::unique_ptr<LoadedTarget> loaded_;
+  size_t index_ = 0;  // index of the model in loaded_
 };
 
 // Returns the row with the columns of the scoring protocol appended.
-nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const Question& q, const data::ScoringOptions& how);
+nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const MeasureArguments& q,
+                                     const data::ScoringOptions& how);
 
 }  // namespace mh::prune

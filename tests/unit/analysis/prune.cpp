@@ -1,6 +1,6 @@
 // Heads that are cut: what is left computes what the whole layer, or model, does with those heads masked, whatever its
 // stages, wherever it stands; and what cannot be cut is refused.
-#include "analysis/cut.h"
+#include "analysis/prune.h"
 
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -238,9 +238,10 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       const bool none = pick(0, 9) == 0;
       KeptHeads kept;
       kept.value = some_of(z.heads, c.pairs(), none);
-      kept.score = whole->layer->can_part(HeadSide::score) && c.pairing != "cross-head" ? some_of(z.heads, false, false)
-                                                                                        : kept.value;
-      kept.output = whole->layer->can_part(HeadSide::output) ? some_of(z.heads, false, false) : kept.value;
+      kept.score = whole->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
+                       ? some_of(z.heads, false, false)
+                       : kept.value;
+      kept.output = whole->layer->can_prune_separately(HeadSide::output) ? some_of(z.heads, false, false) : kept.value;
       if (kept.value.empty() && !kept.score.empty() && c.pairing == "cross-head") continue;
       const auto left = cut_of(*whole, kept);
       const LayerSpec& s = left->layer->layer_spec();
@@ -261,8 +262,8 @@ TEST_CASE("a cut layer is the whole one with those heads masked, whatever its st
       if (none || c.pairs() || kept.value.size() < 2 || c.pairing == "cross-head") continue;
       KeptHeads again{all_of(s.heads), all_of(s.value_heads), all_of(s.output_heads)};
       again.value.erase(again.value.begin());
-      if (!left->layer->can_part(HeadSide::score)) again.score = again.value;
-      if (!left->layer->can_part(HeadSide::output)) again.output = again.value;
+      if (!left->layer->can_prune_separately(HeadSide::score)) again.score = again.value;
+      if (!left->layer->can_prune_separately(HeadSide::output)) again.output = again.value;
       mask(*left->layer, again);
       check_same(*left, *cut_of(*left, again), z);
     }
@@ -325,7 +326,7 @@ TEST_CASE("a cut model is the whole one with those heads masked, written and rea
     Model whole(c.backbone, c.attention);
     const Kept kept = analysis::kept_without(*whole.model, heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
     const auto expected = masked_run(*whole.model, kept);
-    const auto left = analysis::cut_heads(whole.config, *whole.model, kept);
+    const auto left = analysis::prune_heads(whole.config, *whole.model, kept);
     CHECK(left.model->parameters().count() < whole.model->parameters().count());
     check_same(run(*left.model), expected);
 
@@ -347,7 +348,7 @@ TEST_CASE("a cut model is the whole one with those heads masked, written and rea
     const Kept rest = analysis::kept_without(*read.model, heads({{0, 0}, {0, 1}, {1, 2}}),
                                              c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool all_gone = c.side == Side::whole || c.side == Side::value;
-    const auto again = analysis::cut_heads(read.config, *read.model, rest);
+    const auto again = analysis::prune_heads(read.config, *read.model, rest);
     CHECK((again.model->attention_layers()[0]->layer_spec().heads == 0) == all_gone);
     check_same(run(*again.model), masked_run(*read.model, rest));
   }
@@ -360,7 +361,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
     const Kept kept = analysis::kept_without(*whole.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
-    const auto left = analysis::cut_heads(whole.config, *whole.model, kept);
+    const auto left = analysis::prune_heads(whole.config, *whole.model, kept);
     check_same(run(*left.model), masked_run(*whole.model, kept));
     for (AttentionLayer* layer : left.model->attention_layers()) {
       CHECK(layer->describe_path(false) == "no heads are left");
@@ -388,7 +389,7 @@ TEST_CASE("exchanging heads of a cut layer changes their order alone, experts th
                                 "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
     Model whole("decoder", attention);
-    const auto left = analysis::cut_heads(
+    const auto left = analysis::prune_heads(
         whole.config, *whole.model, analysis::kept_without(*whole.model, heads({{0, 1}, {1, 0}}), Side::whole, "test"));
     const auto before = run(*left.model);
     analysis::swap_heads(left.model->parameters(), {{AttentionKind::decoder_self, {0, 1}, {0, 2}}}, {true, true},
@@ -399,8 +400,8 @@ TEST_CASE("exchanging heads of a cut layer changes their order alone, experts th
 
 TEST_CASE("heads of which a layer has other numbers on its sides are not exchanged", "[cut]") {
   Model whole("decoder", "mixer = 'mixhead-a'\n");
-  const auto left = analysis::cut_heads(whole.config, *whole.model,
-                                        analysis::kept_without(*whole.model, heads({{0, 1}}), Side::score, "test"));
+  const auto left = analysis::prune_heads(whole.config, *whole.model,
+                                          analysis::kept_without(*whole.model, heads({{0, 1}}), Side::score, "test"));
   CHECK(says(
       refusal([&] {
         analysis::check_swap(left.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {}, "--pairs");
@@ -412,8 +413,8 @@ TEST_CASE("what cannot be cut is refused", "[cut]") {
   auto kept = [](const char* attention, std::initializer_list<analysis::Head> cut, Side side) {
     return refusal([&] {
       Model whole("decoder", attention);
-      analysis::cut_heads(whole.config, *whole.model,
-                          analysis::kept_without(*whole.model, heads(cut), side, "--heads"));
+      analysis::prune_heads(whole.config, *whole.model,
+                            analysis::kept_without(*whole.model, heads(cut), side, "--heads"));
     });
   };
   CHECK(kept("", {{0, 1}}, Side::whole).empty());
@@ -433,8 +434,8 @@ TEST_CASE("what cannot be cut is refused", "[cut]") {
              "without logits to mix attention is even"));
   CHECK(kept("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score).empty());
   Model whole("decoder", "mixer = 'mixhead-a'\n");
-  const auto left = analysis::cut_heads(whole.config, *whole.model,
-                                        analysis::kept_without(*whole.model, heads({{0, 1}}), Side::score, "test"));
+  const auto left = analysis::prune_heads(whole.config, *whole.model,
+                                          analysis::kept_without(*whole.model, heads({{0, 1}}), Side::score, "test"));
   CHECK(says(refusal([&] {
                analysis::kept_without(*left.model, heads({{0, 1}}), Side::whole, "--heads");
              }),
