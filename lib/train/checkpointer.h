@@ -33,7 +33,7 @@ class Checkpointer {
   void save_weights(const std::string& path) const;
   // `reason`: why the state is saved, for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores the parts. `batches` and `width`, the width of the model, give the shapes of the memories. Throws
+  // Restores all parts. `batches` and `width`, the width of the model, give the shapes of the memories. Throws
   // Error(input) for tensors that are missing or do not fit.
   void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
 

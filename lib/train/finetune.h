@@ -1,9 +1,9 @@
-// What fine-tuning takes over of the training that a checkpoint comes from. Lengths, rates and data are new; how a
-// model of its kind is trained is not:
+// The options that fine-tuning inherits from the training of its checkpoint. Lengths, rates and data are set anew; how
+// a model of its kind is trained is inherited:
 //
-//   parameter groups                   without freeze_until, which is a length, and without patterns that match nothing
-//   procedures that say inherited_by_finetuning()      as block-coordinate, which trains the gates of a mixture in turn
-//   with the rest
+//   parameter groups   without freeze_until, which is a length, and without patterns that match no parameter
+//   procedures         whose inherited_by_finetuning() is true, such as block-coordinate, which alternates between the
+//                      gates of a mixture and the other parameters
 //
 // Regularisers and other procedures are left out.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace mh::train {
 
-// As TOML, "" where there is nothing.
+// Returns the inherited options as TOML; "" if there are none.
 std::string taken_over(const io::Checkpoint& checkpoint);
 
 }  // namespace mh::train

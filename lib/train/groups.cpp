@@ -103,7 +103,7 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
         throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "a pattern that some parameter matches",
                                          "'" + pattern + "'", did_you_mean(pattern, names)});
     }
-  std::map<const GroupOptions*, int64_t> counts;  // of parameters that train, by their group
+  std::map<const GroupOptions*, int64_t> counts;  // trainable parameters by group
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++counts[of(p.name())];
   for (const auto& [name, group] : groups_) {

@@ -1,4 +1,4 @@
-// Parameter groups: parameters that are trained apart from the rest, chosen by patterns over their names.
+// Parameter groups: parameters with training options of their own, chosen by patterns of their names.
 //
 //   [train.groups.gates]
 //   match = ["*.gate.*"]
@@ -17,7 +17,7 @@
 
 namespace mh::train {
 
-// What a group sets apart; what it does not name is as [train] says.
+// Options of a group; options that it does not set come from [train].
 struct GroupOptions {
   std::vector<std::string> match;
   bool frozen = false;
@@ -47,31 +47,31 @@ struct GroupOptions {
 
 class Groups {
  public:
-  // Reads every [train.groups.NAME]. Error(usage) for one without a pattern, or with two keys of which one is in vain.
+  // Reads every [train.groups.NAME]. Throws Error(usage) for a group without a pattern, or with two keys of which one
+  // has no effect.
   void read(Config& config);
   void describe(Fields& f);
   std::string toml() const;
-  // For a new run of a model: without freeze_until, and without patterns, or groups, that match none of its parameters.
+  // Adapts the groups to a new run of a model: drops freeze_until, and patterns and groups that match no parameter.
   void renew(const nn::ParameterList& parameters);
   bool empty() const { return groups_.empty(); }
 
-  // The group of a parameter: the first, by name, with a pattern that matches; null where none does.
+  // Returns the group of a parameter: the first by name with a matching pattern; null if no pattern matches.
   const GroupOptions* of(const std::string& parameter) const;
-  // Error(usage) where a pattern matches no parameter of the model, where a group is left no parameter that trains, and
-  // where something it sets has no effect. `rule`: train.optimizer.rule.
+  // Throws Error(usage) if a pattern matches no parameter of the model, if a group is left without a trainable
+  // parameter, or if one of its options has no effect. `rule`: train.optimizer.rule.
   void check(const nn::ParameterList& parameters, const std::string& rule) const;
 
  private:
-  // In which groups the parameters are that a group matches and is left none of.
+  // Returns, for an error, which groups take all parameters that `group` matches.
   std::string taken(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };
 
-// Whether `name` matches a pattern of * and ?.
+// Returns whether `name` matches a pattern of * and ?.
 bool matches(const std::string& pattern, const std::string& name);
 
-// The trainable parameters that match a pattern: what a term of the loss or a procedure acts on. Error(usage) with the
-// problem as given where there is none.
+// Returns the trainable parameters that match a pattern. Throws Error(usage) with the problem `none` if there are none.
 std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
                                           const Problem& none);
 

@@ -1,4 +1,4 @@
-// What a training holds in memory at most, before it is tried.
+// Estimates the peak memory of training before it starts.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace mh::train {
 
-// Bytes of main memory, the program's own included: parameters with gradients, moments and bf16 copies; what the layers
-// of `model` (of run.model; device meta does) keep of a micro-batch for the backward pass, attention probabilities only
-// where the composed path is taken; memories. Within a third of what small models were seen to hold; regularisers that
-// look at a forward pass come on top.
+// Returns bytes of main memory, including the program: parameters with gradients, moments and bf16 copies; the tensors
+// that the layers of `model` (built from run.model; device meta is enough) save for the backward pass of a micro-batch,
+// with attention probabilities only on the composed path; and memories. Small models were measured within a third of
+// the estimate. Regularisers that observe a forward pass need more.
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model);
 
 }  // namespace mh::train

@@ -22,10 +22,9 @@ class ModelSelection {
         update_(state.update),
         state_(state.selection) {}
 
-  // Logs the validation of this update. Returns whether it is the best so far, whose weights are saved then.
+  // Logs the validation of this update. Returns whether it is the best so far; its weights are then saved.
   bool record(const Validation& result);
-  // Saves the model among those of the best validations, at most train.checkpoint.retain. Returns whether it is one of
-  // them.
+  // Saves the model if it is among the train.checkpoint.retain best validations. Returns whether it is.
   bool retain(const Validation& result);
   // Deletes saved models that are no longer retained. Called once the training state is saved, so that every state
   // names models that exist.
@@ -36,7 +35,7 @@ class ModelSelection {
   }
   // Starts counting again from the best validation.
   void restart();
-  // Path of the best weights. Throws Error(failed) where no validation was finite.
+  // Returns the path of the best weights. Throws Error(failed) if no validation was finite.
   std::string best_weights() const;
   // The last validation in a few words, for the progress bar.
   const std::string& brief() const { return brief_; }

@@ -1,12 +1,12 @@
-// Optimisers over fp32 parameters, one pass over memory each (kernels/optimizer_rules.h); on a GPU one for all, which
-// makes the bf16 copies too. (The tensor library's own, _fused_adam_, writes scaled gradients back, always corrects its
-// moments and knows of no copies; its _foreach_norm adds in fp32.)
+// Optimisers over fp32 parameters, one pass over memory for each (kernels/optimizer_rules.h). On a GPU one kernel
+// updates all parameters and their bf16 copies. (LibTorch's _fused_adam_ writes scaled gradients back, always corrects
+// its moments and knows no copies; its _foreach_norm accumulates in fp32.)
 //
 //   adamw        p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
 //                fairseq). With decay_norms_and_biases = false, wd is 0 for biases and norms.
 //   sgd          buf = m·buf + g + wd·p;  p -= lr·buf
 //   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the update before
-//   (fairseq)
+//                (fairseq)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,43 +24,43 @@ namespace mh::train {
 
 class Optimizer {
  public:
-  // Parameters, options and groups must outlive the optimiser; state starts at zeros. Parameters that are not trainable
-  // have none.
+  // All arguments must outlive the optimiser. The state starts at zero; parameters that are not trainable have none.
   Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
 
-  // Norm of all gradients times `scale` (fp64 sums).
+  // Returns the norm of all gradients times `scale`, accumulated in fp64.
   double gradient_norm(double scale) const;
-  // Changes the parameters by their gradients times `scale`; parameters without a gradient stay. Then refreshes bf16
-  // copies. `lr` is the schedule's; groups make theirs of it. Adam's bias correction counts the steps that a parameter
-  // has taken, so that one thawed late starts as it would at the start.
+  // Updates the parameters with their gradients times `scale`, then refreshes bf16 copies; parameters without a
+  // gradient do not change. `lr`: rate of the schedule, which groups may scale or replace. Adam's bias correction
+  // counts the steps of each parameter, so a parameter that is unfrozen late starts like a new one.
   void step(double lr, double scale);
 
-  // Back to the state of the start.
+  // Resets the state to its start.
   void reset();
-  // State tensors by name ("optimizer.<parameter>.first"), for checkpoints; the same objects that step() changes.
+  // Returns the state tensors by name ("optimizer.<parameter>.first"), for checkpoints; step() changes these tensors in
+  // place.
   std::vector<std::pair<std::string, at::Tensor>> state();
-  // Steps taken, by parameter; part of the state.
+  // Returns the steps taken, by parameter; part of the state.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);
-  // The schedule's lr of the step before, which step() leaves here; part of the state (nag). Who takes several steps in
-  // one update puts it back between them.
+  // Learning rate of the schedule in the last step; set by step(), part of the state (nag). A caller that takes several
+  // steps in one update restores it between them.
   double last_lr = 0;
 
  private:
   struct Slot {
     nn::Parameter* parameter;
-    // The options of [train.optimizer], with those of the parameter's group in their place.
+    // options of [train.optimizer], or of the parameter's group
     std::string rule;
     double momentum = 0, weight_decay = 0;
     bool decay_norms_and_biases = true;
-    double lr = 0, lr_factor = 1;  // lr: constant; 0: lr_factor times the schedule's
+    double lr = 0, lr_factor = 1;  // lr: constant rate; 0: lr_factor times the rate of the schedule
     at::Tensor first, second{};
     int64_t steps = 0;
     bool is_adam() const { return rule == "adamw"; }
   };
   struct Together;
   void step(Slot& slot, double schedule_lr, double scale, Together* together);
-  // Changes the parameter, or leaves it to the others `together`, which may be null.
+  // Updates the parameter at once if `together` is null; otherwise adds it to the update of all parameters.
   template <class Plan>
   void apply(Slot& slot, const Plan& plan, Together* together);
   const TrainOptions& options_;

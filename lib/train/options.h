@@ -1,4 +1,4 @@
-// How a model is trained: keys of the section [train].
+// Options of training: the section [train].
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace mh::train {
 using data::Batching;
 using data::BatchOptions;
 
-// The rule that changes parameters by their gradients: [train.optimizer].
+// Options of the optimiser: [train.optimizer].
 struct OptimizerOptions {
   std::string rule = "adamw";
   std::vector<double> betas{0.9, 0.98};
@@ -44,7 +44,7 @@ struct OptimizerOptions {
   }
 };
 
-// The learning rate of each update: [train.schedule].
+// Options of the learning-rate schedule: [train.schedule].
 struct ScheduleOptions {
   std::string rule = "constant";
   Length length{0, Length::Unit::updates};
@@ -86,8 +86,7 @@ struct ScheduleOptions {
   }
 };
 
-// How translations are made where models are selected by BLEU: [train.validation.decode]. Defaults as in fairseq's
-// recipes.
+// Options of decoding for model selection by BLEU: [train.validation.decode]. Defaults as in fairseq's recipes.
 struct DecodeOptions {
   search::SearchOptions search{5, 1, 1.2, 10, 1, false};
   int64_t batch_tokens = 1024;

@@ -1,4 +1,4 @@
-// What an update trains: the passes that it takes, and the parameters that each of them changes.
+// Plans the passes of each update and the parameters that each pass trains.
 #pragma once
 
 #include <vector>
@@ -11,30 +11,31 @@ namespace mh::train {
 
 class PassPlanner {
  public:
-  // All must outlive this. `batches`: null where there are no data yet, and then no group thaws too late.
+  // All arguments must outlive this. `batches`: null before the data are opened; the check that groups unfreeze in time
+  // is then left out.
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
-  // The passes of the update after `here`. A pass that would train nothing that train.trainable names is left out; an
-  // update that is left none takes a plain one. Error(usage) where two procedures say.
+  // Returns the passes of the update after `here`. Passes that would train none of the parameters of train.trainable
+  // are left out; if none is left, the update takes a plain pass. Throws Error(usage) if two procedures request passes.
   std::vector<Pass> passes(const TrainProgress& here) const;
-  // Lets the parameters of a pass train, and no other: those that are frozen need no gradient.
+  // Enables gradients for the parameters of a pass and disables them for all others.
   void apply(const Pass& pass, const TrainProgress& here);
-  // Error(usage) where some pass of the run would find all its parameters frozen. The procedures have been started.
+  // Throws Error(usage) if all parameters of some pass of the run are frozen. The procedures must have been started.
   void check() const;
-  // Numbers in the parameters that train at some time of the run.
+  // Returns the number of elements of the parameters that train at some time of the run.
   int64_t trained() const;
-  // Whether train.trainable leaves out passes of an update, now or later.
+  // Returns whether train.trainable leaves out passes of any update.
   bool skips_passes() const;
 
  private:
-  std::vector<Pass> requested_passes(const TrainProgress& here) const;  // by procedures
+  std::vector<Pass> requested_passes(const TrainProgress& here) const;  // passes that procedures request
   bool acts(const Pass& pass) const;
   std::vector<TrainProgress> change_points() const;
   bool trains(size_t parameter, const Pass& pass, const TrainProgress& here) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
-  std::vector<bool> named_;            // by parameter: whether train.trainable names it, or nothing
-  std::vector<int64_t> freeze_until_;  // by parameter: the update from which its group lets it train
+  std::vector<bool> named_;            // by parameter: whether train.trainable selects it, or is empty
+  std::vector<int64_t> freeze_until_;  // by parameter: update from which its group trains it
   const Batches* batches_;
 };
 

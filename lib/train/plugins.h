@@ -25,12 +25,12 @@ struct PluginType {
   void describe(Fields& f) { f.field("type", type, "regulariser that the section configures; empty: NAME"); }
 };
 
-// T has describe(Fields&).
+// A list of plugins of type T, which has describe(Fields&).
 template <class T>
 class Plugins {
  public:
   struct Entry {
-    std::string name;  // of the section
+    std::string name;  // name of the section
     PluginType named;
     std::shared_ptr<T> plugin;
     void describe(Fields& f) {
@@ -39,8 +39,8 @@ class Plugins {
     }
   };
 
-  // One for each section below `section`, in the order of their names. Error(usage) for an unknown name or type.
-  // `types`: whether sections may name their implementation by `type`.
+  // Reads one plugin for each section below `section`, in the order of their names. Throws Error(usage) for an unknown
+  // name or type. `types`: sections may name their implementation by `type`.
   void read(Config& config, const std::string& section, const Registry<T>& registry, bool types = false) {
     section_ = section;
     for (const std::string& key : config.keys_below(section)) {
@@ -64,7 +64,7 @@ class Plugins {
     copy.describe(writer);
     return writer.text();
   }
-  // Drops all others than those of which `wanted` says true.
+  // Drops the plugins for which `wanted` returns false.
   template <class Wanted>
   void keep(const Wanted& wanted) {
     std::erase_if(entries_, [&](const Entry& entry) { return !wanted(*entry.plugin); });

@@ -1,12 +1,11 @@
-// Loss terms beside the cross-entropy, one file each in regularisers/, turned on by a section of their own:
+// Regularisers: loss terms added to the cross-entropy, one file each in regularisers/, enabled by a section:
 //
 //   [train.regularisers.orthogonal-mixing]
 //   weight = 1e-3
 //
 // Terms of one regulariser with different options, such as R_d and R_c of subspace-overlap, take a section each
-// (plugins.h).
-// A term is added to the mean loss per token. What it needs of a forward pass it takes as an observer (which puts the
-// layers on the composed path); what it needs of the parameters it finds by their names.
+// (plugins.h). A term is added to the mean loss per token. A regulariser reads a forward pass as an observer, which
+// puts the layers on the composed path, and finds parameters by their names.
 #pragma once
 
 #include <memory>
@@ -25,21 +24,22 @@ namespace mh::train {
 class Regulariser {
  public:
   virtual ~Regulariser() = default;
-  virtual void describe(Fields& f) = 0;  // its options, `weight` among them
-  // Called once. Error(usage) where there is nothing to act on. `attention` says how the layers were configured.
+  virtual void describe(Fields& f) = 0;  // options, `weight` among them
+  // Called once. Throws Error(usage) if the model has nothing to act on. `attention`: configuration of the layers.
   virtual void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) = 0;
-  // To be shown the forward pass, or null.
+  // Returns the observer of the forward pass, or null.
   virtual attention::Observer* observer() { return nullptr; }
-  // The term, weight included, of the forward pass just seen: a scalar of the graph, or undefined where it rests.
+  // Returns the term of the last forward pass, times its weight: a scalar with a gradient, or undefined if the
+  // regulariser is inactive.
   virtual at::Tensor loss(const TrainProgress& here) = 0;
-  // Whether it keeps a parameter frozen now ("freeze until").
+  // Returns whether a parameter is frozen now ("freeze until").
   virtual bool freezes(const nn::Parameter&, const TrainProgress&) const { return false; }
-  // Whether what it does follows from the share of training that has passed.
+  // Returns whether the term depends on the fraction of training completed.
   virtual bool follows_share() const { return false; }
 };
 
-// A term of what the layers show: the sum of what is given to add() during a forward pass, times the weight. Rows that
-// are filled up behind their end, as the last of an epoch are, count with their real positions only.
+// A term computed from tensors that the layers show: the sum of the arguments of add() during a forward pass, times the
+// weight. Padded rows, such as the last of an epoch, count with their real positions only.
 class ShownTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // `weight`
@@ -50,19 +50,19 @@ class ShownTerm : public Regulariser, public attention::Observer {
 
  protected:
   explicit ShownTerm(double weight) : weight_(weight) {}
-  // A pass without gradients is no training, and adds nothing: a term need not be made then.
+  // Returns whether gradients are enabled; passes without gradients, which are no training, add nothing.
   static bool looks();
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
-  // Real queries, or keys, of each row of like's batch: (B) fp32, on its device; `positions` where begin() has not been
-  // told.
+  // Returns the number of real queries, or keys, of each row of like's batch, (B) fp32, on its device; `positions` if
+  // begin() received no lengths.
   at::Tensor queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   at::Tensor keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
-  // 1 for a real query and 0 for another: (B, positions) fp32.
+  // Returns 1 for a real query and 0 for padding, (B, positions) fp32.
   at::Tensor real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
-  // x (B, n, …) -> (…): a mean over the real ones of all n queries, 0 where there are none.
+  // Returns the mean of x (B, n, …) over the real queries of all n, (…); 0 if there are none.
   at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
-  // x (B), of which rows without a real position are left out: the mean of the others, 0 where there are none.
+  // Returns the mean of x (B) over rows with a real position; 0 if there are none.
   at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:
@@ -73,14 +73,14 @@ class ShownTerm : public Regulariser, public attention::Observer {
 
 Registry<Regulariser>& regularisers();
 
-// All that are on, as one.
+// All enabled regularisers as one.
 class Regularisers : public Plugins<Regulariser> {
  public:
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
-  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null where none looks
-  at::Tensor loss(const TrainProgress& here) const;                                       // undefined where none acts
+  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null if none observes
+  at::Tensor loss(const TrainProgress& here) const;                                       // undefined if none is active
   bool freezes(const nn::Parameter& parameter, const TrainProgress& here) const;
-  bool follow_share() const;  // some does
+  bool follow_share() const;  // whether some term depends on the fraction of training
 
  private:
   std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();

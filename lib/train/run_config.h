@@ -1,4 +1,4 @@
-// Everything a run is made of, as one resolved configuration.
+// The resolved configuration of a run.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,13 @@
 
 namespace mh::train {
 
-// What the run reads; written into its configuration so that a resume finds the same data.
+// The data of the run; stored in its configuration so that a resume reads the same data.
 struct DataOptions {
   std::string train;
   std::string valid;
   std::string vocabulary;  // fingerprint
   std::string source_vocabulary;
-  std::string train_checksum;  // of the tokens
+  std::string train_checksum;  // checksum of the tokens
   std::string valid_checksum;
   int64_t train_tokens = 0;
   int64_t valid_tokens = 0;
@@ -38,8 +38,8 @@ struct DataOptions {
   }
 };
 
-// Completes the configuration of a run that an earlier version began: keys that came later get the values that act as
-// the run has been trained, where those are not the defaults.
+// Completes the configuration of a run that an earlier version began: keys that did not exist then get the values that
+// match its behaviour if these are not the defaults.
 void complete_stored(Config& config);
 
 struct RunConfig {
@@ -53,32 +53,34 @@ struct RunConfig {
 
   // Reads all sections and refuses unknown keys.
   static RunConfig read(Config& config);
-  // The same of a configuration's text; `name` is its name in messages.
+  // Parses the text of a configuration; `name` is its name in messages.
   static RunConfig parse(const std::string& toml, const std::string& name);
   // Visits the options of all sections but [attention], whose fields are fixed.
   void describe(Fields& f);
-  // Refuses what can be seen to make no sense before anything is built. Error(usage). The second leaves out what a run
-  // lacks: its length and data.
+  // Throws Error(usage) for contradictions that are visible before anything is built. check_together() leaves out the
+  // checks of length and data, which a dry run may lack.
   void check() const;
   void check_together() const;
-  void check_for_task() const;  // of these: keys of [train] that have no meaning in the model's task
-  // The same of what the model, for which the regularisers have been started, cannot do.
+  void check_for_task() const;  // part of check(): keys of [train] without a meaning in the model's task
+  // Throws Error(usage) for options that the model does not support. The regularisers must have been started for it.
   void check_model(model::LanguageModel& built) const;
-  void check_recordable(model::LanguageModel& built) const;  // train.cuda_graph: what one graph of kernels can do
-  // The task of the model, with its options.
+  void check_recordable(
+      model::LanguageModel& built) const;  // train.cuda_graph: features that a CUDA graph cannot capture
+  // Returns the task of the model, with its options.
   const task::Task& task() const { return tasks.of(model.model); }
-  // How the task makes rows of a shard, to train on or to score.
+  // Returns the options by which the task makes rows of a shard, for training (`learn`) or scoring.
   task::DatasetOptions dataset_options(bool learn) const;
-  // Maximum number of predicted tokens in a row of train.batch.long_block tokens; none where the task has no bound.
+  // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; none if the task has no
+  // bound.
   std::optional<int64_t> long_predictions() const;
-  // Tokens in a row of validation, and positions of memory behind it: as Transformer-XL is validated, a query of either
-  // length sees as far back.
+  // Return the tokens in a row of validation, and the positions of memory before it. As in the validation of
+  // Transformer-XL, queries see equally far back whichever of the two lengths is set.
   int64_t validation_block() const;
   int64_t validation_memory() const;
   std::string toml() const;
 };
 
-// All keys with types, defaults and help, those of every stage included; for `--list keys`.
+// Returns all keys with types, defaults and help, including those of every stage, for `--list keys`.
 std::vector<FieldLister::Row> all_keys();
 
 }  // namespace mh::train

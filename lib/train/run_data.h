@@ -16,7 +16,7 @@ struct RunData {
   text::Tokenizers tokenizers;
 };
 
-// Opens the shards of [data], and completes the configuration: fingerprints, checksums and token counts of the shards,
+// Opens the shards of [data] and completes the configuration: fingerprints, checksums and token counts of the shards,
 // their absolute paths, and the names of a classifier's classes. Throws Error(usage) without a training shard, and
 // Error(input) for a shard that is empty, of another kind or of another vocabulary.
 RunData open_data(RunConfig& config);

@@ -17,8 +17,8 @@ namespace mh::train {
 
 class RunFolder {
  public:
-  // A new run makes the folder; Error(usage) where it holds a run that has begun. A resumed one needs config.toml
-  // there; Error(input) without. Error(failed) while another training holds the lock.
+  // Creates the folder of a new run; throws Error(usage) if the folder holds a run that has begun. A resumed run needs
+  // config.toml in it, or throws Error(input). Throws Error(failed) while another process holds the lock.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -26,16 +26,16 @@ class RunFolder {
 
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
-  // Whether some training has taken place here.
+  // Returns whether a run has saved anything here.
   bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
-  // Appends a line to log.jsonl and flushes it. Error(failed) where the disk is full.
+  // Appends a line to log.jsonl and flushes it. Throws Error(failed) if the disk is full.
   void log(const nlohmann::ordered_json& line);
-  // Drops what a run resumed at this update will write again: lines of later updates, and where the work that follows
-  // this one is still to do (not `settled`) the lines of that work; and a last line cut short.
+  // Removes the lines that a run resumed at `update` writes again: lines of later updates, the lines after this update
+  // if its remaining work is not `settled`, and a truncated last line.
   void rewind_log(int64_t update, bool settled);
-  // Path for the model saved at `update`, in checkpoints/.
+  // Returns the path for the model saved at `update`, in checkpoints/.
   std::string checkpoint(int64_t update);
-  // Removes all but the newest `keep` from there, or all but those of these updates.
+  // Remove all models from checkpoints/ but the newest `keep`, or but those of these updates.
   void prune_checkpoints(int64_t keep);
   void keep_checkpoints(const std::map<int64_t, double>& updates);
 

@@ -15,7 +15,7 @@ struct ScheduleLengths {
   int64_t period = 0;
 };
 
-// Returns the updates of the warm-up where it is a share of the horizon: rounded down where decay counts from the
+// Returns the updates of a warm-up that is a ratio of the schedule's length: rounded down if decay counts from the
 // start, as BERT does, and up otherwise, as transformers does.
 int64_t warmup_of_share(const TrainOptions& options, int64_t horizon);
 

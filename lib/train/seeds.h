@@ -1,4 +1,4 @@
-// Runs that differ by their seed alone, each in a folder of its own, and what their best models reach.
+// Runs that differ only in their seed, each in a folder of its own, and the scores of their best models.
 #pragma once
 
 #include <functional>
@@ -12,32 +12,32 @@
 namespace mh::train {
 
 struct Seeds {
-  std::string folder;  // that holds the folders of the runs
+  std::string folder;  // folder that holds the folders of the runs
   int64_t first = 1, count = 1;
   bool resume = false;
   std::string folder_of(int64_t seed) const;  // "FOLDER/seed3"
 };
 
-// Before any work. Error(usage), about --out or --resume --seeds, where a run to begin has its folder already, or one
-// to resume has none.
+// Checks the folders before any work. Throws Error(usage) about --out or --resume --seeds if a new run's folder exists,
+// or the folder of a run to resume does not.
 void check_seeds(const Seeds& seeds);
 
 // The best model of a run.
 struct SeedResult {
   int64_t seed = 0;
-  int64_t update = 0;        // the update that it was saved after
+  int64_t update = 0;        // update after which it was saved
   task::NamedScores scores;  // "loss" (nats), then those of the task
 };
 
-// Trains the runs one after another. `begin`: the trainer of a seed in its folder. `each`: the result of a run that
-// validates, as soon as it is known. Returns the exit status: that of the first run that ends with another than 0,
-// after which no other begins. A run that is refused leaves no empty folder of runs.
+// Trains the runs one after another. `begin` returns the trainer of a seed in its folder; `each` receives the result of
+// each run with a validation set as soon as it ends. Returns the exit status of the first run that does not end with 0,
+// after which no other run starts; 0 if all do. A refused run leaves no empty folder.
 int run_seeds(const Seeds& seeds,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& begin,
               const std::function<void(const SeedResult&)>& each);
 
-// Over `results`, at least one, each with the same scores: the mean of each score, and the sample standard deviation
-// (NaN of one result).
+// Return the mean and the sample standard deviation (NaN for a single result) of each score over `results`, at least
+// one, all with the same scores.
 task::NamedScores mean_of(const std::vector<SeedResult>& results);
 task::NamedScores deviation_of(const std::vector<SeedResult>& results);
 

@@ -1,4 +1,4 @@
-// Where training stands, as far as terms of the loss and procedures depend on it.
+// The progress of training that regularisers and procedures depend on.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace mh::train {
 struct TrainProgress {
   int64_t update = 0;  // from 0
   int64_t epoch = 0;   // from 0
-  int64_t end = 0;     // the update where schedules end: train.schedule.length, or the run's length
+  int64_t end = 0;     // update at which schedules end: train.schedule.length, or the length of the run
   double fraction() const { return end > 0 ? static_cast<double>(update) / static_cast<double>(end) : 0; }
 };
 

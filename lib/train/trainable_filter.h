@@ -1,5 +1,5 @@
-// Which parameters train at all, where train.trainable names some: by pattern, or by a word for what they are to the
-// heads of attention layers (nn::HeadRole), whatever the stages are called:
+// Selects the trainable parameters by train.trainable: patterns of names, or words for the role of a parameter in
+// attention heads (nn::HeadRole):
 //
 //   gates        of stages that weigh heads        projections  of queries, keys and values
 //   mixing       of stages that mix heads          output       of the layer's output
@@ -16,7 +16,8 @@ namespace mh::train {
 
 class TrainableFilter {
  public:
-  // No names: all parameters. Error(usage), about train.trainable, for a name that no parameter which trains goes by.
+  // Without names, all parameters train. Throws Error(usage) about train.trainable for a name that matches no trainable
+  // parameter.
   TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters);
   bool operator()(const nn::Parameter& parameter) const;
   bool all() const { return names_.empty(); }

@@ -1,5 +1,5 @@
-// The training loop. Everything that a run computes follows from its configuration and the number of the update, so a
-// run that was killed and resumed has the weights, bit for bit, of an uninterrupted one (same number of threads).
+// The training loop. All results of a run follow from its configuration and the number of the update, so a run that was
+// killed and resumed has bit-identical weights to an uninterrupted one with the same number of threads.
 #pragma once
 
 #include <memory>
@@ -16,18 +16,18 @@ namespace mh::train {
 
 class Trainer {
  public:
-  // Checks the data, the tokenizer in them and the folder before anything is built. `resume`: continue from
-  // last.safetensors, or from the start where there is none yet.
+  // Checks the data, their tokenizer and the folder before anything is built. `resume`: continue from last.safetensors,
+  // or from the start if that file does not exist yet.
   Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, WarmStart start = {});
   ~Trainer();
 
-  // Trains to the end, or until a signal asks to stop (after saving). Returns the exit status: 0, or 128 + the signal.
-  // Throws Error(failed), after saving, where a loss or gradient is not finite.
+  // Trains to the end, or until a signal asks to stop, after saving. Returns the exit status: 0, or 128 + the signal.
+  // Throws Error(failed), after saving, if a loss or gradient is not finite.
   int run();
 
   bool validates() const { return validator_->exists(); }
-  // Validates the best model of the run so far, or the last one where nothing was validated; its weights stay loaded.
-  // Requires a validation set.
+  // Validates the best model of the run so far, or the last one without a validation; its weights stay loaded. Requires
+  // a validation set.
   Validation validate_best();
   int64_t best_update() const { return state_.selection.best_update; }
 
@@ -35,17 +35,17 @@ class Trainer {
   void build(const std::string& folder, bool resume, const WarmStart& start);
   void open_folder(const std::string& folder, bool resume, const WarmStart& start);
   void announce() const;
-  // The passes of one update, one step of the optimiser each. Throws where loss or gradient are not finite.
+  // Runs the passes of one update, each with an optimiser step. Throws if the loss or the gradient is not finite.
   void update();
   void begin_epoch();  // runs the procedures that act before an epoch
   // Saves the state and throws. `pass`: which pass of the update diverged.
   [[noreturn]] void diverge(const UpdateStep::Result& result, size_t pass) const;
-  // The work after an update: validation, model selection, procedures, log, saving. Returns false where a signal asks
-  // to stop; the state is saved then.
+  // Does the work after an update: validation, model selection, procedures, log, saving. Returns false if a signal asks
+  // to stop, after saving the state.
   bool finish_update();
   void save_after_update(const Validation* result, bool better);
   Validation validate(attention::Observer* observer);
-  // Returns to the best weights where a procedure asks for it. Returns whether one does.
+  // Returns to the best weights if a procedure requests it. Returns whether one does.
   bool begin_phase();
   void return_to_best();  // loads best.safetensors; resets the optimiser and the memories
   void save_state(const std::string& reason, const char* name = "last.safetensors") const;

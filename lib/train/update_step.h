@@ -21,7 +21,7 @@ class UpdateStep {
     int64_t tokens = 0;            // targets
     double norm = 0;               // of the gradient of the mean loss
     bool finite() const { return std::isfinite(smoothed) && std::isfinite(norm); }
-    // Multiplies sums into means over the targets.
+    // Factor that turns the sums into means over the targets.
     double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, tokens)); }
   };
 
@@ -29,11 +29,11 @@ class UpdateStep {
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
              PassPlanner& turns);
 
-  // Takes a step with the learning rate `lr` over the batch of the update after `here`. `memories`, one for each
-  // micro-batch, advance by it. Leaves the parameters unchanged where the loss or the gradient norm is not finite.
+  // Takes a step with the learning rate `lr` over the batch of the update after `here`. Advances `memories`, one for
+  // each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not finite.
   Result operator()(const Pass& pass, const TrainProgress& here, double lr, std::vector<model::Memories>& memories);
 
-  // Whether train.cuda_graph is set.
+  // Returns whether train.cuda_graph is set.
   bool records() const { return recorded_ != nullptr; }
 
  private:
@@ -50,7 +50,7 @@ class UpdateStep {
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
   TrainProgress here_;                     // of the step in progress
-  std::unique_ptr<GraphedPass> recorded_;  // null: no pass is recorded
+  std::unique_ptr<GraphedPass> recorded_;  // null without train.cuda_graph
 };
 
 }  // namespace mh::train

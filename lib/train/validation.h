@@ -1,4 +1,4 @@
-// What a validation finds, and by what of it models are compared (train.validation.metric).
+// Validation: its scores, and the score by which models are compared (train.validation.metric).
 #pragma once
 
 #include <memory>
@@ -13,31 +13,31 @@
 namespace mh::train {
 
 struct Validation {
-  double loss = 0;           // nats per token; of examples the mean loss
-  task::NamedScores scores;  // of examples those of their task; BLEU where train.validation.metric asks for it
+  double loss = 0;           // nats per token; for examples, the mean loss
+  task::NamedScores scores;  // scores of the task for examples; BLEU if train.validation.metric is bleu
 };
 
 class Validator {
  public:
-  // All must outlive it. `shard` may be null: then there is none, and nothing but that may be asked. Error(input) for
-  // a shard that is damaged or not for this model.
+  // All arguments must outlive this. `shard` may be null; then exists() is false and no other function may be called.
+  // Throws Error(input) for a shard that is damaged or does not fit the model.
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
   bool exists() const { return dataset_ != nullptr; }
-  // Refuses what the model cannot take, and a score that there is none of. Error(usage).
+  // Throws Error(usage) if the model does not support the rows of the shard, or the task lacks the score.
   void check(model::LanguageModel& model) const;
-  // Ends early where a signal asks the process to stop. `observer` may be null.
+  // Ends early if a signal asks the process to stop. `observer` may be null.
   Validation run(model::LanguageModel& model, attention::Observer* observer) const;
 
-  // By what models are compared, the lower the better.
+  // Returns the value by which models are compared; lower is better.
   double judged(const Validation& validation) const;
-  // How much better the second of two of these is: in perplexity, in the loss of examples, or in the score asked for.
+  // Returns the improvement from `before` to `after`: in perplexity, in the loss of examples, or in the selected score.
   double improvement(double before, double after) const;
 
-  // For log.jsonl: valid_nll and valid_perplexity, or valid_loss, and a valid_NAME for each score.
+  // Returns the fields of log.jsonl: valid_nll and valid_perplexity, or valid_loss, and valid_NAME for each score.
   nlohmann::ordered_json line(const Validation& validation) const;
   std::string text(const Validation& validation) const;
-  std::string brief(const Validation& validation) const;  // for a progress bar
+  std::string brief(const Validation& validation) const;  // short text for a progress bar
 
  private:
   bool by_loss() const { return config_.train.validation.metric == "loss"; }
