@@ -15,7 +15,7 @@ namespace mh::train {
 
 namespace {
 
-// With data, batches say it; without, batches as full as they may be.
+// Without data, assumes that batches are as full as they may be.
 int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   if (batches != nullptr) return batches->tokens_per_update();
@@ -25,10 +25,10 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Fills in what is counted in updates, as far as it is known.
+// Fills in the numbers of updates, as far as they are known.
 void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
-  // 0 where a length is in epochs and no data tells how many updates an epoch has.
+  // 0 for a length in epochs without data, which leave the updates of an epoch unknown
   const auto updates_of = [&](const Length& length) { return updates_in(length, t.batch, batches); };
   out.updates = updates_of(t.length);
   out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
@@ -60,11 +60,11 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
     throw Error(Exit::usage, Problem{where, "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
-  // What a training would refuse, but for what it lacks.
+  // the checks of training, except for missing data and length
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  // A run may be shown before it has a length; one without --valid is taken to get it.
+  // A dry run may lack a length; without --valid it is assumed that training gets a validation set.
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);

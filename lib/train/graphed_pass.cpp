@@ -9,7 +9,7 @@ namespace mh::train {
 
 namespace {
 
-// Of an error of the tensor library, which goes on for a page.
+// Returns the first line of an error of LibTorch; a page of its trace follows.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -18,7 +18,7 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
   Signature all;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
     all.insert(all.end(), t->sizes().begin(), t->sizes().end());
-  // The host may ask for these.
+  // The host may read lengths.
   for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
     if (t->defined()) all.insert(all.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
   for (const nn::Parameter& p : model_.parameters().all()) {
@@ -42,7 +42,7 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
 }
 
 void GraphedPass::record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
-  recording_.reset();  // first, as two would need the memory of both
+  recording_.reset();  // first, as two captures would need the memory of both
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
   Recording& r = recording_.emplace(Recording{signature, batch.input, batch.wanted(), {}, {}, {}, {}, {}});

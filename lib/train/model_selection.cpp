@@ -11,7 +11,7 @@ bool ModelSelection::record(const Validation& result) {
   const double value = validator_.judged(result);
   const bool better = value < state_.best;
   if (better) state_.best = value, state_.best_update = update_;
-  // Small steps add up: each is measured from the last validation that counted.
+  // Small improvements accumulate: each is measured from the last validation that reset the patience.
   const double least = options_.validation.min_improvement;
   const double improved = validator_.improvement(state_.counted_best, value);
   if (better && (least == 0 || !(improved < least))) {
@@ -34,7 +34,7 @@ bool ModelSelection::retain(const Validation& result) {
   auto& kept = state_.kept;
   kept[update_] = validator_.judged(result);
   while (static_cast<int64_t>(kept.size()) > options_.checkpoint.retain) {
-    auto worst = kept.begin();  // of equal ones the newest, since best.safetensors is the oldest of equal ones
+    auto worst = kept.begin();  // the newest of equal models, since best.safetensors is the oldest of them
     for (auto it = kept.begin(); it != kept.end(); ++it)
       if (!(it->second < worst->second)) worst = it;
     kept.erase(worst);

@@ -19,7 +19,7 @@ constexpr int64_t kGrain = 1 << 15;
 
 double squares(const at::Tensor& x) {
   const auto* data = x.const_data_ptr<float>();
-  // Chunks of a fixed size, added in order: the same bits however many threads there are.
+  // Chunks of a fixed size, added in order, give the same bits with any number of threads.
   const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
@@ -31,7 +31,7 @@ double squares(const at::Tensor& x) {
   return sum;
 }
 
-// Of all at once, so that a GPU is waited for once.
+// Returns the sum of squares of all tensors at once, with one synchronisation of the GPU.
 double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
   std::vector<kernels::Numbers> numbers;
   int64_t chunks = 0;
@@ -60,10 +60,10 @@ void loop(int64_t begin, int64_t end, const Update<NagPlan>& u) { kernels::nag(u
 
 }  // namespace
 
-// What a GPU does of a step, together at its end; nothing on a CPU, which does it at once.
+// The parameter updates of a step on a GPU, launched together at its end; a CPU updates each parameter at once.
 struct Optimizer::Together {
   std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
-  std::vector<at::Tensor> gradients;  // as long as they are read
+  std::vector<at::Tensor> gradients;  // kept alive until the kernel has read them
 
   void launch(const nn::Gpu& gpu) const {
     const auto each = [&](const auto& all, const auto& kernel) {

@@ -31,7 +31,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
 
 std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& here) const {
   std::vector<Pass> passes;
-  std::string said;  // by which procedure
+  std::string said;  // name of the procedure that requested passes
   for (const auto& entry : run_.procedures.entries()) {
     std::vector<Pass> its = entry.plugin->passes(here);
     if (its.empty()) continue;

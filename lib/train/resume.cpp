@@ -34,7 +34,7 @@ class ChangeableKeys : public Fields {
   std::vector<std::string> keys_;
 };
 
-// Whether rates or terms of the loss depend on where the run ends.
+// Returns whether learning rates or loss terms depend on the length of the run.
 bool depends_on_length(const RunConfig& run) {
   const TrainOptions& t = run.train;
   const bool decays_to_end = t.schedule.rule == "linear" ||
@@ -50,7 +50,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   complete_stored(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // Resolved again: a key that is newer than the file has its default in both.
+  // Both are resolved again, so a key that is newer than the file has its default in both.
   const std::string was = old_run.toml(), is = run.toml();
   const ChangeableKeys changeable(old_run);
   std::vector<std::string> wrong, changed;

@@ -36,7 +36,7 @@ class Phases : public Batches {
   }
 
   std::unique_ptr<Batches> first_, second_;
-  int64_t turn_;  // the first update of the second phase
+  int64_t turn_;  // first update of the phase of long rows
 };
 
 }  // namespace

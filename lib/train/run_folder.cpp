@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a run that was killed while it wrote has left: temporary files that never got their name.
+// Removes temporary files that a killed run had not renamed yet.
 void remove_partial_files(const std::string& folder) {
   if (!fs::is_directory(folder)) return;
   std::vector<fs::path> partial;
@@ -69,7 +69,7 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
-  errno = ENOSPC;  // what a write cut short means; a call that fails says itself
+  errno = ENOSPC;  // the cause of a short write; a failing call sets errno itself
   if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw Error(Exit::failed, Problem{file("log.jsonl"), "to write here", std::strerror(errno),
@@ -85,7 +85,7 @@ void RunFolder::rewind_log(int64_t update, bool settled) {
     const auto at = parsed.find("update");
     if (at == parsed.end() || !at->is_number_integer())
       throw Error(Exit::input, Problem{file("log.jsonl"), "lines with an update", line, "take the line out"});
-    // What procedures did before the update is not done again.
+    // Actions of procedures before the update are not repeated.
     const bool follows = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
     if (*at < update || (*at == update && (settled || !follows))) kept += line + "\n";
   }

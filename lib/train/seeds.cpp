@@ -18,7 +18,7 @@ task::NamedScores scores_of(const Validation& validation) {
   return scores;
 }
 
-// Over the results, of each score of the first.
+// Applies `reduce` to the values of each score over all results.
 task::NamedScores over(const std::vector<SeedResult>& results,
                        const std::function<double(const std::vector<double>&)>& statistic) {
   task::NamedScores all;
@@ -62,7 +62,7 @@ int run_seeds(const Seeds& seeds,
       trainer = begin(seed, folder);
     } catch (...) {
       std::error_code ignored;
-      std::filesystem::remove(seeds.folder, ignored);  // not one that holds anything
+      std::filesystem::remove(seeds.folder, ignored);  // fails, as intended, if the folder is not empty
       throw;
     }
     if (const int status = trainer->run(); status != 0) return status;

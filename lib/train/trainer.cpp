@@ -57,8 +57,7 @@ void Trainer::return_to_best() {
                with_commas(best_update())));
 }
 
-// In an order that a kill between any two steps cannot spoil: the state is saved last, so the work that it records as
-// done is done.
+// The order makes a kill between any two steps harmless: the state is saved last, so all work that it records is done.
 bool Trainer::finish_update() {
   const bool validates_now = validates() && due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
@@ -92,15 +91,15 @@ void Trainer::save_after_update(const Validation* result, bool better) {
     checkpointer_->save_weights(folder_->checkpoint(state_.update));
     folder_->prune_checkpoints(config_.train.checkpoint.retain);
   }
-  // The best weights that training has returned to may soon be overwritten by better ones; and a resume, which may
-  // continue with other options (another rate), must have the weights of best.safetensors.
+  // Saves the state also after a return to the best weights: these may soon be overwritten, and a resume with other
+  // options (such as another rate) must have the weights of best.safetensors.
   if (at_save || better || retained || stopped_early() || returns)
     save_state(at_save ? "it is due" : returns ? "a new phase" : better || retained ? "a good model" : "the run stops");
   if (retained) selection_->delete_others();
 }
 
 void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
-  // Not in last.safetensors, since the weights may be spoilt already.
+  // not last.safetensors, since the weights may be damaged already
   save_state("the loss is not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
@@ -121,12 +120,12 @@ void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double began = now(), lr = learning_rate(config_.train, lengths_, state_.update);
   const double lr_before = optimizer_->last_lr;
-  UpdateStep::Result result;  // of the last pass
-  // Every pass starts from the same memory; the last one's is kept.
+  UpdateStep::Result result;  // result of the last pass
+  // Every pass starts from the same memory; the next update continues from that of the last pass.
   std::vector<model::Memories> memories;
   const std::vector<Pass> passes = pass_planner_->passes(standing());
   for (size_t i = 0; i < passes.size(); ++i) {
-    optimizer_->last_lr = lr_before;  // each pass follows the update before, not the pass before
+    optimizer_->last_lr = lr_before;  // each pass sees the rate of the previous update, not of the previous pass
     result = (*step_)(passes[i], standing(), lr, memories = memories_);
     if (!result.finite()) diverge(result, i);
     state_.norm = result.norm;
@@ -176,7 +175,7 @@ int Trainer::run() {
     return 0;
   }
   announce();
-  // A full disk shows now, and a run without a state is one that has done nothing.
+  // Detects a full disk now; a run without a state has done nothing.
   if (!folder_->has("last.safetensors")) save_state("the start");
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);

@@ -27,7 +27,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 
 Trainer::~Trainer() = default;
 
-// Everything but the folder, so that a run that is refused leaves none.
+// Builds everything but the folder, so that a refused run leaves no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::sizes_of(data_.tokenizers), device_);
@@ -43,7 +43,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
-  if (validates()) validator_->check(*model_);  // damaged, or too long for the model: now, not after an epoch
+  if (validates()) validator_->check(*model_);  // detects damage and rows that are too long now, not after an epoch
   TrainState state;
   if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::possible(last))
     state = parse_train_state(io::Checkpoint(last).entry(io::kTrainingKey), last);
@@ -65,7 +65,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   checkpointer_ = std::make_unique<Checkpointer>(
       toml_, data_.tokenizers, TrainedParts{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
-  // The loss of examples may be that of numbers, or a sum of two losses.
+  // The loss of examples may be a squared error or a sum of two losses, which have no perplexity.
   const bool perplexity = config_.task().traits().perplexity;
   progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
   if (const std::string last = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
@@ -83,9 +83,9 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   }
   if (start.checkpoint != nullptr) {
     from_ = start.checkpoint->name();
-    save_state("the start");  // before the configuration: without it a resume would begin with other weights
+    save_state("the start");  // before config.toml: a resume without the state would start with other weights
   }
-  // Only now, so that a resume that is refused changes nothing.
+  // Written last, so that a refused resume changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.settled);
 }

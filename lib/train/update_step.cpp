@@ -60,12 +60,12 @@ nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::T
   if (observer != nullptr) observer->begin(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
   nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
-  // Terms are per token, as the loss is once it is divided by the tokens of the update.
+  // Terms are means per token, as is the loss after division by the tokens of the update.
   const at::Tensor term = config_.regularisers.loss(here_);
   const at::Tensor total = term.defined()
                                ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
                                : loss.smoothed;
-  // Rows may have no trainable parameter: a band of the vocabulary that has none of their tokens.
+  // Rows may have no trainable parameter, such as rows whose tokens are in no trainable band of the vocabulary.
   if (total.requires_grad()) total.backward();
   model_.parameters().collect_gradients();
   return loss;

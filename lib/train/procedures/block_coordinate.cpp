@@ -1,10 +1,10 @@
-// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020): gates and everything else are trained
-// in turn. In one epoch of `every`, each update takes two passes over its batch:
+// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020) alternates between the gates and all
+// other parameters. In one epoch of `every`, each update takes two passes over its batch:
 //
-//   G pass  the whole mixture, changes the gates          F pass  one drawn expert, changes all else
+//   G pass  the whole mixture, trains the gates       F pass  one sampled expert, trains all other parameters
 //
-// and in the other epochs an F pass alone. The published gates take plain SGD with rate 1: a group of parameters says
-// so.
+// In the other epochs each update takes an F pass only. The published gates use plain SGD with rate 1, which a
+// parameter group configures.
 #include <memory>
 
 #include "attention/methods/mae/sample_experts.h"

@@ -1,11 +1,11 @@
-// Rotation of heads (Azov & Landau): between epochs, heads of one layer change places with heads of another of the same
-// kind (analysis/swap.h), and later change back.
+// Rotation of heads (Azov & Landau): between epochs, heads of one layer are exchanged with heads of another layer of
+// the same kind (analysis/swap.h), and later exchanged back.
 //
-//   manual              the given pairs, before each of the given epochs: exchanged, put back, exchanged, …
-//   hard, soft, random  chosen anew each time (analysis/rotation.h), exchanged before epoch `start`, put back
-//                       `frequency` epochs later, and so on after `rest` epochs more
+//   manual              the given pairs, before each of the given epochs: exchanged, exchanged back, exchanged, …
+//   hard, soft, random  pairs chosen each time (analysis/rotation.h), exchanged before epoch `start`, exchanged back
+//                       `frequency` epochs later, and so on after `rest` more epochs
 //
-// Epochs are counted from 1. hard and soft rank the heads on the validation that ends the epoch before.
+// Epochs are counted from 1. hard and soft rank the heads in the validation at the end of the epoch before.
 #include <algorithm>
 
 #include "analysis/importance.h"
@@ -113,7 +113,7 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const Training& training, const TrainProgress& here) override {
     const int64_t epoch = here.epoch + 1;
-    if (epoch <= begun_) return "";  // a state saved since then goes on at the same update
+    if (epoch <= begun_) return "";  // the rotation of this epoch is already done
     const auto act = next_act(here);
     begun_ = epoch;
     if (act == RotationSchedule::Act::none) return "";
@@ -175,7 +175,7 @@ class HeadRotation : public Procedure {
     return analysis::importances().make(measure_name_, key("measure"))->watch(analysis::Side::whole);
   }
 
-  // What is given for another mode would do nothing.
+  // Throws Error(usage) for options of another mode, which would have no effect.
   void check_options() const {
     auto refuse = [](const char* name, const std::string& expected, const std::string& found) {
       throw Error(Exit::usage, Problem{key(name), expected, found, ""});
@@ -195,10 +195,10 @@ class HeadRotation : public Procedure {
       if (epochs_[i] <= epochs_[i - 1]) refuse("epochs", "epochs that rise", str(epochs_[i - 1], ", ", epochs_[i]));
   }
 
-  // Moments can change places only where layers have the same ones.
+  // Moments can be exchanged only between parameters with the same update rule.
   void check_moments(const nn::ParameterList& parameters) const {
     if (!swap_optimizer_state_ || !optimizer_of_) return;
-    std::map<std::string, std::string> rules;  // by kind and part of a layer
+    std::map<std::string, std::string> rules;  // by kind and parameter of a layer
     for (const nn::Parameter& p : parameters.all()) {
       const auto layer = analysis::layer_of(p.name());
       if (!layer || p.traits().head_axes.empty()) continue;
@@ -211,7 +211,7 @@ class HeadRotation : public Procedure {
     }
   }
 
-  // Before the epoch that begins where training stands.
+  // Returns the action before the epoch that begins at `here`.
   RotationSchedule::Act next_act(const TrainProgress& here) const {
     const int64_t epoch = here.epoch + 1;
     if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
@@ -241,12 +241,12 @@ class HeadRotation : public Procedure {
 
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> optimizer_of_;
-  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // of the kinds it acts on
+  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // head counts of the layers of each kind it acts on
   std::vector<HeadPair> manual_;
   std::unique_ptr<analysis::Measure> measure_;
-  // The state.
+  // The saved state.
   int64_t begun_ = 0, swapped_at_ = 0;      // epochs, from 1; 0: none yet
-  std::vector<HeadPair> active_, planned_;  // in other places now; to change places before the next epoch
+  std::vector<HeadPair> active_, planned_;  // currently exchanged pairs; pairs to exchange before the next epoch
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",

@@ -67,7 +67,7 @@ class SkipRetain : public Procedure {
                                        "one that cannot", "such as model.backbone = \"transformer-xl\""});
   }
 
-  // One draw for a layer and an update serves the whole batch.
+  // One random decision per layer and update serves the whole batch.
   void change(Pass& pass, const TrainProgress& here) const override {
     if (until_.count > 0 && (stalled_ || here.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
@@ -79,7 +79,7 @@ class SkipRetain : public Procedure {
     }
   }
 
-  // Phase 1 ends where it no longer gets better: the patience is not for the run, but for its phase.
+  // Phase 1 ends when it stops improving: the patience applies to the phase, not to the run.
   bool returns_to_best(const TrainProgress& here, bool stalled) override {
     if (until_.count == 0 || stalled_ || here.update > end_) return false;
     if (here.update == end_) return true;
@@ -102,7 +102,7 @@ class SkipRetain : public Procedure {
   Length until_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
   int64_t end_ = 0, run_end_ = 0, layers_ = 0;
-  bool stalled_ = false;  // phase 1 has ended before end_; the state
+  bool stalled_ = false;  // phase 1 ended before end_; part of the saved state
 };
 
 const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",

@@ -1,7 +1,6 @@
 // Skip-Retain training ("Skip Cross-Head Transformer-XL"). Phase 1: at each update layer i (of N, from 1) is skipped
-// with probability p(i); it is the identity then, and its memory stays as it is and grows older. Phase 2: ordinary
-// training from the best checkpoint of phase 1, which ends at a given update or, earlier, with
-// train.validation.patience.
+// with probability p(i); a skipped layer is the identity, and its memory is not advanced. Phase 2: ordinary training
+// from the best checkpoint of phase 1, which ends at a given update or, earlier, with train.validation.patience.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Heads that differ (Li et al. 2018), in where they look or in what they say:
+// Disagreement of heads (Li et al. 2018), in attention positions or in outputs:
 //
-//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, a mean over all queries (lower: heads look at different places)
+//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, a mean over all queries (lower: heads attend to different positions)
 //   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), a mean over rows; Z_i flattened over queries
 //
 // summed over layers. Both fall as heads disagree, so they are added to the loss.

@@ -1,4 +1,4 @@
-// Hard-concrete gates that close (Voita et al. 2019): the expected number of heads whose gate is not 0,
+// The penalty that closes hard-concrete gates (Voita et al. 2019): the expected number of heads with a nonzero gate,
 //
 //   Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)),
 //

@@ -1,7 +1,7 @@
-// What keeps a mixture of heads (Jin et al. 2024) from choosing the same heads everywhere: for a layer's r heads to
-// choose from, with f_e the share of positions that choose head e and p_e its mean probability,
-//   r² mean_e(f_e p_e),   a mean over all positions of the micro-batch, added over layers.
-// It is least, k, where all are chosen alike. Choices have no gradient; probabilities do.
+// The load-balancing loss of a mixture of heads (Jin et al. 2024): for the r routed heads of a layer, with f_e the
+// fraction of positions that choose head e and p_e its mean probability,
+//   r² mean_e(f_e p_e),   averaged over all positions of the micro-batch, summed over layers.
+// Its minimum, k, is reached when all heads are chosen equally often. Choices have no gradient; probabilities do.
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "train/groups.h"
 #include "train/regulariser.h"

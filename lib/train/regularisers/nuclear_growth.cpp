@@ -2,9 +2,9 @@
 //
 //   γ Σ r (|α₀|_* + Δ - |α|_*),  α₀ the present value, detached; r of the layer's kind
 //
-// has the gradient -γ r U Vᵀ (α = U Σ Vᵀ) and the value γ r Δ for each module, whatever α is: Δ trains nothing. The
-// alphas rest at the identity until a part of training has passed, and so does the term; those of a kind with r = 0
-// rest for ever.
+// has the gradient -γ r U Vᵀ (α = U Σ Vᵀ) and the value γ r Δ for each module, whatever α is: Δ has no effect on
+// training. The alphas stay at the identity for the first part of training, in which the term is inactive; alphas of a
+// kind with r = 0 stay there throughout.
 #include <algorithm>
 
 #include "analysis/heads.h"
@@ -46,7 +46,7 @@ class NuclearGrowth : public Regulariser {
       if (r == 0) continue;
       at::Tensor wide = p->value().to(at::kDouble), u, s, v;
       std::tie(u, s, v) = at::linalg_svd(wide.detach(), false);
-      // <U Vᵀ, α> has the wanted gradient in α; at the present α it is the norm itself.
+      // <U Vᵀ, α> has the required gradient in α; at the present α it equals the norm.
       const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * wide).sum());
       sum = sum.defined() ? sum + term : term;
     }

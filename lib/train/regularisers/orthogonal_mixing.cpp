@@ -1,7 +1,8 @@
-// Mixing matrices that stay orthogonal (Mixhead, equation of R_orth): Σ over layers |MᵀM - I|_F², where M is
+// Orthogonality of mixing matrices (Mixhead, equation of R_orth): Σ over layers |MᵀM - I|_F², where M is
 //
 //   parameters  the learned matrix: that of Mixhead A, the constant part of Mixhead B
-//   positions   the matrix that mixes at each position, a mean over positions; the same for Mixhead A
+//   positions   the matrix that mixes at each position, averaged over positions; for Mixhead A the same
+//
 #include "attention/head_mix.h"
 #include "train/groups.h"
 #include "train/regulariser.h"

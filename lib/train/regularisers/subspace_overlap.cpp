@@ -26,7 +26,7 @@ class SubspaceOverlap : public ShownTerm {
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n)
     const at::Tensor all = gram.sum(1).square().sum({-1, -2}), own = gram.square().sum({-1, -2, -3});
     const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
-    // In self-attention what is behind a row's end is behind that of its keys, too, whatever memory they begin with.
+    // In self-attention, padding after the end of a row is padding of its keys, too, whatever memory precedes them.
     const at::Tensor n = of_ == "rows" ? rows
                          : layer_spec.kind == attention::AttentionKind::decoder_cross
                              ? keys(layer_spec.kind, p, p.size(3))
