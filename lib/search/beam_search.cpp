@@ -23,8 +23,8 @@ namespace {
 
 at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// Some sentences, or none, all in one batch. They have the same number of rows each, so that what a sentence's rows
-// share can be kept once; a row without a hypothesis is computed for nothing.
+// Searches some sentences, or none, in one batch. All have the same number of rows, so that tensors shared by the rows
+// of a sentence are stored once; rows without a hypothesis are computed but unused.
 class Search {
  public:
   Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
@@ -120,11 +120,11 @@ class Search {
     }
   }
 
-  // Sentences that are done leave; hypotheses that go on stay in their rows where they can, so that little of the cache
-  // is moved, and the last sentences fill the places of those that have left.
+  // Removes finished sentences. Live hypotheses stay in their rows if possible, so that little of the cache is moved,
+  // and the last sentences fill the rows of the removed ones.
   void rearrange() {
-    const int64_t before = rows();              // of the state
-    std::vector<size_t> places(beams_.size());  // of those that stay: where they were
+    const int64_t before = rows();              // rows of the state
+    std::vector<size_t> places(beams_.size());  // previous place of each sentence that stays
     std::iota(places.begin(), places.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
       if (!beams_[b].live.empty()) continue;
@@ -145,9 +145,9 @@ class Search {
     if (moves || rows() != before) state_->reorder(tensor_of(from));
   }
 
-  // Chooses a slot for each live hypothesis; appends the rows that its slots continue.
+  // Chooses a slot for each live hypothesis; appends the rows that its slots continue from.
   void place(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
-    std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // of each slot
+    std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // parent of each slot
     std::vector<Partial*> waiting;
     for (Partial& p : beam.live) {
       const bool stays = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
@@ -171,15 +171,15 @@ class Search {
   const BeamPolicy& policy_;
   attention::Observer* observer_;
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
+  std::vector<Beam> beams_;  // unfinished sentences, in the order of their rows
   int64_t width_ = 1;        // rows of a sentence
   int64_t length_ = 0;       // tokens of each live hypothesis
   std::vector<std::vector<Hypothesis>> results_;
 };
 
-// How many parts of a batch are searched side by side, each by one thread: as many as there are threads where every one
-// has rows enough for full products. Threads that share a step wait for each other at each of its operations. Only of
-// layers that several threads may use at once and to which it does not matter what else is in the batch.
+// Returns into how many parts a batch is split, each searched by one thread: the number of threads if every part then
+// has enough rows for efficient products. Threads that share a step would synchronise at each operation. Requires
+// layers that several threads may use at once and whose results do not depend on the rest of the batch.
 int64_t parts_of(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
@@ -204,7 +204,7 @@ void SearchOptions::check(model::LanguageModel& model) const {
 int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
   const auto by_source = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
   const int64_t longest = by_source + o.max_length_b, bound = model.max_length();
-  return bound > 0 ? std::min(longest, bound - 1) : longest;  // the end is predicted from the last of them
+  return bound > 0 ? std::min(longest, bound - 1) : longest;  // the end is predicted from the last position
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
@@ -220,7 +220,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
   }
   const auto of_each = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
   const int64_t count = observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * of_each);
-  // Side by side in a batch stand sentences of about one length, so that parts of every so many end together.
+  // A part takes sentences of similar length, so that all of its sentences end at about the same time.
   std::vector<Sentences> parts(static_cast<size_t>(count));
   for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
   std::vector<std::vector<std::vector<Hypothesis>>> found(parts.size());
@@ -229,7 +229,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
     search_part(0);
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const c10::NoGradGuard none_here;  // of this thread, as the products
+      const c10::NoGradGuard none_here;  // for this thread, like DecodingProducts
       const nn::DecodingProducts same(&products);
       for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
     });

@@ -1,21 +1,22 @@
-// Beam search over the cache of a model: the likeliest continuations that it finds, of many sentences at once.
+// Beam search over the key/value cache of a model, for many sentences at once.
 //
-// A hypothesis y_1 … y_n, whose last token is the end, has the score Σ log p(y_t | …) / n^length_penalty. In each step
-// the 2·beam likeliest ways to go on are looked at; those that end among the first `beam` of them are finished, and the
-// first `beam` that do not end go on. A sentence is done once it has `beam` finished ones (fairseq's rule), or all have
-// met the maximum length, at which every hypothesis must end; the finished ones then compete by their scores. A beam of
-// 1 is greedy search.
+// A hypothesis y_1 … y_n, whose last token is the end, has the score Σ log p(y_t | …) / n^length_penalty. Each step
+// takes the 2·beam likeliest extensions; those among the first `beam` that end are finished, and the first `beam` that
+// do not end stay live. A sentence is done once it has `beam` finished hypotheses (fairseq's rule), or all have met the
+// maximum length, at which every hypothesis must end; the finished hypotheses then compete by their scores. A beam of 1
+// is greedy search.
 //
-// Of candidates with equal scores the one of the better hypothesis comes first, then the smaller token, whatever else
-// is in the batch. What a sentence becomes is the same alone and in any batch, bit for bit (model::DecodingProducts),
-// where all layers take the fused path through the project's own kernel (attention/fused/fused_cpu.h: on a CPU, heads
-// of a multiple of 16 numbers) and no sentence has more rows, of its beam or its samples, than kernels::kFewQueries.
-// Rows are queries of one source: of more, prefixes and samples that end leave a few here and many there, which
-// attention takes another way. Then, and on the composed path, whose products have the shape of the longest sentence of
-// the batch, scores agree to about 2e-7 of themselves, and tokens unless two ways to go on are as near as that.
+// Among candidates with equal scores the extension of the better hypothesis comes first, then the smaller token,
+// whatever else is in the batch. The result of a sentence is the same alone and in any batch, bit for bit
+// (model::DecodingProducts), if all layers take the fused path through our kernel (attention/fused/fused_cpu.h: on a
+// CPU, head sizes that are multiples of 16) and no sentence has more rows, of its beam or its samples, than
+// kernels::kMaxDecodeQueries. Rows are queries of one source: with more, prefixes and finished samples leave few rows
+// in some sentences, for which attention uses another kernel that rounds differently. Then, and on the composed path,
+// whose products have the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7,
+// and tokens agree unless two extensions are that close.
 //
-// On a GPU the steps are operations on tensors alone (device_search.h), and the host looks at what they have seen every
-// few of them; where an observer sees the passes, which is told of no hypothesis that is none, it looks at each.
+// On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. If an
+// observer, which must see real hypotheses only, observes the passes, the host reads the results of each step.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +47,11 @@ struct SearchOptions {
             between(0, 1 << 20));
     f.field("no_unknown", no_unknown, "never write the unknown token");
   }
-  // Error(usage) for a beam wider than the vocabulary, and a least length above every greatest one.
+  // Throws Error(usage) for a beam wider than the vocabulary, and a minimum length above every maximum.
   void check(model::LanguageModel& model) const;
 };
 
-// Draws in place of a search: each token from the model's distribution.
+// Options of sampling, which replaces the search: each token is drawn from the model's distribution.
 struct SamplingOptions {
   int64_t samples = 0;
   double temperature = 1;
@@ -65,34 +66,34 @@ struct SamplingOptions {
   }
 };
 
-// What is to be continued.
+// The input of a search.
 struct Sentence {
   std::vector<int32_t> source;  // with its end; empty for a model without an encoder
-  std::vector<int32_t> prefix;  // what the answer must begin with
-  int64_t number = 0;           // what its random numbers follow from
+  std::vector<int32_t> prefix;  // first tokens of every hypothesis
+  int64_t number = 0;           // number of its random stream
 };
 
 struct Hypothesis {
-  std::vector<int32_t> tokens;  // the last is the end
+  std::vector<int32_t> tokens;  // the last token is the end
   double log_probability = 0;   // nats, summed over all tokens, the end and a forced prefix included
   double score = 0;
 };
 
-// Of the vocabulary that is written: the token that ends a hypothesis, from which the first is predicted too, and the
-// unknown one (-1: none).
+// Special tokens of the target vocabulary: the token that ends a hypothesis, from which the first token is predicted,
+// and the unknown token (-1: none).
 struct EndTokens {
   int32_t end = 0, unknown = -1;
 };
 
-// The most tokens of a hypothesis for a source of so many, the end not counted: as the options say, and no more than
-// the model's positions.
+// Returns the maximum number of tokens of a hypothesis for a source of `source` tokens, without the end: by the
+// options, and at most the positions of the model.
 int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& model, int64_t source);
 
-// Of each sentence its hypotheses, best first, at most `beam` and all different; or where `sampling` asks for samples
-// these, in the order in which they were drawn. Sentences leave the batch as they are done. A signal that asks the
-// process to stop (base/signals.h) ends it early: what is then not done is empty. Error(usage) for a prefix longer than
-// a hypothesis may be, and where options and model do not go together; Error(failed) where a distribution is not
-// finite. `observer` sees each pass, and may be null.
+// Returns the hypotheses of each sentence, best first, at most `beam` and all different; with sampling, its samples in
+// the order in which they were drawn. Finished sentences leave the batch. A signal that asks the process to stop
+// (base/signals.h) ends the search early; sentences that are not finished then have no hypotheses. Throws Error(usage)
+// for a prefix longer than a hypothesis may be, and for options that the model does not support; Error(failed) if a
+// distribution is not finite. `observer` observes each pass; may be null.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                  const EndTokens& ends, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},

@@ -11,9 +11,9 @@ namespace mh::search {
 
 namespace {
 
-// Sources are filled up to so many positions at least, if the model takes as many: attention takes another way for a
-// few queries, and which it takes must not depend on how long the others are.
-constexpr size_t kNarrowest = kernels::kFewQueries + 1;
+// Sources are padded to at least this length, if the model has as many positions: attention uses another kernel for few
+// queries, and the choice must not depend on the length of the other sources.
+constexpr size_t kNarrowest = kernels::kMaxDecodeQueries + 1;
 
 Partial extended(const Partial& parent, const Extension& way) {
   Partial p{parent.tokens, way.sum, parent.slot};

@@ -1,5 +1,5 @@
-// The hypotheses of a search, sentence by sentence, and the rule by which they go on and end. What numbers it goes by
-// and where the model's rows are is a search's own (beam_search.cpp, device_search.h).
+// The hypotheses of a search, by sentence, and the rule that extends and ends them. Each search (beam_search.cpp,
+// device_search.h) computes the scores and places the rows of the model.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@ namespace mh::search {
 
 using Sentences = std::vector<const Sentence*>;
 
-// A hypothesis that is not finished.
+// A live hypothesis: one that is not finished.
 struct Partial {
   std::vector<int32_t> tokens;
-  double sum = 0;    // of log p, nats
-  int64_t slot = 0;  // which of its sentence's rows of the batch is its own; of a new one, its parent's
+  double sum = 0;    // sum of log p, nats
+  int64_t slot = 0;  // row of the batch among those of its sentence; of a new hypothesis, its parent's
 };
 
-// What is searched of one sentence.
+// The search of one sentence.
 struct Beam {
   size_t sentence = 0;
   int64_t longest = 0;
-  std::vector<Partial> live;           // best first; samples: in their order
-  std::vector<RandomSequence> random;  // of each sample
-  std::vector<size_t> samples;         // of each live one
+  std::vector<Partial> live;           // best first; samples: in order
+  std::vector<RandomSequence> random;  // random stream of each sample
+  std::vector<size_t> samples;         // sample number of each live hypothesis
   std::vector<Hypothesis> finished;
 };
 
-// A token behind a live hypothesis.
+// A live hypothesis extended by a token.
 struct Extension {
-  double sum = 0;   // of log p, this token's included
-  size_t rank = 0;  // of the hypothesis
+  double sum = 0;   // sum of log p, including this token
+  size_t rank = 0;  // rank of the hypothesis
   int32_t token = 0;
 };
-// The order in which ways are taken.
+// Returns whether extension x comes before y in the order of a step.
 inline bool precedes(const Extension& x, const Extension& y) {
   return x.sum != y.sum ? x.sum > y.sum : x.rank != y.rank ? x.rank < y.rank : x.token < y.token;
 }
@@ -50,18 +50,19 @@ class BeamPolicy {
   const SamplingOptions& sampling() const { return sampling_; }
   bool samples() const { return sampling_.samples > 0; }
 
-  // A beam for each sentence. Error(usage) for a prefix that is too long.
+  // Returns a beam for each sentence. Throws Error(usage) for a prefix that is too long.
   std::vector<Beam> begin(model::LanguageModel& model, const Sentences& sentences) const;
-  // Of a sentence whose hypotheses have `length` tokens: the only one that may come next, or -1.
+  // Returns the only token that may follow hypotheses of `length` tokens, or -1 if any may.
   int32_t forced(const Sentence& sentence, const Beam& beam, int64_t length) const;
-  // What may not come next where nothing is forced.
+  // Returns the tokens that must not follow if none is forced.
   std::vector<int32_t> banned(int64_t length) const;
-  // Takes the ways of a step, those first that are taken first; of samples, one behind each live one in their order.
-  // Error(usage) where there is none at all.
+  // Applies the extensions of a step, in their order; for samples, one for each live hypothesis. Throws Error(usage) if
+  // there is none.
   void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;
-  // A vocabulary may have nothing that could come next: its end too early, its other token the unknown one.
+  // Throws Error(usage): no token may follow, as in a vocabulary of the end, which comes too early, and the unknown
+  // token.
   [[noreturn]] static void throw_no_candidates();
-  // Of a beam that is done, best first.
+  // Returns the hypotheses of a finished beam, best first.
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
@@ -71,7 +72,7 @@ class BeamPolicy {
   SamplingOptions sampling_;
 };
 
-// Sources for a model's first pass over `width` rows of each sentence, with their lengths.
+// Fills in the sources, with their lengths, of a model's first pass over `width` rows of each sentence.
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input);
 
 }  // namespace mh::search

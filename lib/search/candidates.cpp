@@ -63,14 +63,14 @@ Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
   return c;
 }
 
-// x (R, n) -> values and places (R, count) of the largest, of equal ones the one in front first: which of them topk()
-// takes is not said.
+// Returns values and indices (R, count) of the largest of x (R, n), the lower index first among equal values: the
+// choice of topk() among them is unspecified.
 std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t count) {
   const auto [values, places] = at::sort(x, /*stable=*/true, 1, /*descending=*/true);
   return {values.narrow(1, 0, count), places.narrow(1, 0, count)};
 }
 
-// A row is looked at by so many entries; few enough that those of all blocks with something large in them are few too.
+// Entries in a block of a row: few enough that the blocks with a large entry have few entries in total.
 constexpr int64_t kBlock = 64;
 
 }  // namespace
@@ -88,8 +88,8 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
   return c;
 }
 
-// The `count` largest of a row are in those `count` blocks whose own largest entries come first: as many entries come
-// before all of any other block.
+// The `count` largest entries of a row are in the `count` blocks with the largest maxima: at least `count` entries
+// precede all entries of any other block.
 Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned) {
   const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
   const at::Tensor largest = logits.amax(1, true);
@@ -101,7 +101,7 @@ Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>
   for (int32_t token : banned) open.select(1, token).fill_(-INFINITY);
   open = open.view({rows, blocks, kBlock});
   const int64_t looked_at = std::min(count, blocks);
-  // In the order of the tokens, so that of equal entries the smaller token stands in front.
+  // In the order of the tokens, so that among equal entries the smaller token comes first.
   const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), looked_at)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = chosen * kBlock + at::arange(kBlock, chosen.options());
   const auto [values, places] =

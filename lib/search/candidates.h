@@ -1,4 +1,4 @@
-// What a search may go on with from each row of logits.
+// The candidate tokens of a search for each row of logits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,29 +12,29 @@
 namespace mh::search {
 
 struct Constraints {
-  int64_t count = 1;            // of each row, at most
-  std::vector<int32_t> banned;  // no candidates
-  std::vector<int32_t> forced;  // of each row its only candidate, or -1: any; empty: any in all rows
+  int64_t count = 1;            // maximum number of candidates of a row
+  std::vector<int32_t> banned;  // tokens that are no candidates
+  std::vector<int32_t> forced;  // the only candidate of each row, or -1: any; empty: any in all rows
 };
 
 struct Candidates {
   std::vector<double> log_sums;                   // (R): log p = logit - log_sum
-  std::vector<std::vector<kernels::Entry>> rows;  // (R), likeliest first, of equal ones the smaller token first
+  std::vector<std::vector<kernels::Entry>> rows;  // (R), likeliest first; among equal ones the smaller token first
 };
 
-// logits (R, V) fp32; on another device than a CPU through best_of(). Error(failed) where a row's distribution is not
-// finite.
+// Returns the candidates of logits (R, V) fp32; on a GPU through best_of(). Throws Error(failed) if the distribution of
+// a row is not finite.
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints);
-// Of the log-sums of some rows.
+// Throws Error(failed) if the log-sum-exp of a row is not finite.
 void require_finite(std::span<const double> log_sums);
 
-// The same by operations on tensors, on any device, which the host does not wait for. All are there.
+// Candidates computed by tensor operations on any device, without synchronisation. All rows have `count` of them.
 struct Best {
-  at::Tensor log_sums;  // (R) fp64, not finite where the distribution is not
-  at::Tensor tokens;    // (R, count) int64, likeliest first, of equal ones the smaller token first
+  at::Tensor log_sums;  // (R) fp64, not finite if the distribution is not
+  at::Tensor tokens;    // (R, count) int64, likeliest first; among equal ones the smaller token first
   at::Tensor logits;    // (R, count) fp32; minus infinity: no candidate
 };
-// `count` of logits (R, V) fp32, or V where that is less; `never` are no candidates.
+// Returns the `count` best of logits (R, V) fp32, or V if that is less; `banned` tokens are no candidates.
 Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned);
 
 }  // namespace mh::search

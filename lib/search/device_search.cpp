@@ -13,16 +13,16 @@ namespace mh::search {
 
 namespace {
 
-// Of the rows of a step, S sentences with a width of W each: the ways that it sees, in the order in which they are
-// taken. What a way goes on with is a row of its sentence, 0 … W - 1; that of a sum of minus infinity is none.
+// The extensions of a step, for S sentences with W rows each, in their order. An extension continues a row of its
+// sentence, 0 … W - 1; a sum of minus infinity marks none.
 struct Ways {
   at::Tensor sums;    // (S, Q) fp64
   at::Tensor tokens;  // (S, Q) int64
   at::Tensor rows;    // (S, Q) int64
-  at::Tensor finite;  // (S, 1) fp64, a finite number where all distributions behind them are
+  at::Tensor finite;  // (S, 1) fp64, finite if all distributions are
 };
 
-// x (S, Q), at least so many columns wide.
+// Returns x (S, Q) padded with `with` to at least `columns` columns.
 at::Tensor widened(const at::Tensor& x, int64_t columns, const at::Scalar& with) {
   return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, with);
 }
@@ -61,14 +61,15 @@ class DeviceSearch {
   int64_t count() const { return static_cast<int64_t>(beams_.size()); }
   int64_t end() const { return policy_.end_tokens().end; }
 
-  // No hypothesis is longer than all may be, nor is what is computed for nothing: positions may have an end.
+  // Returns the number of steps until the next read-back: no hypothesis, finished or not, may exceed the maximum
+  // length, since positions are limited.
   int64_t steps_ahead() const {
     int64_t longest = 0;
     for (const Beam& beam : beams_) longest = std::max(longest, beam.longest);
     return std::min(kSteps, longest + 1 - length_);
   }
 
-  // What the host knows of the next steps: which tokens are forced, and what samples are drawn by.
+  // Uploads the host's inputs of the next steps: forced tokens, and the random numbers of samples.
   void prepare(int64_t steps) {
     const auto forced = [&](int64_t step, const Beam& beam) {
       return policy_.forced(*sentences_[beam.sentence], beam, length_ + step);
@@ -86,7 +87,7 @@ class DeviceSearch {
     for (int64_t step = 0; step < steps; ++step)
       for (int64_t b = 0; b < count(); ++b, u += width_) {
         Beam& beam = beams_[static_cast<size_t>(b)];
-        if (forced(step, beam) >= 0) continue;  // nothing is drawn
+        if (forced(step, beam) >= 0) continue;  // a forced token needs no random number
         for (size_t rank = 0; rank < beam.live.size(); ++rank)
           u[beam.live[rank].slot] = beam.random[beam.samples[rank]].uniform();
       }
@@ -100,14 +101,14 @@ class DeviceSearch {
     return model_.logits(model_.hidden(input.to(whole_.device()), {}, state_.get())).flatten(0, 1);
   }
 
-  // Of each row (S, W) the logarithm of the probability of the token (S, 1) that is forced.
+  // Returns the log-probability (S, W) of the forced token (S, 1) in each row.
   at::Tensor of_forced(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
     const at::Tensor tokens = forced.clamp_min(0).expand({count(), width_}).reshape({-1, 1});
     return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - log_sums;
   }
 
-  // A step of a beam search: then tokens_ and sums_ are those of the first `beam` ways that do not end, best first, and
-  // the model's state is theirs.
+  // Computes a step of beam search. Afterwards tokens_ and sums_ are those of the first `beam` extensions that do not
+  // end, best first, and the model's state has their rows.
   Ways look(int64_t step) {
     const int64_t beam = policy_.options().beam, extensions = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
@@ -116,11 +117,12 @@ class DeviceSearch {
     Ways seen;
     const at::Tensor log_sums = best.log_sums.view({count(), before});
     seen.finite = log_sums.sum(1, true);
-    // (S, W, each); those of a row in the order of tokens, of which the smaller comes first where sums are equal.
+    // (S, W, each), each row in the order of tokens, so that among equal sums the smaller token comes first.
     auto [tokens, order] = best.tokens.view({count(), before, each}).sort(2);
     at::Tensor log_p =
         best.logits.view({count(), before, each}).gather(2, order).to(at::kDouble) - log_sums.unsqueeze(2);
-    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {  // each row's only way
+    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)];
+        forced.defined()) {  // the only extension of each row
       const at::Tensor is = forced.ge(0).unsqueeze(2), only = at::full_like(log_p, -INFINITY);
       only.select(2, 0).copy_(of_forced(logits, forced, log_sums));
       log_p = at::where(is, only, log_p);
@@ -141,12 +143,13 @@ class DeviceSearch {
     tokens_ = seen.tokens.gather(1, first).masked_fill(~live, end());
     width_ = beam;
     const at::Tensor own = at::arange(count(), whole_).unsqueeze(1);
-    if (before < beam) state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));  // all go on from one
+    if (before < beam)
+      state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));  // all rows continue the same one
     else if (beam > 1) state_->reorder_within((seen.rows.gather(1, first) + own * beam).flatten());
     return seen;
   }
 
-  // A step of samples, each of which stays in its row.
+  // Computes a step of sampling; each sample stays in its row.
   Ways draw(int64_t step) {
     const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
@@ -158,7 +161,7 @@ class DeviceSearch {
     const at::Tensor log_sums = best.log_sums.view({count(), width_});
     seen.finite = log_sums.sum(1, true);
     at::Tensor place = at::zeros({count() * width_, 1}, whole_);
-    if (o.temperature > 0) {  // as draw() in sampling.h
+    if (o.temperature > 0) {  // same as draw() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor shares = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor at = uniform_[step].reshape({-1, 1}) * shares.narrow(1, all - 1, 1);
@@ -177,10 +180,10 @@ class DeviceSearch {
     return seen;
   }
 
-  // Brings the hypotheses of those that are not done up to what the steps from `length` on have seen.
+  // Applies the extensions of the steps from `length` on to the hypotheses of unfinished sentences.
   void follow(const std::vector<Ways>& seen, int64_t length) {
     if (seen.empty()) return;
-    // (steps, S, …). Only the first of these waits for the device.
+    // (steps, S, …). Only the first read-back waits for the device.
     const auto read = [&](at::Tensor Ways::*part) {
       std::vector<at::Tensor> all;
       all.reserve(seen.size());
@@ -213,7 +216,7 @@ class DeviceSearch {
     }
   }
 
-  // Sentences that are done.
+  // Removes finished sentences.
   void leave() {
     std::vector<Beam> stay;
     std::vector<int64_t> places;
@@ -236,14 +239,14 @@ class DeviceSearch {
   model::LanguageModel& model_;
   const Sentences& sentences_;
   const BeamPolicy& policy_;
-  const at::TensorOptions whole_;  // of numbers without a fraction, on the model's device
+  const at::TensorOptions whole_;  // int64 on the model's device
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;  // of sentences that are not done, in the order of their rows
+  std::vector<Beam> beams_;  // unfinished sentences, in the order of their rows
   int64_t width_ = 1;        // rows of a sentence
   int64_t length_ = 0;       // tokens of each live hypothesis
-  // (S, W) of each row: its last token, and the sum of its log p, minus infinity where it has no hypothesis.
+  // (S, W): last token of each row, and its sum of log p; minus infinity if it has no hypothesis.
   at::Tensor tokens_, sums_;
-  std::vector<at::Tensor> forced_;  // of each of the next steps: (S, 1), or -1; undefined where nothing is
+  std::vector<at::Tensor> forced_;  // for each of the next steps: (S, 1), or -1; undefined if no token is forced
   at::Tensor uniform_;              // (steps, S, W) fp64
   std::vector<std::vector<Hypothesis>> results_;
 };

@@ -1,10 +1,10 @@
-// The search of beam_search.h by operations on tensors of fixed shapes, so that a GPU goes from token to token without
-// the host. What the hypotheses are follows from the ways that each step sees, a few numbers for a sentence; the host
-// reads those of kSteps steps at once, follows them by the rule of all searches (beams.h), and lets sentences that are
-// done leave. Up to then these are computed for nothing, as are the rows of a beam that is not full.
+// The search of beam_search.h as tensor operations of fixed shapes, so that a GPU decodes token after token without the
+// host. All hypotheses follow from the extensions of each step, a few numbers for a sentence; the host reads those of
+// kSteps steps at once, applies the rule of all searches (beams.h), and removes finished sentences from the batch.
+// Until then finished sentences are still computed, as are the rows of a beam that is not full.
 //
-// It runs on any device, and is for those where reading back costs more than a step; on a CPU the other one, which
-// keeps hypotheses in their rows, is faster. Which tokens it finds is the same, up to rounding; draws of samples too.
+// It runs on any device, and is meant for devices where a read-back costs more than a step; on a CPU beam_search.cpp,
+// which keeps hypotheses in their rows, is faster. Both find the same tokens up to rounding, and draw the same samples.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace mh::search {
 
-// Between two looks of the host. A step of a small model takes 1 to 3 ms, and a look less than one.
+// Steps between two read-backs. A step of a small model takes 1 to 3 ms, a read-back less than one.
 constexpr int64_t kSteps = 8;
 
-// As beam_search(), without an observer: for each of the sentences.
+// Returns the results of beam_search(), without an observer.
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,
                                                       const BeamPolicy& policy);
 

@@ -1,6 +1,6 @@
-// Text from a language model, one token at a time over the cache. Each is drawn on the host and told as soon as it is
-// known, so on a GPU there is a round trip for each: of the logits, or of the token alone where it is the likeliest
-// (temperature 0). What need not be shown while it is written is better searched for (beam_search.h).
+// Generation of text, one token at a time over the cache. Each token is drawn on the host and reported at once, so on a
+// GPU each costs a round trip: of the logits, or of the token alone if it is the likeliest (temperature 0). Beam search
+// (beam_search.h) is faster if the text need not appear while it is written.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct GenerationOptions {
   }
 };
 
-// Continues `prompt` (not empty). `each` is called with every new token; returning false ends the text. `sample`
-// numbers the texts of one call: each draws from a stream of its own.
+// Continues `prompt`, which is not empty. `each` receives every new token; it returns false to end the text. `sample`
+// numbers the texts of one call: each has its own random stream.
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options,
               int64_t sample, const std::function<bool(int32_t)>& each);
 

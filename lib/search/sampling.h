@@ -1,4 +1,4 @@
-// Draws tokens from a model's distribution.
+// Sampling of tokens from a model's distribution.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace mh::search {
 
-// One of `logits`, by softmax(logits / temperature) over the `top_k` largest (0: over all); of equal ones the smaller
-// counts as the larger. At temperature 0 always the largest, and nothing is drawn.
+// Returns an index of `logits`, drawn from softmax(logits / temperature) over the `top_k` largest (0: all); of equal
+// logits the one with the smaller index counts as larger. At temperature 0 returns the largest, without a draw.
 int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random);
 
 }  // namespace mh::search

@@ -1,6 +1,6 @@
-// The class of a text or of two, or a number for them, such as the tasks of GLUE (Wang et al. 2018).
+// Classification of a text or a pair of texts, or regression to a number, such as the tasks of GLUE (Wang et al. 2018).
 //
-// Scores: those that the shard names (metrics/scores.h): accuracy, f1, matthews; of numbers pearson, spearman.
+// Scores: those that the shard names (metrics/scores.h): accuracy, f1, matthews; for numbers pearson, spearman.
 #include "text/records/classification.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ double score_of(const std::string& name, std::span<const double> truth, std::spa
   return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
 }
 
-// Of each row one value: its class, or its number.
+// Collects one value of each row: its class, or its number.
 class ClassTally : public ExampleTally {
  public:
   explicit ClassTally(const text::Classification& examples)
@@ -58,10 +58,10 @@ class ClassTally : public ExampleTally {
   }
 
  private:
-  static constexpr double kNumberUnit = 0.001;  // of the numbers that a shard holds
+  static constexpr double kNumberUnit = 0.001;  // unit of the numbers in a shard
   std::vector<std::string> names_;
   bool numbers_;
-  std::vector<double> truth_, found_;  // truth: below 0 where it is not known
+  std::vector<double> truth_, found_;  // truth: below 0 if unknown
 };
 
 class ClassificationDataset : public ExampleDataset {
@@ -86,7 +86,7 @@ class ClassificationDataset : public ExampleDataset {
   std::string shard_;
 };
 
-// Throws Error where the model does not predict the labels of these examples.
+// Throws Error if the model does not predict the labels of these examples.
 void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::input, Problem{shard, expected, found, next});
@@ -126,7 +126,7 @@ class Classification : public Task {
             str("model.bert.classes=", labels.size()), "model.bert.labels=[" + join(labels, ", ") + "]",
             "model.bert.next_sentence=false"};
   }
-  // So that a checkpoint names its classes.
+  // A checkpoint thus names its classes.
   void complete(model::ModelOptions& model, const io::ShardHeader& header, const std::string& name) const override {
     if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
     const std::vector<std::string> labels = text::task_of(header, name).labels;
@@ -134,7 +134,7 @@ class Classification : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index into nothing
+    records.verify();  // a number beyond its field's limit would be an index out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);

@@ -16,7 +16,8 @@ namespace mh::task {
 
 namespace {
 
-// The mean loss over words and that over next sentences are apart: batches hold other shares of them.
+// The losses over words and over next sentences are averaged separately, since batches hold different proportions of
+// them.
 struct Loss {
   double sum = 0, next = 0;
   int64_t scored = 0, nexts = 0;
@@ -28,7 +29,7 @@ struct Loss {
     next += at::cross_entropy_loss(seen.next, wanted.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
     nexts += wanted.ge(0).sum().item<int64_t>();
   }
-  // nan of nothing.
+  // Returns NaN without targets.
   double mean() const {
     if (scored == 0 && nexts == 0) return std::numeric_limits<double>::quiet_NaN();
     return sum / static_cast<double>(std::max<int64_t>(1, scored)) +
@@ -36,7 +37,7 @@ struct Loss {
   }
 };
 
-constexpr int64_t kTokens = 4096;  // of a batch, filled up
+constexpr int64_t kTokens = 4096;  // tokens of a padded batch
 
 }  // namespace
 

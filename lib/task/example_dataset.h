@@ -13,21 +13,21 @@
 
 namespace mh::task {
 
-// A batch of examples and what the model made of it.
+// A batch of examples and the outputs of the model.
 struct ScoredExamples {
   model::LanguageModel& model;
-  const std::vector<int64_t>& rows;  // of the dataset, in the batch's order
+  const std::vector<int64_t>& rows;  // indices of the rows in the dataset, in the batch's order
   const data::Batch& batch;          // targets (B, n) on the CPU
   at::Tensor hidden;                 // (B, T, d)
-  at::Tensor next;                   // (B, 2): logits of the next sentence; undefined where the head has none
+  at::Tensor next;                   // (B, 2): logits of the next sentence; undefined without such a head
 };
 
-// Collects what the scores of a task are made of, batch after batch.
+// Accumulates the statistics of a task's scores, batch by batch.
 class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
   virtual void add(const ScoredExamples& batch) = 0;
-  // After the last row: fills in the scores and predictions.
+  // Fills in the scores and predictions; called after the last row.
   virtual void finish(Evaluation& result) = 0;
 };
 
@@ -45,7 +45,7 @@ class ExampleDataset : public Dataset {
   data::Examples examples_;
 };
 
-// Rows that are the same in every epoch.
+// Examples whose rows are the same in every epoch.
 template <class Rows>
 class FixedExamples : public data::ExampleSource {
  public:
@@ -58,10 +58,10 @@ class FixedExamples : public data::ExampleSource {
   std::shared_ptr<const Rows> rows_;
 };
 
-// Returns the logits. Throws Error(failed) where one is not finite: the largest of such logits is any.
+// Returns the logits. Throws Error(failed) if one is not finite, since the largest of such logits is undefined.
 const at::Tensor& require_finite(const at::Tensor& logits);
 
-// Throws Error(input), about the shard `name`, unless there are labels or answers.
+// Throws Error(input) about the shard `name` if no record has a label or an answer.
 void require_known(bool any, const std::string& name);
 
 }  // namespace mh::task

@@ -1,6 +1,7 @@
-// Masked words, and whether a sentence follows another: the pre-training of BERT (Devlin et al. 2019), on documents.
+// Masked words and next sentences: the pre-training of BERT (Devlin et al. 2019), on documents.
 //
-// Scores: word_accuracy, the share of the masked words, and with model.bert.next_sentence next_accuracy, of the rows.
+// Scores: word_accuracy, the fraction of masked words predicted; with model.bert.next_sentence also next_accuracy, the
+// fraction of rows.
 #include "task/masked_words.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace mh::task {
 
 namespace {
 
-// The plan of an epoch is kept until another one is asked for.
+// The plan of the last requested epoch is cached.
 class Documents : public data::ExampleSource {
  public:
   Documents(text::Sequences runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
@@ -79,7 +80,7 @@ class WordTally : public ExampleTally {
   }
 
  private:
-  static constexpr int64_t kAtOnce = 256;  // rows of logits held
+  static constexpr int64_t kAtOnce = 256;  // rows of logits in memory at once
   int64_t words_ = 0, right_ = 0, nexts_ = 0, right_next_ = 0;
 };
 
@@ -113,7 +114,7 @@ class MaskedWords : public Task {
                   Problem{"mlm.long_predictions", "train.batch.long_block, whose rows it bounds, or 0",
                           str(options_.long_predictions), "set mlm.max_predictions, or train.batch.long_block"});
   }
-  // Earlier versions gave long rows the bound of the others.
+  // Earlier versions gave long rows the bound of the other rows.
   void complete_stored(Config& config, int64_t long_block) const override {
     const auto stored = config.keys_below(section());
     if (long_block == 0 || stored.empty() ||
@@ -139,7 +140,7 @@ class MaskedWords : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index into nothing
+    records.verify();  // a number beyond its field's limit would be an index out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = o.bert.next_sentence;

@@ -1,4 +1,5 @@
-// Where a paragraph answers a question, or whether it does: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+// Extractive question answering: where a paragraph answers a question, or whether it does. SQuAD 1.1 and 2.0 (Rajpurkar
+// et al. 2016, 2018).
 //
 // Scores: exact and f1, those of the official scripts, in percent.
 #include "text/records/questions.h"
@@ -22,7 +23,7 @@ namespace mh::task {
 
 namespace {
 
-// How paragraphs are cut into rows, and what is taken for an answer.
+// Options of splitting paragraphs into windows, and of choosing answers.
 struct QuestionOptions {
   text::WindowOptions windows;
   metrics::AnswerOptions answers;
@@ -145,7 +146,7 @@ class Questions : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index into nothing
+    records.verify();  // a number beyond its field's limit would be an index out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     text::WindowOptions windows = options_.windows;

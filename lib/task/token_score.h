@@ -13,21 +13,22 @@ struct Score {
   int64_t tokens = 0;  // scored
 };
 
-// A target and what the model says of it.
+// A target and its log-probability under the model.
 struct TokenScore {
-  int64_t index;  // among all targets
+  int64_t index;  // index among all targets
   int32_t token;
   double log_probability;  // nats
 };
 
-// Receives what is found while a corpus is scored; each member may be empty.
+// Receives results while a corpus is scored; each member may be empty.
 struct ScoreObserver {
-  std::function<void(const TokenScore&)> each;              // once for each target, in their order
+  std::function<void(const TokenScore&)> each;              // called once for each target, in order
   std::function<void(int64_t done, int64_t all)> progress;  // in rows
-  attention::Observer* observer = nullptr;                  // of every forward pass
+  attention::Observer* observer = nullptr;                  // observes every forward pass
 };
 
-// Ends early, with what it has, where a signal asks the process to stop (base/signals.h).
+// Returns the sum over the corpus. Ends early, with the sum so far, if a signal asks the process to stop
+// (base/signals.h).
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
             const ScoreObserver& observer = {});
 

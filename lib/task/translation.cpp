@@ -1,4 +1,4 @@
-// Translation: the target of a pair of sentences from its source.
+// Translation: predicts the target of a pair of sentences from its source.
 //
 // Scores: bleu, of translations against the targets.
 #include <algorithm>
@@ -34,7 +34,7 @@ class PairsDataset : public Dataset {
     EvaluationOptions unobserved = options;
     unobserved.observer = nullptr, unobserved.progress = {};
     unobserved.translation.max_source =
-        std::max<int64_t>(1, pairs_.longest());  // check() has seen that the model takes it
+        std::max<int64_t>(1, pairs_.longest());  // check() ensures that the model supports it
     result.scores = {{kBleu, score(model, kBleu, unobserved)}};
     return result;
   }
@@ -66,7 +66,7 @@ class Translation : public Task {
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    records.verify();  // a token beyond the vocabulary of its side would be an index into nothing
+    records.verify();  // a token beyond the vocabulary of its side would be an index out of range
     return std::make_unique<PairsDataset>(
         data::Pairs(records.runs(), tokenizers.of_source().end_of_line(), tokenizers.target->end_of_line()), tokenizers,
         records.name());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSortedPairs = 4096;  // pairs that are sorted by length together
 
-// Of category "private use", so no rule of BLEU's tokenisation cuts it or throws it away, and no text has it.
+// A character of category "private use": BLEU's tokenisation neither splits nor drops it, and no text contains it.
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
 // Appends the tokens of some text; returns how many are unknown.
@@ -115,7 +115,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
   auto count = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
-  const nn::DecodingProducts products;  // so that weights are laid out once for all batches
+  const nn::DecodingProducts products;  // packs the weights once for all batches
   for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
     const size_t longest = std::max<size_t>(1, size(order[at]));
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);

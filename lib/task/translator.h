@@ -1,4 +1,5 @@
-// Translates sentences, or writes on from nothing but a prefix: in the order in which they come, whatever the batches.
+// Translates sentences, or continues prefixes without a source. Results come in the order of the sentences, whatever
+// the batches.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +32,11 @@ struct TranslationOptions {
   }
 };
 
-// How sources are searched, in words: "beam 5, length penalty 1, at most 0·s + 200 tokens, at least 1"; or how samples
-// are drawn: "3 samples at temperature 1, length penalty 1, …".
+// Describes the search: "beam 5, length penalty 1, at most 0·s + 200 tokens, at least 1"; or the sampling: "3 samples
+// at temperature 1, length penalty 1, …".
 std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
-// The tokenizers of source and target, which must outlive it.
+// The tokenizers of source and target, which must outlive this.
 struct SideTokenizers {
   const text::Tokenizer *source, *target;
   SideTokenizers(const text::Tokenizers& both)  // NOLINT: the same without ownership
@@ -44,31 +45,32 @@ struct SideTokenizers {
 
 class Translator {
  public:
-  // What it is given must outlive it. Error(usage) for options that the model cannot serve.
+  // All arguments must outlive this. Throws Error(usage) for options that the model does not support.
   Translator(model::LanguageModel& model, const SideTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
-  // What `name` is of a sentence, for messages: "test.de:17".
+  // Returns the name of a sentence for messages: "test.de:17".
   using Name = std::function<std::string(int64_t number)>;
-  // Of each sentence the hypotheses, best first, or samples; empty where a signal ended it early. One whose source is
-  // only its end is not translated: it has one hypothesis (or each of its samples is), the end, of score 0. `done`:
-  // sentences so far; may be left out. Error(input) for a source that is too long, and for a prefix where there is
-  // nothing to translate.
+  // Returns the hypotheses of each sentence, best first, or its samples; empty for sentences that a signal left out. A
+  // source that holds only its end is not translated: its single hypothesis, or each of its samples, is the end, with
+  // score 0. `done`: callback with the number of sentences so far; may be empty. Throws Error(input) for a source that
+  // is too long, and for a prefix of an empty source.
   std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences, const Name& name,
                                                          const std::function<void(int64_t done)>& done = {});
 
-  // Of text, the first with its end; what is unknown in them is counted. Error(input), at `place`, for text that holds
-  // the token that ends a sentence.
+  // Return the tokens of a text, a source with its end; unknown tokens are counted. Throw Error(input) about `place`
+  // for a text that contains the end-of-sentence token.
   std::vector<int32_t> source_of(std::string_view line, const std::string& place);
   std::vector<int32_t> prefix_of(std::string_view text, const std::string& place);
-  // One line of UTF-8: a control character that a model of bytes has written is a blank, a stray byte is U+FFFD.
+  // Returns a hypothesis as one line of UTF-8: control characters, which a model of bytes may write, become blanks, and
+  // stray bytes U+FFFD.
   std::string text_of(const search::Hypothesis& hypothesis) const;
 
-  void show_to(attention::Observer* observer) { observer_ = observer; }  // each pass from now on; null: to none
+  void show_to(attention::Observer* observer) { observer_ = observer; }  // observes each pass from now on; null: none
   const SideTokenizers& tokenizers() const { return tokenizers_; }
-  int64_t truncated() const { return truncated_; }                 // sources so far
-  int64_t unknown() const { return unknown_; }                     // tokens of sources given as text
-  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // of prefixes
+  int64_t truncated() const { return truncated_; }                 // truncated sources so far
+  int64_t unknown() const { return unknown_; }                     // unknown tokens of sources given as text
+  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // unknown tokens of prefixes
 
  private:
   void fit(search::Sentence& sentence, const Name& name);
@@ -81,29 +83,31 @@ class Translator {
   int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
 };
 
-// The text of a target, to be compared with a translation: what stands for its unknown tokens is in no translation.
+// Returns the text of a target as a reference for translations. Its unknown tokens become a character that no
+// translation contains.
 std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
-// Translates all pairs' sources, a few thousand at a time; `each` gets every pair's hypotheses in their order, and is
-// not called for those that a signal leaves out. `shard` stands in messages.
+// Translates the sources of all pairs, a few thousand at a time; `each` receives the hypotheses of every pair in order,
+// and is not called for pairs that a signal left out. `shard`: name for messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
-// Receives translations while they are scored; each member may be left out.
+// Receives translations while they are scored; each member may be empty.
 struct TranslationListener {
-  // Of each pair in its order: the text of its best hypothesis, and how many tokens that has.
+  // Called for each pair in order, with the text of its best hypothesis and the number of its tokens.
   std::function<void(const std::string& text, int64_t tokens)> each;
   std::function<void(int64_t done, int64_t all)> progress;  // in sentences
 };
 
-// Sums for BLEU of all pairs' translations. `references`: a line for each pair; empty: the pairs' targets, decoded.
+// Returns the statistics of BLEU over the translations of all pairs. `references`: a line for each pair; empty: the
+// decoded targets of the pairs.
 metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                              const metrics::BleuOptions& options,
                                              const std::vector<std::string_view>& references,
                                              const TranslationListener& listener = {});
 
-// BLEU of all pairs' translations, against their targets.
+// Returns BLEU of the translations of all pairs against their targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
                            const std::function<void(int64_t done, int64_t all)>& progress = {});

@@ -18,7 +18,7 @@ task::NamedScores scores_of(const Validation& validation) {
   return scores;
 }
 
-// Applies `reduce` to the values of each score over all results.
+// Applies `statistic` to the values of each score over all results.
 task::NamedScores over(const std::vector<SeedResult>& results,
                        const std::function<double(const std::vector<double>&)>& statistic) {
   task::NamedScores all;
