@@ -1,4 +1,4 @@
-// The rows of an update of training: keys of [train.batch].
+// Options of the rows of an update: [train.batch].
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,17 @@
-// Which rows an update takes. Where a batch stands follows from its number alone, and every target is one exactly once
-// an epoch.
+// The rows of each update. They follow from the number of the update alone, and an epoch contains every target exactly
+// once.
 //
-//   blocks   of a text, fairseq's `none`: the text in one row, cut into blocks of n tokens, blocks shuffled anew each
+//   blocks   of a text, fairseq's `none`: the text in one row, split into blocks of n tokens, blocks shuffled in each
 //            epoch by (seed, epoch), no state across blocks
-//   streams  of a text, Transformer-XL: the text cut into B contiguous streams in its own order (Streams), of
-//            which each update takes the next n tokens, so that a memory of the earlier ones is true. The last update
-//            of an epoch takes what is left. Each epoch begins at the start of every stream, with an empty memory, as
+//   streams  of a text, Transformer-XL: the text split into B contiguous streams in its own order (Streams); each
+//   update
+//            takes the next n tokens of each, so that a memory holds the tokens before them. The last update of an
+//            epoch takes the remaining tokens. Each epoch begins at the start of every stream, with an empty memory, as
 //            the published code does.
-//   examples rows for an encoder with a head, in an order drawn anew each epoch by (seed, epoch)
-//   pairs    pairs of like length together, as many as the longest side of any, filled up to it, leaves room for;
-//            which pairs of one length meet, and the order of the batches, are drawn anew each epoch by (seed, epoch)
+//   examples rows for an encoder with a head, shuffled in each epoch by (seed, epoch)
+//   pairs    pairs of similar length, as many as fit when all are padded to the longest side; the pairs of one length
+//   that
+//            share a batch, and the order of batches, are shuffled in each epoch by (seed, epoch)
 #pragma once
 
 #include <cstdint>
@@ -29,43 +31,43 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // Rows of an update that are in memory together.
+  // A micro-batch: rows of an update that are in memory together.
   struct MicroBatch {
-    int64_t first = 0, count = 0;  // of the update's rows
+    int64_t first = 0, count = 0;  // range of the update's rows
   };
-  // Those of update `update` (from 0), in order.
+  // Returns the micro-batches of update `update` (from 0), in order.
   virtual std::vector<MicroBatch> parts(int64_t update) = 0;
   virtual Batch load(int64_t update, const MicroBatch& part) = 0;
-  // Where its rows stand, for messages: "20 rows, the first from token 4096".
+  // Describes the rows for messages: "20 rows, the first from token 4096".
   virtual std::string place(int64_t update) = 0;
-  // Whether each row of the update goes on where it ended in the update before, and takes its memory over.
+  // Returns whether each row of the update continues its row of the update before, and thus its memory.
   virtual bool goes_on(int64_t /*update*/) const { return false; }
-  // Of updates that go on: all of an update, and those of all parts but the last.
+  // Return the rows of an update, and of each of its micro-batches but the last, if updates continue each other.
   int64_t rows_per_update() const { return rows_; }
   int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
-  int64_t tokens_per_update() const { return tokens_; }  // at most
-  // Number of updates in a length; epochs and tokens are rounded up.
+  int64_t tokens_per_update() const { return tokens_; }  // maximum
+  // Returns the number of updates in a length; epochs and tokens are rounded up.
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:
   int64_t rows_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
 };
 
-// Number of updates in so many epochs of `length`. Error(usage) where that is too large a number.
+// Returns the number of updates in `epochs` epochs. Throws Error(usage) about `length` if it is too large.
 int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
-// Returns the number of updates in a length of any unit; `of_tokens` returns those in a number of tokens.
+// Returns the number of updates in a length of any unit; `of_tokens` converts a number of tokens.
 int64_t count_updates(const Length& length, int64_t per_epoch, const std::function<int64_t(int64_t tokens)>& of_tokens);
-// Number of updates in a length of training on a text; epochs of an unknown one (tokens 0) are 0.
+// Returns the number of updates in a length of training on a text; 0 for a length in epochs if `tokens` is 0, unknown.
 int64_t updates_in(const Length& length, const BatchOptions& options, int64_t tokens);
 
-// Of a text.
+// Batches of a text.
 class TextBatches : public Batches {
  public:
   struct Rows {
     std::vector<Row> rows;  // in order
-    int64_t width = 0;      // tokens in a row; the same for every part of an update
+    int64_t width = 0;      // tokens in a row; the same in all micro-batches of an update
   };
   virtual Rows rows_of(int64_t update) = 0;
   std::vector<MicroBatch> parts(int64_t update) override;
@@ -86,10 +88,10 @@ std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options
 // Throws Error(usage) for a pair with a side longer than options.block.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
-// Cost of a micro-batch of examples beside its tokens, in tokens: gradients of all weights once more.
+// Fixed cost of a micro-batch of examples, in tokens: the gradients of all weights.
 constexpr int64_t kPartTokens = 64;
-// Takes options.rows examples an update, the longest first, in the micro-batches that cost least. Error(input) for no
-// examples, Error(usage) for lengths in tokens.
+// Returns batches of options.rows examples, sorted by length within an update, in the cheapest micro-batches. Throws
+// Error(input) without examples, Error(usage) for lengths in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

@@ -11,10 +11,9 @@ namespace {
 
 using text::Example;
 
-// Rows in an order drawn anew in each epoch by (seed, epoch), as many in every epoch as the first has: where another
-// has more some are left out, where it has fewer some come twice. Within an update rows of like length come together,
-// so that little is filled up; it changes the update by rounding alone. With options.bucket_updates updates have other
-// rows.
+// Rows shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows of another
+// epoch are left out, missing ones are repeated. Within an update, rows are sorted by length to reduce padding, which
+// changes the update only by rounding. With options.bucket_updates, updates take rows of similar length.
 class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
@@ -26,11 +25,11 @@ class ExampleBatches : public Batches {
     tokens_ = wanted_rows_ * o.block;
   }
 
-  // Those that cost least, filled-up tokens included.
+  // Returns the cheapest micro-batches, padding included.
   std::vector<MicroBatch> parts(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(rows_now_.size());
-    // Of the rows from each one on: what they cost, and where their first part ends.
+    // For the rows from each one on: their cost, and the end of their first micro-batch.
     std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), next(static_cast<size_t>(rows));
     for (int64_t first = rows - 1; first >= 0; --first) {
       const auto at = static_cast<size_t>(first);
@@ -82,8 +81,8 @@ class ExampleBatches : public Batches {
     if (options_.bucket_updates > 1) deal_by_length(epoch, random);
   }
 
-  // Of the rows of bucket_updates updates the longest are one update, the next ones another, and these come in any
-  // order. What makes no whole update stays behind.
+  // Sorts the rows of bucket_updates updates by length, makes the longest one update, the next longest another, and
+  // shuffles these updates. Rows that do not fill an update are left out.
   void deal_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> dealt;
     for (int64_t first = 0; first < count_; first += options_.bucket_updates * wanted_rows_) {
@@ -127,8 +126,8 @@ class ExampleBatches : public Batches {
   const int64_t seed_;
   int64_t count_ = 0, wanted_rows_ = 0;  // rows of an epoch, of an update
   int64_t epoch_ = -1, update_ = -1, first_ = 0;
-  std::vector<int64_t> order_;     // of the epoch
-  std::vector<Example> rows_now_;  // of the update, the longest first
+  std::vector<int64_t> order_;     // rows of the epoch
+  std::vector<Example> rows_now_;  // rows of the update, longest first
   double next_weight_ = 1;
 };
 

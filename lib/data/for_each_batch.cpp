@@ -17,7 +17,7 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   const ScoringOptions o = corpus.resolve(options, model);
   const MiniBatches batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
-  // While a GPU computes, the host has nothing else to do.
+  // While a GPU computes, the host is idle.
   std::optional<Prefetcher<MiniBatch>> prefetched;
   if (!device.is_cpu())
     prefetched.emplace(kPrefetchDepth, [&batches] {

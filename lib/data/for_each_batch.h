@@ -14,20 +14,20 @@ class Observer;
 
 namespace mh::data {
 
-// A mini-batch and what a forward pass made of it.
+// A mini-batch and the results of its forward pass.
 struct VisitedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), last hidden states
 };
 
 struct BatchVisitor {
-  attention::Observer* observer = nullptr;  // of the forward passes that are visited; receives their lengths
+  attention::Observer* observer = nullptr;  // observes the visited forward passes; receives their lengths
   std::function<void(const VisitedBatch&)> visit;
   std::function<void(int64_t done, int64_t all)> progress;  // in rows; may be empty
 };
 
-// Runs the model over the corpus by `options`; mini-batches that only fill a memory are not visited. With gradients
-// where the caller has them on; memories never carry them. Ends early where a signal asks the process to stop
-// (base/signals.h). Error(usage) as Corpus::resolve().
+// Runs the model over the corpus by `options`; mini-batches that only fill a memory are not visited. Computes gradients
+// if the caller has enabled them; memories never carry them. Ends early if a signal asks the process to stop
+// (base/signals.h). Throws the errors of Corpus::resolve().
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor);
 

@@ -10,13 +10,13 @@ namespace mh::data {
 
 namespace {
 
-// Rows that are sorted by length together; results in the order of the rows are held for no more than these.
+// Window of rows sorted by length; at most this many results are held to be reported in the order of the rows.
 constexpr int64_t kSortedRows = 4096;
 
 }  // namespace
 
 ScoringOptions IndependentRows::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
-  if (given.sentences) return given;  // resolved already
+  if (given.sentences) return given;  // already resolved
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences and examples stand alone", str(found),
                                      "leave it out"});

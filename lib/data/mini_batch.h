@@ -1,4 +1,4 @@
-// Rows that a model is scored on together.
+// Rows that a model scores together.
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@ namespace mh::data {
 struct MiniBatch {
   std::vector<Row> rows;
   Batch batch;
-  // Rows of one stream follow each other from mini-batch to mini-batch; pairs and examples have a stream each.
+  // Rows of a stream continue each other from mini-batch to mini-batch; each pair or example is a stream of its own.
   int64_t first_stream = 0;
-  bool begins = false;  // streams begin here, with an empty memory
+  bool begins = false;  // the streams begin here, with an empty memory
   bool visited = true;  // false: only fills the memory
-  bool last = false;    // the rows of the next mini-batch stand after all rows of these streams
-  int64_t done = 0;     // rows that progress counts
+  bool last = false;    // the next mini-batch begins other streams
+  int64_t done = 0;     // rows for the progress bar
 
   int64_t stream_of(size_t row) const {
     return rows[row].pair >= 0 ? rows[row].pair : first_stream + static_cast<int64_t>(row);
@@ -25,8 +25,8 @@ struct MiniBatch {
 };
 
 struct MiniBatches {
-  std::function<std::optional<MiniBatch>()> next;  // one after the other; none after the last
-  int64_t rows = 0;                                // that progress counts
+  std::function<std::optional<MiniBatch>()> next;  // returns the next mini-batch; none after the last
+  int64_t rows = 0;                                // total rows for the progress bar
 };
 
 }  // namespace mh::data

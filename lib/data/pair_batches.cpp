@@ -15,7 +15,7 @@ class PairBatches : public Batches {
     check();
     order_.resize(static_cast<size_t>(pairs_.size()));
     sort(0);
-    // Sorted by length, pair after pair has the same lengths in every epoch, so batches end at the same places.
+    // Sorted by length, pair after pair has the same lengths in every epoch, so batches have the same boundaries.
     int64_t widest = 0, first = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
       const int64_t now = std::max(widest, width(order_[static_cast<size_t>(i)]));
@@ -58,7 +58,7 @@ class PairBatches : public Batches {
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
-      // Batches hold different numbers of tokens; a part of an epoch is counted by their mean.
+      // Batches hold different numbers of tokens; a part of an epoch is converted with their mean.
       return updates_of(tokens / pairs_.targets(), updates_per_epoch_, length) +
              divided_up(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
     });
@@ -75,7 +75,7 @@ class PairBatches : public Batches {
                           "raise it and train.batch.tokens, or make the shard with mh-prep translation "
                           "--max-length"});
   }
-  // Tokens of its longer side.
+  // Returns the tokens of the pair's longer side.
   int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }
 
   void sort(int64_t epoch) {
@@ -95,7 +95,7 @@ class PairBatches : public Batches {
     random.shuffle(turns_);
   }
 
-  // Which pairs of `order_` an update takes.
+  // Returns the range of `order_` that an update takes.
   MicroBatch batch_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
@@ -110,10 +110,10 @@ class PairBatches : public Batches {
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<MicroBatch> batches_;  // of the sorted pairs, the same in every epoch
+  std::vector<MicroBatch> batches_;  // batches of the sorted pairs, the same in every epoch
   int64_t epoch_ = 0;
-  std::vector<int64_t> order_;  // of the epoch: pairs, sorted by length
-  std::vector<int64_t> turns_;  // of the epoch: which batch each update takes
+  std::vector<int64_t> order_;  // pairs of the epoch, sorted by length
+  std::vector<int64_t> turns_;  // batch that each update of the epoch takes
 };
 
 }  // namespace

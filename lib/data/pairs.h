@@ -1,4 +1,4 @@
-// Sentences and their translations as a corpus.
+// A corpus of sentences and their translations.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,10 @@
 
 namespace mh::data {
 
-// Each side ends with its vocabulary's end-of-line token. The target of a sentence that is to be translated may be
-// empty.
+// Each side ends with the end-of-line token of its vocabulary. The target of a sentence to translate may be empty.
 class Pairs : public IndependentRows {
  public:
-  // The runs are the first source, its target, the second source, ...
+  // `runs`: the first source, its target, the second source, …
   Pairs(text::Sequences runs, int32_t source_end, int32_t target_end);
 
   int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
@@ -36,7 +35,7 @@ class Pairs : public IndependentRows {
 
  private:
   struct Lengths {
-    std::vector<int64_t> targets_before;  // of each pair: tokens of the targets before its own
+    std::vector<int64_t> targets_before;  // number of target tokens before each pair's target
     int64_t targets = 0;                  // tokens of all targets
     int64_t longest = 0;
   };
@@ -45,7 +44,7 @@ class Pairs : public IndependentRows {
   int32_t source_end_, target_end_;
 };
 
-// Returns rows of pairs, either side as wide as its longest.
+// Returns rows of pairs, each side padded to its longest.
 Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
 
 }  // namespace mh::data

@@ -14,7 +14,7 @@ namespace {
 struct Update {
   int64_t number = 0;
   std::vector<Batches::MicroBatch> parts;
-  std::vector<Batch> batches;  // of each part
+  std::vector<Batch> batches;  // one for each micro-batch
 };
 
 class PrefetchedBatches : public Batches {
@@ -28,7 +28,7 @@ class PrefetchedBatches : public Batches {
   }
 
   std::vector<MicroBatch> parts(int64_t update) override { return at(update).parts; }
-  // Of a part that parts() has named. Its passes share it.
+  // Returns the batch of a micro-batch that parts() returned; shared by the passes of an update.
   Batch load(int64_t update, const MicroBatch& part) override {
     const Update& now = at(update);
     const auto same = [&](const MicroBatch& p) { return p.first == part.first && p.count == part.count; };
@@ -36,7 +36,7 @@ class PrefetchedBatches : public Batches {
         static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
   }
   std::string place(int64_t update) override {
-    prefetched_.reset();  // the thread must not load meanwhile
+    prefetched_.reset();  // stops the thread, which must not load at the same time
     return batches_->place(update);
   }
   bool goes_on(int64_t update) const override { return batches_->goes_on(update); }
@@ -47,17 +47,17 @@ class PrefetchedBatches : public Batches {
     if (now_ && now_->number == update) return *now_;
     if (prefetched_ == nullptr || !now_ || update != now_->number + 1) begin(update);
     now_ = prefetched_->next();
-    if (!now_) {  // beyond the end
+    if (!now_) {  // past the end
       begin(update);
       now_ = prefetched_->next();
     }
     return *now_;
   }
 
-  // The thread loads from this update on.
+  // Starts prefetching at this update.
   void begin(int64_t update) {
     prefetched_.reset();
-    now_.reset();  // also where loading throws: what comes next is not what follows it
+    now_.reset();  // also if loading throws: the next update is then not the one after now_
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
@@ -68,11 +68,11 @@ class PrefetchedBatches : public Batches {
         });
   }
 
-  const std::unique_ptr<Batches> batches_;  // the thread's while there is one
+  const std::unique_ptr<Batches> batches_;  // used by the thread while it runs
   const int64_t end_;
   const std::function<Batch(Batch)> prepare_;
   std::optional<Update> now_;
-  std::unique_ptr<Prefetcher<Update>> prefetched_;  // of the updates behind now_
+  std::unique_ptr<Prefetcher<Update>> prefetched_;  // the updates after now_
 };
 
 }  // namespace

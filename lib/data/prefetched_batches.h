@@ -1,5 +1,5 @@
-// Batches that are loaded before training asks for them, in a thread of their own: while a GPU computes, the host has
-// nothing else to do. On a CPU the thread would take from the threads that compute as much as it gives.
+// Batches loaded in advance by a thread. While a GPU computes, the host is idle; on a CPU the thread would take as much
+// time from computation as it saves.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace mh::data {
 
-// The same batches, each through `prepare`, of updates below `end`. Any update may be asked for; those that follow it
-// are on their way then. As a batch follows from its number, what is on its way counts for nothing, neither in a
-// training state nor where another update is asked for.
+// Returns the same batches, each passed through `prepare`, of updates below `end`. Any update may be requested; the
+// updates after it are then prefetched. As a batch follows from its number, prefetched batches are no part of a
+// training state and are dropped when another update is requested.
 std::unique_ptr<Batches> prefetch(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare);
 
 }  // namespace mh::data

@@ -1,10 +1,10 @@
-// How a corpus is cut into rows to score a model on:
+// The scoring protocols: how a corpus is split into rows on which a model is scored.
 //
 //   independent-blocks  blocks of n tokens, each without context
 //   context-window      chunks of n - c tokens, each after the c tokens before it (fairseq)
-//   streams             contiguous streams side by side, block after block, each after a memory of the blocks before it
+//   streams             contiguous parallel streams, block by block, each after a memory of the blocks before it
 //                       (Transformer-XL)
-//   sentences           rows that stand alone: each target of a pair after its source, each example
+//   sentences           independent rows: each target of a pair after its source, each example
 //
 // Every token, or every known target of a row, is scored exactly once.
 #pragma once
@@ -15,11 +15,11 @@
 
 namespace mh::data {
 
-// Some of a text's blocks, or of rows that stand alone, drawn evenly without repeats, in place of all.
+// A uniform sample, without replacement, of a text's blocks or of independent rows.
 struct Sample {
   int64_t blocks = 0;
   int64_t seed = 1;
-  bool at_most = false;  // whether a corpus with fewer blocks is taken whole; otherwise it is refused
+  bool at_most = false;  // a corpus with fewer blocks is taken whole; otherwise that is an error
   void describe(Fields& f) {
     f.field("blocks", blocks, "look at so many of the text's whole blocks, or of pairs, drawn evenly; 0: at all",
             at_least(0));
@@ -33,8 +33,8 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  Sample sample;           // listed by itself, where a tool takes one
-  bool sentences = false;  // rows that stand alone; Corpus::resolve() sets it
+  Sample sample;           // described separately by tools that take a sample
+  bool sentences = false;  // independent rows; set by Corpus::resolve()
   void describe(Fields& f) {
     f.field("block", block, "text: tokens in a row of a forward pass; 0: the model's block in training", at_least(0));
     f.field("context", context, "of them, tokens that are only context; 0: none", at_least(0));
@@ -46,7 +46,7 @@ struct ScoringOptions {
   }
 };
 
-// Returns the name, as above, of what resolved options do.
+// Returns the protocol of resolved options, by the names above.
 inline const char* protocol_of(const ScoringOptions& resolved) {
   if (resolved.sentences) return "sentences";
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";

@@ -10,14 +10,14 @@ namespace mh::data {
 
 namespace {
 
-constexpr int64_t kStreams = 10;  // the published evaluation's batch
+constexpr int64_t kStreams = 10;  // batch of the published evaluation
 
-// Rows that go through the model one after another, in `count` streams side by side; each stream has its own memory.
-// The rows of a few neighbouring streams, taken together, are a contiguous part of the text, unless they are a sample.
+// Rows that pass through the model one after another in `count` parallel streams, each with its own memory. The rows of
+// neighbouring streams form a contiguous part of the text unless they are a sample.
 struct StreamRows {
   int64_t count, steps;
   std::function<Row(int64_t stream, int64_t step)> row;
-  int64_t warm_up = 0;  // first steps, which fill the memory
+  int64_t warm_up = 0;  // number of first steps, which fill the memory
 };
 
 void require_context(int64_t block, int64_t context) {
@@ -26,10 +26,10 @@ void require_context(int64_t block, int64_t context) {
                                      "raise --block, or lower --context"});
 }
 
-// Blocks of the sample, each behind the blocks that fill its memory.
+// Returns the blocks of the sample, each after the blocks that fill its memory.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
-  // Blocks scored from a multiple of `wide` on, with all of their context and memory in front.
+  // Scored blocks begin at multiples of `wide`, preceded by their whole context and memory.
   const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
   const int64_t blocks = sample_size(
       o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " behind a full memory" : ""),
@@ -69,7 +69,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   for (const Row& row : rows) {
     *length++ = row.length;
     if (row.length > 0) {
-      // The token before the row comes along: the row's first input.
+      // Also reads the token before the row, the row's first input.
       const int64_t before = row.first > 0 ? 1 : 0;
       tokens[0] = text.end_of_line;
       text.read(row.first - before,
@@ -109,7 +109,7 @@ ScoringOptions Text::resolve(const ScoringOptions& given, model::LanguageModel& 
     refuse("--memory", "a model that keeps a memory", o.memory, "--context gives any model a context");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
   if (o.streams > 0 && o.memory == 0) refuse("--streams", "a memory, which streams are for", o.streams, "");
-  // More streams than tokens would have nothing in them.
+  // More streams than tokens would leave streams empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
@@ -127,7 +127,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
       if (step == streams.steps) continue;
       const int64_t end = std::min(streams.count, begin + at_once);
       MiniBatch made;
-      int64_t width = 0, following = 0;  // of these rows, and of those after them
+      int64_t width = 0, following = 0;  // width of these rows, and of the rows after them
       for (int64_t stream = begin; stream < end; ++stream) {
         made.rows.push_back(streams.row(stream, step));
         width = std::max(width, made.rows.back().length);

@@ -1,4 +1,4 @@
-// A text as a corpus, and the ways of cutting it into rows.
+// A text as a corpus, and the ways of splitting it into rows.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mh::data {
 
-// What it reads from must outlive it and what is made of it.
+// The source of its tokens must outlive the text and all rows made of it.
 class Text : public Corpus {
  public:
   using Read = std::function<void(int64_t first, std::span<int32_t> out)>;  // tokens [first, first + out.size())
@@ -26,27 +26,27 @@ class Text : public Corpus {
   Read read;
 };
 
-// Returns rows of at most `width` tokens, padded after their end, where a causal model does not look.
+// Returns rows of `width` tokens, padded at their end, which a causal model does not see.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 
-// A text cut into contiguous streams in its own order, of lengths that differ by at most one (the longer ones first),
-// and each stream into segments of `block` tokens. Every token is in exactly one segment.
+// A text split into contiguous streams in its own order, whose lengths differ by at most one (longer ones first), and
+// each stream into segments of `block` tokens. Every token is in exactly one segment.
 class Streams {
  public:
   Streams(int64_t tokens, int64_t count, int64_t block) : tokens_(tokens), count_(count), block_(block) {}
   int64_t count() const { return count_; }
   int64_t segments() const { return divided_up(divided_up(tokens_, count_), block_); }
-  // Tokens in the longest row of a segment: `block`, but for the last.
+  // Returns the tokens in the longest row of a segment: `block`, except in the last.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
-  // Of length 0 where the stream has ended, one token before the others.
+  // Returns a row, of length 0 if the stream has ended, one token before the others.
   Row row(int64_t stream, int64_t segment) const;
 
  private:
   int64_t tokens_, count_, block_;
 };
 
-// Cuts `tokens` so that every one is scored exactly once: chunks of block - context scored tokens, each with the
-// `context` tokens before it (fewer at the start). Error(usage) unless context < block.
+// Splits `tokens` into chunks of block - context scored tokens, each with the `context` tokens before it (fewer at the
+// start), so that every token is scored exactly once. Throws Error(usage) unless context < block.
 std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context);
 
 }  // namespace mh::data

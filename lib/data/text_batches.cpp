@@ -41,7 +41,7 @@ class ShuffledBlocks : public TextBatches {
 
  private:
   int64_t epoch_ = -1;
-  std::vector<int64_t> order_;  // of the epoch
+  std::vector<int64_t> order_;  // blocks of the epoch
 };
 
 class OrderedStreams : public TextBatches {
@@ -90,7 +90,7 @@ int64_t count_updates(const Length& length, int64_t per_epoch,
 int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
   const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
   return count_updates(length, in_epoch, [&](int64_t count) {
-    // The last update of an epoch is short, so whole epochs are counted by the tokens that they hold.
+    // The last update of an epoch is short, so whole epochs are converted by the tokens that they hold.
     if (tokens == 0) return divided_up(count, per_update);
     return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, divided_up(count % tokens, per_update));
   });

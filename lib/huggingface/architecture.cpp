@@ -11,7 +11,7 @@ namespace mh::huggingface {
 
 namespace {
 
-// Other lists than those of texts say nothing that an architecture asks for.
+// Lists of other types are not needed by any architecture.
 Json texts_of(const toml::array& all) {
   Json texts = Json::array();
   for (const toml::node& one : all)
@@ -31,7 +31,7 @@ void flatten(const toml::table& table, const std::string& prefix, Settings& sett
   }
 }
 
-// Theirs and ours. The first of several is what is written.
+// Activations of transformers and ours; the first of several is written.
 constexpr std::pair<const char*, const char*> kActivations[] = {
     {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"}, {"relu", "relu"}};
 

@@ -1,4 +1,4 @@
-// BERT (Devlin et al. 2019) with the heads that it is pre-trained and fine-tuned with.
+// BERT (Devlin et al. 2019) with the heads of pre-training and fine-tuning.
 #include <algorithm>
 
 #include "base/error.h"
@@ -30,7 +30,7 @@ const std::vector<Key>& keys() {
 constexpr const char* kWithoutEffect[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                           "pad_token_id"};
 
-// By what they are in transformers, which head of ours a model has.
+// A class of transformers and our head.
 struct Kind {
   const char* architecture;
   const char* head;
@@ -57,7 +57,7 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
   return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
 }
 
-// Labels as transformers calls them where nobody named them.
+// Returns the default names of labels in transformers.
 std::vector<std::string> unnamed(size_t count) {
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) names.push_back(str("LABEL_", i));
@@ -146,7 +146,7 @@ class Bert : public Architecture {
     add(theirs + "transform.dense", "head.words.transform", part);
     add(theirs + "transform.LayerNorm", "head.words.norm", part);
     const bool tied = settings.at("model.tied") == true;
-    // transformers 5 ties the biases where it ties the weights; else it computes with the decoder's.
+    // transformers 5 ties the biases if it ties the weights; otherwise it uses the decoder's.
     const std::string bias = theirs + "bias", decoder = theirs + "decoder.bias";
     n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, part});
     n.copies[tied ? decoder : bias] = tied ? bias : decoder;
@@ -184,7 +184,7 @@ class Bert : public Architecture {
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
     if (head != "classes" && head != "number") return config;
-    // null is hidden_dropout_prob in all versions.
+    // null means hidden_dropout_prob in all versions.
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
@@ -216,7 +216,7 @@ class Bert : public Architecture {
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
     give_tokens(tokens, tokenizer->pieces(), config);
-    // Lines are numbered, so that only tokens at the end can be left to the other file.
+    // The lines of vocab.txt are numbered, so only tokens at the end may be in the other file.
     std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {
       const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);

@@ -24,7 +24,7 @@ const std::vector<Key>& keys() {
   return all;
 }
 
-// As long as model.ffn is left out, and what has no effect on what the model computes.
+// Settings without effect on the output; vocab_size and n_ctx follow from the tensors.
 constexpr const char* kWithoutEffect[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
 
 class Gpt2 : public Architecture {
@@ -84,7 +84,7 @@ class Gpt2 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     give_keys(keys(), settings, config);
-    // null is four times the width in all versions.
+    // null means four times the width in all versions.
     const Json& inner = settings.at("model.ffn");
     config["n_inner"] = inner == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner;
     config["activation_function"] = their_activation(settings.at("model.activation"));

@@ -1,4 +1,4 @@
-// Models of ours from folders of Hugging Face, and back.
+// Reads and writes the model folders of Hugging Face.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 namespace mh::huggingface {
 
 struct ReadOptions {
-  uint64_t seed = 1;  // of what the folder lacks
-  // Rows of the embedding behind the vocabulary are kept; without it they are refused.
+  uint64_t seed = 1;  // initial values of parameters that the folder lacks
+  // keeps rows of the embedding past the end of the vocabulary; otherwise they are an error
   bool padded = false;
 };
 
-// A folder with config.json, the vocabulary's files and model.safetensors or pytorch_model.bin, one or several
-// (io::open_model_files). The configuration is that of [model] and [attention]. Says what it leaves out, and what it
-// fills from the seed. Error(input) for all that is not known, missing, or of another shape, by its name.
+// Reads a folder with config.json, the vocabulary files and model.safetensors or pytorch_model.bin, one or several
+// (io::open_model_files). The configuration has [model] and [attention]. Logs which tensors it leaves out, and which
+// parameters it initialises from the seed. Throws Error(input), with the name, for settings and tensors that are
+// unknown, missing or of another shape.
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
-// Writes a new folder that transformers reads: whole or not at all. Error(input) where transformers has no such model,
-// with the settings that it cannot say; Error(usage) where the folder is there.
+// Writes a new folder for transformers: whole or not at all. Throws Error(input), with the settings, if transformers
+// has no such model; Error(usage) if the folder exists.
 void write_folder(const model::LoadedModel& model, const std::string& folder);
 
 }  // namespace mh::huggingface

@@ -15,7 +15,7 @@ namespace mh::huggingface {
 
 namespace {
 
-// What transformers itself keeps in config.json, or what concerns text that is generated with a model.
+// Settings of transformers' own bookkeeping, and of text generation.
 constexpr const char* kHousekeeping[] = {"_name_or_path",
                                          "architectures",
                                          "bos_token_id",
@@ -103,7 +103,7 @@ class Reader {
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
-  // What makes no sense in config.json makes none in ours, and is an error of the file.
+  // Errors of our configuration are reported as errors of config.json.
   void build(model::LoadedModel& loaded) const {
     try {
       Config config;
@@ -115,7 +115,7 @@ class Reader {
     }
   }
 
-  // With as many rows of the embedding as there are.
+  // Sets the number of rows of the embedding to that of the file.
   Settings with_rows(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
@@ -136,7 +136,7 @@ class Reader {
     return settings;
   }
 
-  // Where the file has a tensor of `pairs`: under its name or under that of its copy.
+  // Returns the file's tensor under its name or under that of its copy.
   const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& plain) const {
     if (const auto found = theirs_.find(plain); found != theirs_.end()) return files_.find(found->second);
     for (const auto& [copy, of] : names.copies)
@@ -185,7 +185,7 @@ class Reader {
     if (!left_out.empty()) log_info("left out, as this model has no use for it: " + join(left_out, ", "));
   }
 
-  // Parts of which no tensor is there.
+  // Returns the parts of which the file has no tensor.
   std::set<std::string> lacking() const {
     std::set<std::string> parts;
     for (const TensorPair& pair : names_.pairs)
@@ -263,7 +263,7 @@ class Reader {
   ConfigFile config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> theirs_;  // by plain names
+  std::map<std::string, std::string> theirs_;  // full names in the file by plain names
   std::set<std::string> plain_;
   text::Tokenizers tokenizers_;
   TensorNames names_;

@@ -15,13 +15,13 @@ namespace mh::huggingface {
 
 namespace {
 
-// Settings that act in training alone: what transformers cannot say of them is told.
+// Returns whether a setting acts in training only; the log names those that transformers cannot store.
 bool is_of_training(const std::string& change) {
   return change.starts_with("model.dropout") || change.starts_with("model.init:") ||
          change.find("dropout:") != std::string::npos;
 }
 
-// Settings that say in several ways how large heads are; the parameters are compared instead.
+// Returns whether a setting describes head sizes, which have several forms; the parameters are compared instead.
 bool is_of_sizes(const std::string& change) {
   for (const char* key : {".head_size:", ".value_size:", ".value_heads:", ".output_heads:"})
     if (change.find(key) != std::string::npos) return true;
@@ -71,7 +71,7 @@ class Writer {
     refuse("the parameter " + name + ", as transformers has it", "none of this name");
   }
 
-  // Whether what is written says the same model as ours: read back it must have our settings and parameters.
+  // Checks that the written model is the same: read back, it must have our settings and parameters.
   void check(const Json& config) const {
     std::set<std::string> theirs;
     for (const TensorPair& pair : names_.pairs) theirs.insert(pair.theirs);

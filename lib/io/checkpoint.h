@@ -1,5 +1,6 @@
-// Checkpoints (.safetensors): named tensors with a header of text entries, byte by byte in mhc(5). The format is the
-// one that Python's `safetensors` reads; what is ours stands in its metadata. Knows no tensor library: data are bytes.
+// Checkpoints (.safetensors): named tensors with a header of text entries, described byte by byte in mhc(5). The format
+// is that of Python's `safetensors`; our entries are in its metadata. Independent of the tensor library: data are
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct TensorInfo {
   uint64_t bytes() const;  // throws std::overflow_error beyond 2^63
 };
 
-// A tensor to write: contiguous, row-major, little-endian; the data must stay until write_checkpoint returns.
+// A tensor to write: contiguous, row-major, little-endian; the data must exist until write_checkpoint() returns.
 struct TensorView {
   TensorInfo info;
   const void* data = nullptr;
@@ -32,29 +33,29 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;  // text entries; ours start with "multihead."
 
-inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes, the format's own bound
+inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes; limit of the format
 
 // Metadata keys.
 inline constexpr const char* kFormatKey = "multihead.format";           // "1"
 inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML
 inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // serialised, base64
 inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
-// The same of what is read in front, where that has a vocabulary of its own.
+// The same for the source, if it has a vocabulary of its own.
 inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey =
-    "multihead.training";                                      // JSON: where a training stands; training states only
-inline constexpr const char* kOriginKey = "multihead.origin";  // JSON: what mh-convert made it of
+    "multihead.training";                                      // JSON: progress of training; only in training states
+inline constexpr const char* kOriginKey = "multihead.origin";  // JSON: inputs of mh-convert
 inline constexpr const char* kSumsKey =
     "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
 
-// Writes everything in one pass, tensors in the order given; does not close the sink.
+// Writes a checkpoint in one pass, tensors in the given order; does not close the sink.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
-// A checkpoint to read: a file (mapped), or a pipe for "-" (held in memory, no more than its header announces). The
-// header is checked as a whole at once, its checksum included; a tensor's checksum at the first access to it.
-// Error(input) with the place for anything wrong. Files without our entries are read as plain tensors; with some, they
-// must have the checksums.
+// A checkpoint to read: a mapped file, or a pipe for "-", held in memory up to the size in its header. The constructor
+// checks the whole header and its checksum; the first access to a tensor checks the tensor's checksum. Throws
+// Error(input) with the place of any fault. Files without our entries are read as plain tensors; files with some must
+// have the checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
@@ -62,10 +63,10 @@ class Checkpoint {
   const std::string& name() const { return name_; }
   const std::vector<TensorInfo>& tensors() const { return infos_; }
   const TensorInfo* find(const std::string& name) const;
-  // The data of a tensor; aligned to its type or not, valid as long as this object.
+  // Returns the data of a tensor, valid as long as this object; alignment to the type is not guaranteed.
   const void* data(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }
-  // The entry, or Error(input) saying what the file lacks and what made such a file.
+  // Returns the entry; throws Error(input) naming the missing entry and the tools that write it.
   const std::string& entry(const char* key) const;
   void verify() const;
 

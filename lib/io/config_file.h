@@ -1,5 +1,5 @@
-// A JSON file of settings, such as Hugging Face's config.json: values with the defaults that transformers gives to what
-// is left out, checked for their kind, and what nobody asked for.
+// A JSON file of settings, such as Hugging Face's config.json: values with the defaults of transformers, checked for
+// their type, and the list of unread keys.
 #pragma once
 
 #include <set>
@@ -12,25 +12,25 @@ namespace mh::io {
 
 using Json = nlohmann::ordered_json;
 
-// An object of a file's text. Error(input) for anything else, and for one nested deeper than a program should follow.
+// Parses a JSON object. Throws Error(input) for other content, and for content nested too deeply.
 Json parse_object(const std::string& text, const std::string& path);
 
 class ConfigFile {
  public:
-  // Error(input) for what is no JSON object.
+  // Throws Error(input) for content that is not a JSON object.
   ConfigFile(const std::string& text, const std::string& path);
-  // Of a file that may be lacking, which is then an empty object.
+  // Reads a file; a missing file counts as an empty object.
   static ConfigFile optional(const std::string& path);
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 
-  // The value, or `otherwise` where it is left out or null. Error(input) for one of another kind than `otherwise`, if
-  // that is not null itself.
+  // Returns the value, or `otherwise` if it is missing or null. Throws Error(input) for a value of another type than
+  // `otherwise`, unless that is null.
   Json value(const std::string& key, const Json& otherwise) const;
-  // Error(input), with `why`, unless it is one of these.
+  // Throws Error(input), with `why`, unless the value is one of `allowed`.
   void require(const std::string& key, const Json& otherwise, const std::vector<Json>& allowed,
                const std::string& why) const;
-  // Keys that neither has been asked about.
+  // Returns the keys that neither value() nor require() has read.
   std::vector<std::string> others() const;
 
  private:

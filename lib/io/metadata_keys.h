@@ -1,4 +1,4 @@
-// What each text entry of a checkpoint's header means: for `mh-train --list metadata` and mhc(5).
+// The meaning of each text entry of a checkpoint's header, for `mh-train --list metadata` and mhc(5).
 #pragma once
 
 #include <array>

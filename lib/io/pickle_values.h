@@ -1,4 +1,4 @@
-// What stands on the stack while a pickled state dict is read (pickle.cpp), and the names of Python's that it may hold.
+// Values on the stack while a pickled state dict is read (pickle.cpp), and the Python names that it may contain.
 #pragma once
 
 #include <cstdint>

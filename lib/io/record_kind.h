@@ -1,4 +1,4 @@
-// What the runs of a shard's records are, by kind.
+// The fields of a shard's records, by kind.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace mh::io {
 struct RecordKind {
   std::string name;
   std::vector<std::string> fields;
-  size_t
-      of_tokens;  // so many fields, the first ones, hold tokens of the vocabulary; the others have limits of their own
-  std::string rule;  // what lengths runs have, for messages
-  // Whether a run of this length may stand in the nth field behind one of the length `before` (0 for the first run).
+  size_t of_tokens;  // number of leading fields that hold tokens of the vocabulary; the others have limits of their own
+  std::string rule;  // rule of the lengths, for messages
+  // Returns whether field `field` may have this length if the field before it has the length `before` (0 for the
+  // first).
   bool (*fits)(size_t field, uint64_t length, uint64_t before);
-  bool closed = false;  // the last run of all is empty
+  bool closed = false;  // the last field of the shard is empty
 };
-// nullptr for a kind that is not one of shard.h, whose runs may be anything.
+// Returns null for a kind that is not in shard.h; its fields may hold anything.
 const RecordKind* record_kind(const std::string& name);
 
 }  // namespace mh::io

@@ -1,14 +1,14 @@
-// Shards (.mhs): files of token records, byte by byte in mhs(5). A shard is a valid zstd file that is written to a pipe
-// in one pass; any part of it is read without what stands before it.
+// Shards (.mhs): files of token records, described byte by byte in mhs(5). A shard is a valid zstd file that is written
+// to a pipe in one pass; any part of it can be read without the parts before it.
 //
-// A record has one run of numbers for each field of its kind; runs stand in the content one after another, record by
-// record:
+// A record has one run of numbers for each field of its kind; the content is the runs of all records, one after
+// another:
 //   language-model  tokens: a line of text, its end-of-line token included
-//   translation     source, target: a line and its translation, either with its end
-//   documents       sentence: its tokens; an empty run ends a document, of which there is a sentence at least
+//   translation     source, target: a line and its translation, each with its end
+//   documents       sentence: its tokens; an empty run ends a document, which has at least one sentence
 //   examples        first, second, label: tokens of one sentence or of two, and one number, or none if unknown
 //   questions       question, context, begins, ends, text, about: questions.h
-// The last three hold no special tokens: who makes rows of them puts these in.
+// The last three contain no special tokens; rows made of them add these.
 #pragma once
 
 #include <atomic>
@@ -35,71 +35,71 @@ constexpr const char* kQuestionsKind = "questions";
 
 enum class Side { source, target };
 
-// What is known before the first token.
+// The header, which is known before the first token.
 struct ShardHeader {
   std::string kind = kTextKind;
   std::vector<std::string> fields{"tokens"};
   int token_bytes = 2;      // 2 or 4, little-endian
-  int64_t vocabulary = 0;   // tokens are below it
-  std::string fingerprint;  // of the vocabulary (tokenizer.h)
-  std::string tokenizer;    // serialised, so that a shard can be turned back into text
-  // The same of the source side, where the sides of a translation have a vocabulary each; those above are the
-  // target's then. 0 and empty where one vocabulary is joint.
+  int64_t vocabulary = 0;   // tokens are less than this
+  std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
+  std::string tokenizer;    // serialised; decodes the shard to text
+  // The same for the source side, if the sides of a translation have separate vocabularies; the fields above are then
+  // those of the target. 0 and empty for a joint vocabulary.
   int64_t source_vocabulary = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
-  // A number for each field, below which its numbers are; empty: `vocabulary` for all. Of fields that hold tokens, the
-  // vocabulary at most.
+  // The exclusive upper bound of the numbers of each field; empty: `vocabulary` for all. For fields that hold tokens at
+  // most the vocabulary.
   std::vector<int64_t> limits;
-  std::string task;  // what the records are for: a JSON object, empty where the kind says it all
+  std::string task;  // task of the records: a JSON object, empty if the kind determines it
   std::string provenance =
-      "{}";  // JSON: tool, version, inputs, options. No clock time: the same input gives the same bytes
+      "{}";  // JSON: tool, version, inputs, options. No clock time, so that the same input gives the same bytes
 
-  // One vocabulary for every field.
+  // Returns whether all fields share one vocabulary.
   bool joint() const { return source_vocabulary == 0; }
   int64_t vocabulary_of(Side s) const { return own(s) ? source_vocabulary : vocabulary; }
   const std::string& fingerprint_of(Side s) const { return own(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return own(s) ? source_tokenizer : tokenizer; }
-  // Of the runs of the nth field.
+  // Returns the side of the nth field.
   Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
-  // The numbers of the nth field are below it.
+  // Returns the exclusive upper bound of the numbers of the nth field.
   int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_of(side_of(field)) : limits[field]; }
-  // All numbers are below it.
+  // Returns the exclusive upper bound of all numbers.
   int64_t largest_limit() const;
-  // One of the kinds above, with what belongs to it: its fields, and how wide numbers are. Vocabularies come first.
+  // Sets the kind, its fields and the width of numbers. Vocabularies must be set before.
   void hold(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
   bool own(Side s) const { return s == Side::source && !joint(); }
 };
 
-// What is known after the last one.
+// The trailer, which is known after the last token.
 struct ShardCounts {
   uint64_t tokens = 0;
   uint64_t records = 0;
-  // Of the text that the records come from, line ends included: for bits per byte. Of pairs, the target side's.
+  // Bytes of the text of the records, line ends included, for bits per byte; for pairs, of the target side.
   uint64_t text_bytes = 0;
-  std::map<std::string, uint64_t> dropped;  // pairs that a filter kept out, by reason
+  std::map<std::string, uint64_t> dropped;  // pairs removed by filters, by reason
 };
 
-// Writes a shard in one pass and in constant memory (but for the compressed run lengths, about one byte a record).
+// Writes a shard in one pass and in constant memory, except for the compressed run lengths of about one byte a record.
 class ShardWriter {
  public:
-  // The sink must outlive the writer. Throws Error(usage) for a header that makes no sense.
+  // The sink must outlive the writer. Throws Error(usage) for an inconsistent header.
   ShardWriter(ByteSink& sink, const ShardHeader& header);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends one run; a record is complete after as many runs as there are fields. Tokens must be below the field's
-  // limit, and runs as long as the kind has them (record_kind()).
+  // Appends one run; a record is complete after one run for each field. Tokens must be below the limit of the field,
+  // and runs must have lengths that the kind allows (record_kind()).
   void add_run(std::span<const int32_t> tokens);
-  // The same in parts, for runs too long to hold: any number of add_tokens, then end_run.
+  // Appends a run in parts, if it is too long to hold in memory: any number of add_tokens(), then end_run().
   void add_tokens(std::span<const int32_t> tokens);
   void end_run();
   void add_text_bytes(uint64_t bytes);
   void add_dropped(const std::string& reason, uint64_t pairs);
-  // Writes the trailer and the seek table; does not close the sink. Without it the shard is known to be cut off.
+  // Writes the trailer and the seek table; does not close the sink. A shard without them is recognised as truncated.
   void finish();
   const ShardCounts& counts() const;
 
@@ -108,8 +108,8 @@ class ShardWriter {
   std::unique_ptr<State> state_;
 };
 
-// A shard in a file, mapped: random access. Throws Error(input), naming the file and the place, for anything that is
-// not exactly a shard. Safe to read from several threads.
+// A shard in a mapped file, with random access. Throws Error(input), with the file and the place, for anything that is
+// not exactly a shard. Thread-safe.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);
@@ -117,25 +117,24 @@ class ShardFile {
   const ShardHeader& header() const { return header_; }
   const ShardCounts& counts() const { return counts_; }
   const std::string& name() const;
-  // XXH64 of the tokens as stored, as the trailer says; two shards of the same content have the same.
+  // Returns the XXH64 of the stored tokens, from the trailer; equal for shards of equal content.
   uint64_t content_hash() const { return content_hash_; }
 
-  // Tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. The checksum of every
-  // frame read is verified. The frames read last stay decompressed (a few MB).
+  // Reads tokens [first, first + out.size()) of the content. Throws std::out_of_range past the end. Verifies the
+  // checksum of every frame read; the last frames stay decompressed (a few MB).
   void read(uint64_t first, std::span<int32_t> out) const;
-  // Lengths of all runs in order: records * fields of them. Read and checked at the first call.
+  // Returns the lengths of all runs in order, records * fields of them. Read and checked at the first call.
   const std::vector<uint32_t>& run_lengths() const;
-  // Reads everything and checks every sum, and gives all tokens to `check` in their order, in pieces; once. What the
-  // runs of a kind must be is for `check` to say (text/records/whole_shard.h): read() does not know of which field a
-  // token is.
+  // Reads the whole shard once, checks every checksum, and passes all tokens to `check` in order, in pieces. `check`
+  // verifies the rules of the kind (text/records/whole_shard.h), since read() does not know the field of a token.
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
   void verify(const TokenCheck& check) const;
 
  private:
   struct Frame {
-    uint64_t offset;  // in the file
+    uint64_t offset;  // offset in the file
     uint32_t compressed;
-    uint64_t first_byte;  // of the content
+    uint64_t first_byte;  // first byte in the content
     uint32_t bytes;
   };
   struct Cached {
@@ -158,8 +157,8 @@ class ShardFile {
   mutable std::atomic<bool> verified_ = false;
 };
 
-// A shard read once from the start to the end: files and pipes. Everything is counted and checked on the way, the last
-// of it by the read() that returns 0.
+// A shard read once from start to end, from a file or a pipe. Everything is counted and checked on the way; the last
+// checks happen in the read() that returns 0.
 class ShardStream {
  public:
   // "-" is standard input.
@@ -167,10 +166,10 @@ class ShardStream {
   ~ShardStream();
   const ShardHeader& header() const;
   const std::string& name() const;
-  // Fills up to out.size() tokens; 0 at the end, after which counts() holds.
+  // Reads up to out.size() tokens; returns 0 at the end, after which counts() is valid.
   size_t read(std::span<int32_t> out);
   const ShardCounts& counts() const;
-  // As ShardFile's; holds at the end.
+  // Returns ShardFile::run_lengths(); valid at the end.
   std::vector<uint32_t> run_lengths() const;
 
  private:
@@ -178,8 +177,8 @@ class ShardStream {
   std::unique_ptr<State> state_;
 };
 
-// Refuses a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a model's name) on
-// a side, with both fingerprints and the way out. Error(input).
+// Throw Error(input) for a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a
+// model's name) on a side, with both fingerprints and advice.
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner, Side side = Side::target);

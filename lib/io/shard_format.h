@@ -1,4 +1,4 @@
-// The bytes of a shard, shared by its writer and its readers. mhs(5) is the reference.
+// The byte format of shards, shared by the writer and the readers. mhs(5) is the reference.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ constexpr std::string_view kHeaderTag = "MHSHARD1";  // tag and version of each 
 constexpr std::string_view kLengthsTag = "MHLENGT1";
 constexpr std::string_view kTrailerTag = "MHTRAIL1";
 
-constexpr size_t kFrameTokens = 1 << 15;        // small enough that one random block costs microseconds
-constexpr uint32_t kMaxHeader = 256U << 20;     // a header that claims more is not a shard
+constexpr size_t kFrameTokens = 1 << 15;        // small enough that reading one random block costs microseconds
+constexpr uint32_t kMaxHeader = 256U << 20;     // a larger header is not that of a shard
 constexpr uint32_t kMaxTrailer = 1U << 20;      // the JSON of the last trailer
 constexpr size_t kLengthsChunk = 64U << 20;     // compressed run lengths of one trailer frame
-constexpr uint32_t kMaxFrameBytes = 16U << 20;  // a data frame that claims more is not ours
+constexpr uint32_t kMaxFrameBytes = 16U << 20;  // a larger data frame is not ours
 
 inline uint32_t load32(const uint8_t* p) {
   return p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
@@ -42,21 +42,21 @@ struct Trailer {
   uint64_t content_hash = 0;  // xxh64 of the uncompressed content
   uint64_t lengths_hash = 0;  // xxh64 of the run lengths as varints
   uint64_t runs = 0;
-  uint64_t lengths_bytes = 0;  // of the run lengths as varints
+  uint64_t lengths_bytes = 0;  // bytes of the run lengths as varints
 };
 
-// Why no shard can have this header; "" where one can.
+// Returns why a header is invalid; "" if it is valid.
 std::string header_fault(const ShardHeader& header);
 
-// Payloads without the skippable frame's 8-byte head; both end with the xxh64 of what stands before it.
+// Return payloads without the 8-byte head of the skippable frame; both end with the xxh64 of the bytes before it.
 std::string encode_header(const ShardHeader& header);
 std::string encode_trailer(const Trailer& trailer);
-// `name` stands in messages. Throw Error(input).
+// Decode payloads; `name`: name of the shard for messages. Throw Error(input).
 ShardHeader decode_header(std::string_view payload, const std::string& name);
 Trailer decode_trailer(std::string_view payload, const std::string& name);
 
-// Unpacks run lengths (LEB128 varints) and checks count, sum and hash against the trailer. `lengths` may be null,
-// where only the check is wanted.
+// Decodes run lengths (LEB128 varints) and checks count, sum and hash against the trailer. `lengths` may be null to
+// check only.
 void decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 

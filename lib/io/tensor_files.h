@@ -1,4 +1,4 @@
-// Tensors that others saved, by name: safetensors and the files of torch.save, a model in one file or in several.
+// Named tensors saved by other programs: safetensors and the files of torch.save, one file or several.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ class TensorFile {
  public:
   virtual ~TensorFile() = default;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Row-major and little-endian, of a tensor that is there. Error(input) where the data are damaged.
+  // Returns the bytes of an existing tensor, row-major and little-endian. Throws Error(input) for damaged data.
   virtual std::vector<uint8_t> bytes(const std::string& name) const = 0;
 };
 
-// A state dict in the form of torch.save since PyTorch 1.6, a zip archive (zip.h, pickle.h). Error(input) for other
-// files, the older form included.
+// Opens a state dict in the form of torch.save since PyTorch 1.6, a zip archive (zip.h, pickle.h). Throws Error(input)
+// for other files, including the older form.
 std::unique_ptr<TensorFile> open_torch_file(const std::string& path);
 std::unique_ptr<TensorFile> open_safetensors(const std::string& path);
 
 class TensorFiles {
  public:
-  // Error(input) for a tensor that another file has.
+  // Adds a file. Throws Error(input) for a tensor that another file has.
   void add(const std::string& path, std::unique_ptr<TensorFile> file);
   struct Entry {
     TensorInfo info;
@@ -35,7 +35,7 @@ class TensorFiles {
   };
   const std::map<std::string, Entry>& all() const { return entries_; }
   const Entry* find(const std::string& name) const;
-  // As single precision, of a tensor that is there; Error(input) for one that holds no fractions.
+  // Returns an existing tensor in single precision. Throws Error(input) for a tensor of integers.
   std::vector<float> floats(const std::string& name) const;
 
  private:
@@ -43,9 +43,9 @@ class TensorFiles {
   std::map<std::string, Entry> entries_;
 };
 
-// The model of a folder in the form of Hugging Face: model.safetensors, or pytorch_model.bin, or the files that
-// either's index names (model.safetensors.index.json); the first of these that is there. Error(input) where none is,
-// and where an index names a tensor that no file has.
+// Opens the model of a folder of Hugging Face: the first that exists of model.safetensors, pytorch_model.bin, and the
+// files listed by either's index (model.safetensors.index.json). Throws Error(input) if none exists, and if an index
+// lists a tensor that no file has.
 TensorFiles open_model_files(const std::string& folder);
 
 }  // namespace mh::io

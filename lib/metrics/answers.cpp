@@ -16,8 +16,8 @@ bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
   return a.span.first != b.span.first ? a.span.first < b.span.first : a.span.last < b.span.last;
 }
 
-// A heap of `count` whose front is the last of them. Candidates come by start and end, so one that scores no more than
-// the front stands behind it.
+// Keeps a heap of `count` candidates with the worst at its front. Candidates come in the order of start and end, so a
+// candidate with a score no higher than the front ranks after it.
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
                                                            std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
@@ -65,7 +65,7 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   r = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto wanted = static_cast<size_t>(options_.best);
-  // As many candidates again where some of them read the same.
+  // Twice the candidates if some of them have the same text.
   for (size_t count = wanted;; count *= 2) {
     const std::vector<Candidate> ordered = best_of(row, start, end, count);
     r.best = distinct(paragraph, ordered);
@@ -96,7 +96,7 @@ Answers AnswerSearch::answers(int64_t question) const {
     if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
   }
   if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "a row at least", "none", ""});
-  // A later window's starts that count are later ones.
+  // Counted starts of a later window are later positions.
   std::sort(all.begin(), all.end(), before);
   Answers out;
   for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});

@@ -1,14 +1,14 @@
-// From a model's start and end scores of rows (questions.h) to answers, as BERT's run_squad.py has it for SQuAD 1.1 and
-// 2.0, with these differences:
-//   - all pairs of a start and an end are looked at, not those of the 20 best starts and 20 best ends of a row alone;
-//   - an answer is the paragraph's own bytes, from its first token's first one to its last token's last one. BERT's
-//     get_final_text looks for the tokens' letters in the words around them instead, with their white space made
-//     single, and gives those words whole where it does not find them again.
+// Answers from the start and end scores of a model's rows (questions.h), as in BERT's run_squad.py for SQuAD 1.1
+// and 2.0, except that
+//   - all pairs of a start and an end are considered, not only those of the 20 best starts and 20 best ends of a row;
+//   - an answer consists of bytes of the paragraph, from the first byte of its first token to the last byte of its last
+//     token. BERT's get_final_text instead searches the words around the tokens, with single spaces, for the tokens'
+//     letters, and returns those whole words if it does not find them.
 //
-// An answer runs from one token of the paragraph to the same or a later one, both in one window, its start in the
-// window in which it counts (Questions::counts_here); its score is the start's plus the end's. Of answers that read the
-// same only the best is one. Equal scores: the earlier window, then the earlier start, then the earlier end, and any
-// answer before none.
+// An answer runs from one token of the paragraph to the same or a later one in the same window, with its start in the
+// window that scores it (Questions::counts_here); its score is the sum of its start and end scores. Among answers with
+// the same text only the best counts. Ties: the earlier window, then the earlier start, then the earlier end, and any
+// answer before no answer.
 #pragma once
 
 #include <cstdint>
@@ -36,40 +36,40 @@ struct AnswerOptions {
 };
 
 struct Answer {
-  std::string text;           // empty: there is none
-  double start = 0, end = 0;  // their scores; of none those of [CLS] in the window where their sum is least
-  double probability = 0;     // among those of its question that are kept
+  std::string text;           // empty: no answer
+  double start = 0, end = 0;  // scores; for no answer, those of [CLS] in the window where their sum is lowest
+  double probability = 0;     // among the question's answers in `best`
   double score() const { return start + end; }
 };
 
 struct Answers {
-  std::vector<Answer> best;  // by falling score, AnswerOptions::best at most, and none besides where it is not of these
-  std::string text;          // the answer that is given
-  // Where questions may be impossible: the score of none less that of the best answer.
+  std::vector<Answer> best;  // by falling score, at most AnswerOptions::best
+  std::string text;          // the predicted answer
+  // Score of no answer minus that of the best answer, if questions may be impossible.
   double null_difference = 0;
 };
 
 class AnswerSearch {
  public:
-  // The questions must outlive it.
+  // The questions must outlive this.
   AnswerSearch(const text::Questions& questions, const AnswerOptions& options);
 
-  // The scores of a row, one of each kind for every position, in any order of the rows. Error(failed) for another
-  // number of them, and for one that is not finite.
+  // Adds the start and end scores of a row, one for every position; rows may come in any order. Throws Error(failed)
+  // for another number of scores, and for a score that is not finite.
   void add(int64_t row, std::span<const float> start, std::span<const float> end);
-  // Of a question all of whose rows were added; else Error(failed).
+  // Returns the answers to a question; throws Error(failed) unless all of its rows were added.
   Answers answers(int64_t question) const;
 
  private:
   struct Candidate {
     double start, end;
-    text::Span span;  // tokens of the paragraph
+    text::Span span;  // in tokens of the paragraph
     double score() const { return start + end; }
   };
   struct Row {
     bool added = false;
     double null_start = 0, null_end = 0;
-    std::vector<Candidate> best;  // ordered, no two reading the same
+    std::vector<Candidate> best;  // sorted, with different texts
   };
   static bool before(const Candidate& a, const Candidate& b);
   std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,

@@ -100,7 +100,7 @@ BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<
   s.sentences = 1;
   const auto length = static_cast<int64_t>(hypothesis.size());
   s.hypothesis_tokens = length;
-  // The nearest length, of two as near the shorter.
+  // The nearest length; of two equally near ones the shorter.
   const Ids nearest = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
     const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
     return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);

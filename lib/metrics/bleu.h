@@ -1,18 +1,18 @@
-// BLEU (Papineni et al. 2002), to the last digit that of sacrebleu 2.x on the same plain text:
+// BLEU (Papineni et al. 2002), equal to sacrebleu 2.x to the last digit on the same plain text:
 //
 //   BLEU = 100 · BP · exp(Σ_n log p_n / 4),   p_n = Σ matches_n / Σ n-grams_n of the hypotheses, n = 1 … 4
 //   BP = min(1, exp(1 - r / c)),              c, r: words of the hypotheses and of the references
 //
-// with several references, the clipped counts of n-grams over all of them and the length nearest to the hypothesis's
-// (of two that are as near the shorter). Sums over sentences come first, so statistics of sentences are kept and added.
+// With several references, the counts of n-grams are clipped over all of them, and r takes the length nearest to the
+// hypothesis's (the shorter of two equally near ones). All sums run over sentences first, so the statistics of
+// sentences are stored and added.
 //
 //   Bleu bleu(options);
 //   BleuStatistics all;
 //   for (…) all += bleu.statistics(hypothesis, references);
 //   BleuScore score = bleu_score(all, options, BleuOf::corpus);
 //
-// Of the papers' protocols, multi-bleu.perl on tokenised text is tokenize none, smooth none; WMT En–De has
-// compound_split too.
+// The papers' protocol multi-bleu.perl on tokenised text is tokenize none, smooth none; WMT En–De adds compound_split.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@
 
 namespace mh::metrics {
 
-// What stands for a p_n without a match (Chen and Cherry 2014): exp: 1 / (2^k · n-grams) for the k-th such n; floor:
-// value / n-grams; add_k: value more matches and n-grams for n > 1; none: 0, so the score is 0.
+// Smoothing of a p_n without a match (Chen and Cherry 2014): exp: 1 / (2^k · n-grams) for the k-th such n; floor: value
+// / n-grams; add_k: value more matches and n-grams for n > 1; none: 0, so the score is 0.
 enum class BleuSmoothing { exponential, floor, add_k, none };
 
 struct BleuOptions {
@@ -40,7 +40,7 @@ struct BleuOptions {
   BleuSmoothing smooth = BleuSmoothing::exponential;
   double smooth_value = 0;
   void describe(Fields& f);
-  // Throws Error(usage) for values that do not go together.
+  // Throws Error(usage) for values that contradict each other.
   void check() const;
 };
 
@@ -54,27 +54,28 @@ struct BleuStatistics {
   bool operator==(const BleuStatistics&) const = default;
 };
 
-// Of a sentence, only the orders count that it has n-grams of (sacrebleu's effective order).
+// sentence: only the orders of which the sentence has n-grams count (sacrebleu's effective order).
 enum class BleuOf { corpus, sentence };
 
 struct BleuScore {
   double score = 0;                                          // 0 … 100
-  std::array<double, BleuStatistics::kOrders> precisions{};  // in percent, smoothed; all 0 where nothing matches
+  std::array<double, BleuStatistics::kOrders> precisions{};  // in percent, smoothed; all 0 without a match
   double brevity_penalty = 1;
-  double length_ratio = 0;  // hypotheses' words by references'; 0 without references' words
+  double length_ratio = 0;  // words of the hypotheses per word of the references; 0 without reference words
 };
 BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuOf of);
 
-// sacrebleu's signature, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0". The version is this
-// project's, as its code made the score; the compound split, which sacrebleu has not, stands behind the tokeniser:
+// Returns sacrebleu's signature, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with the version of
+// this project, whose code computed the score. The compound split, which sacrebleu lacks, follows the tokeniser:
 // tok:none+compound-split.
 std::string bleu_signature(const BleuOptions& options, size_t references, BleuOf of);
 
-// Statistics of sentences. It remembers all words that it saw; not for two threads at once.
+// Computes the statistics of sentences. It caches all words; not thread-safe.
 class Bleu {
  public:
   explicit Bleu(const BleuOptions& options) : options_(options) { options.check(); }
-  // Of one sentence against its references (at least one). Valid UTF-8, without the line's end.
+  // Returns the statistics of one sentence against its references (at least one). Texts are valid UTF-8 without the end
+  // of the line.
   BleuStatistics statistics(std::string_view hypothesis, std::span<const std::string_view> references);
 
  private:
@@ -84,7 +85,7 @@ class Bleu {
   NgramMatcher matcher_;
 };
 
-// Of sentences that are tokens already (multi-bleu on numbers).
+// Returns the statistics of sentences that are token numbers (multi-bleu on numbers).
 BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references);
 
 }  // namespace mh::metrics

@@ -18,7 +18,7 @@ void set_off(std::u32string& text, const A& a) {
   text.swap(out);
 }
 
-// A substitution of two characters, left to right, s/(a)(b)/…/g: what they become is given by `put(out, a, b)`.
+// A substitution of two characters, left to right, s/(a)(b)/…/g; `put(out, a, b)` appends the replacement.
 template <class A, class B, class Put>
 void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put) {
   std::u32string out;
@@ -45,7 +45,7 @@ void replace_all(std::u32string& text, std::u32string_view from, std::u32string_
 
 void separate_13a(std::u32string& line) {
   replace_all(line, U"<skipped>", U"");
-  if (line.find(U'&') != line.npos) {  // one after the other: &amp;lt; ends as <
+  if (line.find(U'&') != line.npos) {  // applied one after the other: &amp;lt; ends as <
     replace_all(line, U"&quot;", U"\"");
     replace_all(line, U"&amp;", U"&");
     replace_all(line, U"&lt;", U"<");
@@ -56,7 +56,7 @@ void separate_13a(std::u32string& line) {
   auto no_digit = [&](char32_t c) { return !digit(c); };
   auto point = [](char32_t c) { return c == U'.' || c == U','; };
   auto dash = [](char32_t c) { return c == U'-'; };
-  // ASCII punctuation but for ' , - .
+  // ASCII punctuation except ' , - .
   auto mark = [](char32_t c) {
     return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';

@@ -1,7 +1,8 @@
-// What BLEU takes for words: the tokenisers of sacrebleu 2.x, on plain text.
+// The words of BLEU: the tokenisers of sacrebleu 2.x, on plain text.
 //
-// 13a is mteval-v13a.pl's, intl mteval-v14.pl's international one; their substitutions (with their odd corners: a
-// character that one substitution has matched it does not match again) are in the .cpp.
+// 13a is that of mteval-v13a.pl, intl the international one of mteval-v14.pl; their substitutions are in
+// bleu_words.cpp, with their peculiarity: a character matched by one match of a substitution is not matched by the
+// next.
 #pragma once
 
 #include <string>
@@ -14,9 +15,9 @@ namespace mh::metrics {
 enum class BleuTokens { mteval_13a, international, characters, none };
 const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names();
 
-// The words of a line; they point into `line`, which is changed in place. `split_compounds`: each hyphen between two
-// characters that are no white space becomes a word, ##AT##-##AT##, as in the published scores of WMT En–De (Vaswani et
-// al. 2017 and after), whose script is a substitution too: of a-b-c it parts only a from b.
+// Returns the words of a line as views of `line`, which is changed in place. `split_compounds`: each hyphen between two
+// characters other than white space becomes the word ##AT##-##AT##, as in the published scores of WMT En–De (Vaswani et
+// al. 2017 and after), whose script is a substitution too: it splits a-b-c only between a and b.
 std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokens tokens, bool split_compounds);
 
 }  // namespace mh::metrics

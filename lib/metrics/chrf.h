@@ -1,12 +1,13 @@
-// chrF (Popović 2015) and chrF++ (Popović 2017), to the last digit those of sacrebleu 2.x on the same plain text:
+// chrF (Popović 2015) and chrF++ (Popović 2017), equal to sacrebleu 2.x to the last digit on the same plain text:
 //
 //   chrF = 100 · (1 + β²) P R / (β² P + R),   β = 2
 //
-// P and R: n-grams of the hypothesis and of the reference that the other has, means over the orders that both have
-// n-grams of: characters without white space, n = 1 … 6, and for chrF++ words, n = 1 and 2, whose last punctuation mark
-// (or else the first) is a word of its own. Of several references a sentence takes the one that scores best.
+// P and R: fractions of the n-grams of the hypothesis, and of the reference, that the other has too, averaged over the
+// orders of which both have n-grams: characters without white space, n = 1 … 6, and for chrF++ words, n = 1 and 2,
+// whose last punctuation mark (or else the first) is a word of its own. With several references, a sentence takes the
+// best one.
 //
-// Statistics of sentences are kept and added, as BLEU's are (bleu.h).
+// The statistics of sentences are stored and added, as for BLEU (bleu.h).
 #pragma once
 
 #include <array>
@@ -34,27 +35,29 @@ struct ChrfOptions {
 struct ChrfStatistics {
   static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMostWords;
   struct Counts {
-    int64_t hypothesis = 0;  // n-grams; 0 where the sentence's reference has none, which can match nothing
+    int64_t hypothesis = 0;  // n-grams; 0 if the reference of the sentence has none, so that none can match
     int64_t reference = 0;
     int64_t matches = 0;
     bool operator==(const Counts&) const = default;
   };
   int64_t sentences = 0;
-  std::array<Counts, kOrders> orders{};  // of characters, then of words
+  std::array<Counts, kOrders> orders{};  // orders of characters, then of words
   ChrfStatistics& operator+=(const ChrfStatistics& other);
   bool operator==(const ChrfStatistics&) const = default;
 };
 
 double chrf_score(const ChrfStatistics& statistics);  // 0 … 100
 
-// sacrebleu's signature, with this project's version: "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:mh-0.1.0".
+// Returns sacrebleu's signature with the version of this project:
+// "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:mh-0.1.0".
 std::string chrf_signature(const ChrfOptions& options, size_t references);
 
-// Statistics of sentences. It remembers all words that it saw; not for two threads at once.
+// Computes the statistics of sentences. It caches all words; not thread-safe.
 class Chrf {
  public:
   explicit Chrf(const ChrfOptions& options) : options_(options) {}
-  // Of one sentence against its references (at least one). Valid UTF-8, without the line's end.
+  // Returns the statistics of one sentence against its references (at least one). Texts are valid UTF-8 without the end
+  // of the line.
   ChrfStatistics statistics(std::string_view hypothesis, std::span<const std::string_view> references);
 
  private:

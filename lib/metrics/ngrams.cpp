@@ -34,7 +34,7 @@ uint32_t NgramMatcher::Names::add(uint64_t key) {
 
 uint32_t NgramMatcher::Names::find(uint64_t key) const { return slots_[locate(key)].name; }
 
-// From the names of n - 1 tokens to those of n, and how often each is there.
+// Turns the numbers of (n - 1)-grams into those of n-grams, and counts them.
 void NgramMatcher::name_references(std::span<const Ids> references, size_t n) {
   size_t most = 0;
   for (Ids reference : references) most += reference.size();
@@ -59,7 +59,7 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   for (size_t r = 0; r < references.size(); ++r) reference_names_[r].assign(references[r].size(), 0);
   starts_.clear();
   for (size_t i = 0; i < hypothesis.size(); ++i) starts_.push_back({i, 0});
-  // An n-gram that no reference has begins no longer one that a reference has.
+  // An n-gram that no reference has is the start of no longer one that a reference has.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     name_references(references, n);
     size_t kept = 0;

@@ -1,5 +1,5 @@
-// N-grams that two sides share, counted exactly in time linear in their lengths: an n-gram is named by a number, that
-// of its first n - 1 tokens and its last token, so no n-gram is ever compared as text.
+// Counts n-grams that two sides share, exactly and in linear time: an n-gram is numbered by the number of its first n -
+// 1 tokens and its last token, so n-grams are never compared as text.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace mh::metrics {
 
-using Ids = std::span<const uint32_t>;  // a sentence as tokens; those that are the same have the same number
+using Ids = std::span<const uint32_t>;  // a sentence as token numbers; equal tokens have equal numbers
 
 class NgramMatcher {
  public:
-  // Adds to matches[n - 1], for n = 1 … size of `matches`, how many n-grams of the hypothesis are in the references,
-  // each at most as often as in the reference that has it most often (Papineni et al. 2002, "modified precision").
+  // Adds to matches[n - 1], for n = 1 … size of `matches`, the number of n-grams of the hypothesis in the references,
+  // each clipped to its largest count in one reference (Papineni et al. 2002, "modified precision").
   void match(Ids hypothesis, std::span<const Ids> references, std::span<int64_t> matches);
 
  private:
-  // From (name of the first n - 1 tokens, last token) to a name: open addressing.
+  // Map from (number of the first n - 1 tokens, last token) to the number of an n-gram; open addressing.
   class Names {
    public:
-    void clear(size_t most);  // `most` names at the most
+    void clear(size_t most);  // makes room for `most` entries
     uint32_t add(uint64_t key);
-    uint32_t find(uint64_t key) const;  // kNone where it is not there
+    uint32_t find(uint64_t key) const;  // kNone if absent
     uint32_t size() const { return size_; }
 
    private:
@@ -35,15 +35,15 @@ class NgramMatcher {
     int shift_ = 0;
     uint32_t size_ = 0;
   };
-  struct Start {  // of an n-gram of the hypothesis that a reference has
+  struct Start {  // start of an n-gram of the hypothesis that a reference has
     size_t position;
     uint32_t name;
   };
   void name_references(std::span<const Ids> references, size_t n);
 
   Names names_;
-  std::vector<std::vector<uint32_t>> reference_names_;  // [reference][position]: of the n-gram that starts there
-  std::vector<int64_t> most_, now_;                     // [name]: in the reference that has most; in one sentence
+  std::vector<std::vector<uint32_t>> reference_names_;  // [reference][position]: number of the n-gram that starts there
+  std::vector<int64_t> most_, now_;  // [number]: largest count in a reference; count in the present sentence
   std::vector<Start> starts_;
 };
 

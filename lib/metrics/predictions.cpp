@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// An object with an entry a line, by what `of` makes of each question's answers.
+// Returns a JSON object with one entry a line; `of` converts the answers to a question.
 template <class Of>
 std::string by_question(const text::Questions& questions, const std::vector<Answers>& answers, const Of& of) {
   if (answers.size() != questions.questions().size())

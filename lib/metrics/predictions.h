@@ -1,4 +1,4 @@
-// Answers to questions as files, and how good they are: those of the official scripts of SQuAD 1.1 and 2.0.
+// Answers to questions as files, and their scores: those of the official scripts of SQuAD 1.1 and 2.0.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,30 @@
 
 namespace mh::metrics {
 
-// Of each question that has an answer, by its id; "" says that there is none.
+// The answer to each question that has one, by the question's id; "" predicts that there is no answer.
 using Predictions = std::map<std::string, std::string>;
 
-// {id: text, …} as the official scripts take it, in the questions' order.
+// Returns {id: text, …} as the official scripts read it, in the questions' order.
 std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers);
-// {id: [{text, probability, start_logit, end_logit}, …], …}, best first, as BERT writes it.
+// Returns {id: [{text, probability, start_logit, end_logit}, …], …}, best first, as BERT writes it.
 std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers);
-// The first of these. Error(input) for anything else; "-" is standard input.
+// Reads the format of predictions_json(); "-" is standard input. Throws Error(input) for other content.
 Predictions read_predictions(const std::string& path);
 
-// Exact match and F1 over all questions, with 0 for one that has no prediction (of SQuAD 2.0 the official script leaves
-// such a question out).
+// Exact match and F1 over all questions; a question without a prediction scores 0 (the official script of SQuAD 2.0
+// leaves such a question out).
 //
-// Where questions may be impossible the rules are SQuAD 2.0's: true answers that read as nothing once normalised do not
-// count, an impossible question's true answer is "", and where an answer or a true one reads as nothing, F1 is whether
-// both do.
+// If questions may be impossible, the rules of SQuAD 2.0 apply: true answers that are empty once normalised do not
+// count, the true answer of an impossible question is "", and if the answer or a true answer is empty, F1 is whether
+// both are.
 struct PredictionScores {
   AnswerScores all;
-  AnswerScores possible, impossible;  // parts of it: HasAns and NoAns of the official script
-  int64_t without = 0;                // questions that have no prediction
+  AnswerScores possible, impossible;  // HasAns and NoAns of the official script
+  int64_t without = 0;                // questions without a prediction
   int64_t unknown = 0;                // predictions for other questions
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
-// One answer by these rules.
+// Returns the score of one answer by these rules.
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable);
 
 }  // namespace mh::metrics

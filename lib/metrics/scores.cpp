@@ -21,8 +21,8 @@ void require_same(size_t truth, size_t predicted) {
                 Problem{"scores", str("as many rows as there are true ones, ", truth), str(predicted), ""});
 }
 
-// How far each number is from their mean, in units of the largest such distance, so that squares neither overflow nor
-// vanish; empty where all numbers are the same, or where one is not finite.
+// Returns the deviations from the mean, in units of the largest, so that squares neither overflow nor underflow; empty
+// if all numbers are equal or one is not finite.
 std::vector<double> deviations(std::span<const double> numbers) {
   const bool constant = std::all_of(numbers.begin(), numbers.end(), [&](double v) { return v == numbers[0]; });
   if (constant) return {};
@@ -42,12 +42,12 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// What \w of Python's regular expressions is, the underscore aside, which is gone by then.
+// Returns whether Python's \w matches c, except for the underscore, which has been removed before.
 bool is_word_character(char32_t c) { return is_letter(c) || is_number(c); }
 
 bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
 
-// Words of letters and digits that are articles become spaces, also amid marks that are neither.
+// Replaces articles by spaces, also between characters that are neither letters nor digits.
 std::u32string without_articles(std::u32string_view text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {

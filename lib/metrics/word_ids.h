@@ -1,4 +1,4 @@
-// Words as numbers, those that are the same as the same number, for as long as the object lives.
+// Numbers words: equal words get equal numbers for the lifetime of the object.
 #pragma once
 
 #include <cstdint>
