@@ -72,7 +72,7 @@ bool complete(std::string_view reply) {
   }
 }
 
-// An exception that leaves a thread of the library.
+// Handles an exception that leaves a thread of the library.
 [[noreturn]] void on_terminate() {
   if (std::current_exception() != nullptr) reply_exception();
   std::abort();
@@ -115,7 +115,7 @@ bool ChildInput::next(std::string& line) {
       return true;
     }
     buffer_.erase(0, begin_);
-    begin_ = buffer_.size();  // searched already
+    begin_ = buffer_.size();  // already searched
     char bytes[1 << 16];
     const ssize_t n = read(descriptor_, bytes, sizeof bytes);
     if (n < 0 && errno == EINTR) {
@@ -151,7 +151,7 @@ Child::Child(const Work& work, Line on_line) : on_line_(std::move(on_line)) {
     close(channel[1]);
     fail("pipe");
   }
-  std::fflush(nullptr);  // else the child would write what is buffered once more
+  std::fflush(nullptr);  // otherwise the child would write the buffered output again
   // Without a status to wait for, an ignored child (SIGCHLD) would seem to have ended with 0.
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
@@ -230,7 +230,7 @@ bool Child::write(std::string_view bytes) {
   return true;
 }
 
-// Reads what the child says meanwhile, so that it never waits for its parent.
+// Reads the child's output meanwhile, so that the child never waits for its parent.
 bool Child::wait_until_writable() {
   for (;;) {
     pollfd all[2] = {{channel_, POLLIN | POLLOUT, 0}, {stderr_, POLLIN, 0}};
@@ -251,7 +251,7 @@ void Child::read_reply() {
   else if (n == 0 || errno != EINTR) reply_ended_ = true;
 }
 
-// False at the end.
+// Returns false at the end.
 bool Child::read_lines() {
   char bytes[1 << 12];
   const ssize_t n = read(stderr_, bytes, sizeof bytes);

@@ -14,11 +14,12 @@
 
 namespace mh {
 
-// Reads what the parent writes; in the child only.
+// Reads the input from the parent; used in the child only.
 class ChildInput {
  public:
   explicit ChildInput(int descriptor) : descriptor_(descriptor) {}
-  // The next line without its '\n'; false at the end. Error(failed) where the parent is gone.
+  // Reads the next line, without its '
+  // '; returns false at the end. Throws Error(failed) if the parent has died.
   bool next(std::string& line);
 
  private:
@@ -30,10 +31,10 @@ class ChildInput {
 // How the work ended.
 struct ChildEnd {
   bool done = false;
-  std::string result;          // what the work returned, where it is done
-  bool out_of_memory = false;  // std::bad_alloc, or killed by SIGKILL, as the kernel does where memory runs out
-  bool crashed = false;        // by the work itself: SIGSEGV, SIGBUS, SIGABRT or a call of exit()
-  std::string cause;           // verb phrase, "ended by signal 11 (Segmentation fault)"; empty where it is done
+  std::string result;          // return value of the work, if it finished
+  bool out_of_memory = false;  // std::bad_alloc, or SIGKILL, which the kernel sends when memory runs out
+  bool crashed = false;        // SIGSEGV, SIGBUS, SIGABRT or exit() in the work
+  std::string cause;           // verb phrase, "ended by signal 11 (Segmentation fault)"; empty if the work finished
 };
 
 class Child {
@@ -45,12 +46,12 @@ class Child {
   // Throws Error(failed) if the process has other threads, since a fork would leave their locks locked. SIGCHLD has its
   // default action until the child has ended.
   Child(const Work& work, Line on_line);
-  // Kills the child where it still runs.
+  // Kills the child if it still runs.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Hands bytes to the work's input. False where the child has stopped reading; finish() says why.
+  // Writes to the input of the work. Returns false if the child has stopped reading; finish() returns the cause.
   bool write(std::string_view bytes);
   // Ends the input and waits for the work. Throws the Error that the work threw, if it did.
   ChildEnd finish();
@@ -60,12 +61,12 @@ class Child {
   bool wait_until_writable();
   void read_reply();
   bool read_lines();
-  // The status of waitpid(), or none if the system has lost it.
+  // Returns the status of waitpid(), or none if the system has lost it.
   std::optional<int> reap();
 
   Line on_line_;
   pid_t pid_ = -1;
-  int channel_ = -1;  // a socket: input there, reply back
+  int channel_ = -1;  // socket: input to the child, reply from it
   int stderr_ = -1;   // reading end of a pipe
   struct sigaction parents_sigchld_ {};
   std::string reply_, line_;

@@ -1,10 +1,10 @@
-// Binds option structs to the command line (CLI11): the field `save_every` is the option `--save-every`.
+// Binds option structs to the command line (CLI11): the field `save_every` becomes the option `--save-every`.
 //
 //   PrepOptions options;
 //   CommandLineFields fields(app);
 //   fields.declare(options);
 //   … parse …
-//   fields.take(options);   // checks values as the configuration's are checked
+//   fields.take(options);   // checks values like those of a configuration
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,14 @@ namespace mh {
 
 // Accepts these words; an error lists them and names the nearest one.
 CLI::Validator one_of(const std::vector<std::string>& words);
-// Accepts whole numbers of these bounds in decimal digits. CLI11 alone reads 010 as 8 and caps what 64 bits do not
-// hold.
+// Accepts integers within these bounds, in decimal digits. CLI11 alone reads 010 as 8 and clamps values beyond 64 bits.
 CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
-// Adds --format, which takes "table" or "json". `of`: the output that it is about, at the start of its help.
+// Adds --format, with the values "table" and "json". `of`: the output it applies to, at the start of its help.
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
 
-// Adds an option that takes several values in one argument, with commas between them. `type`: as the help names the
-// argument.
+// Adds an option that takes several values in one argument, separated by commas. `type`: name of the argument in the
+// help.
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
                       const std::string& type);
 
@@ -46,13 +45,13 @@ class CommandLineFields : public Fields {
     options.describe(*this);
     declared_ = true;
   }
-  // After parsing: fills the fields that were given. Throws Error(usage) naming the option.
+  // Fills the given fields, after parsing. Throws Error(usage) naming the option.
   template <class Options>
   void take(Options& options) {
     options.describe(*this);
   }
 
-  // The declared options, in the order of their fields, or that of one field.
+  // Return the declared options, in the order of their fields, or the option of one field.
   const std::vector<CLI::Option*>& options() const { return in_order_; }
   CLI::Option* option(const std::string& key) const { return options_.at(key).option; }
 

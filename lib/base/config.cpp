@@ -16,7 +16,7 @@ namespace mh {
 
 namespace {
 
-const std::string kEmptyTable = "{}";  // turns on what a section turns on
+const std::string kEmptyTable = "{}";  // enables what its section enables
 
 std::string written(const toml::node& node) {
   std::ostringstream out;
@@ -29,7 +29,7 @@ std::string written(const toml::node& node) {
   return text;
 }
 
-// Calls `leaf(key, node)` for every value of a table, keys joined by dots; a table with nothing in it is one.
+// Calls `leaf(key, node)` for every value of a table, keys joined by dots; an empty table counts as a value.
 template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
@@ -72,9 +72,9 @@ void Config::insert(const std::string& key, const Value& value, Renaming renamin
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
-  // Not by name: a file has many.
+  // Compares device and inode: a file may have several names.
   auto same = [&](const std::string& other) {
-    std::error_code missing;  // what is not there is refused when it is read
+    std::error_code missing;  // a missing file is an error when it is read
     return std::filesystem::equivalent(other, path, missing);
   };
   if (std::any_of(open_files.begin(), open_files.end(), same))
@@ -162,7 +162,7 @@ bool Config::Reader::visit(const Field& field, std::string& text) {
 std::string Config::Reader::origin(const std::string& key) const {
   auto it = config_.values_.find(key);
   if (it == config_.values_.end()) return key;
-  // "--set train.lr" names the key already.
+  // "--set train.lr" already names the key.
   return it->second.origin.rfind("--", 0) == 0 ? it->second.origin : it->second.origin + ": " + key;
 }
 
@@ -193,7 +193,7 @@ bool FieldLister::visit(const Field& field, std::string&) {
 
 namespace {
 
-// "section.key" to value, from TOML as we write it.
+// Returns values by "section.key", from TOML in the form of TomlWriter.
 std::map<std::string, std::string> flat(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;

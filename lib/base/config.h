@@ -1,5 +1,5 @@
-// A configuration: values from TOML files (each may `include` others), then `--set key=value`, later ones winning.
-// Structs take their fields from it; what nobody took is an error that names the nearest known key.
+// A configuration: values from TOML files (each may `include` others), then `--set key=value`; later values win.
+// Structs read their fields from it; a value that no struct reads is an error that names the nearest known key.
 #pragma once
 
 #include <map>
@@ -15,33 +15,33 @@ class Config {
  public:
   Config() = default;
 
-  // Reads a TOML file. `include = ["../base.toml"]` at its top is read first, relative to the file's own folder.
-  // Throws Error(input) for a missing file, Error(usage) for bad syntax, with file, line and column.
-  // Keys and values of earlier versions are brought over (base/renamed_keys.h); a warning names the present ones, once
-  // each. So it is with assignments.
+  // Reads a TOML file. `include = ["../base.toml"]` at its top is read first, relative to the file's own folder. Throws
+  // Error(input) for a missing file, Error(usage) for bad syntax, with file, line and column. Keys and values of
+  // earlier versions, also in assignments, are converted (base/renamed_keys.h) with one warning each that names the
+  // present ones.
   void load_file(const std::string& path);
-  // Parses TOML text, such as that of a checkpoint; `name` stands in messages. Does not follow includes. Keys of
-  // earlier versions are brought over without a warning.
+  // Parses TOML text, such as that of a checkpoint; `name` is its name in messages. Does not follow includes. Keys of
+  // earlier versions are converted without a warning.
   void load_text(const std::string& text, const std::string& name);
   // "train.lr=3e-4"; the value is TOML, or plain text where that does not parse as TOML.
   void set(const std::string& assignment);
-  // The same for text taken as it stands, such as a file's name. Throws Error(usage) where it is not UTF-8, which a
-  // configuration is. `origin` names the option.
+  // Sets a key to a literal text, such as a file name. Throws Error(usage) for a text that is not UTF-8, as a
+  // configuration must be. `origin` names the option.
   void set_text(const std::string& key, const std::string& text, const std::string& origin);
 
-  // Fills the struct's fields below `section` ("" for none) with the values that are here. The fields' keys become
+  // Fills the struct's fields below `section` ("" for none) with the values that are set. The keys of the fields become
   // known. Throws Error(usage) with the value's origin for a wrong type or a value out of range.
   template <class Options>
   void read(const std::string& section, Options& options) {
     Reader reader(*this);
     reader.section(section, options);
   }
-  // Whether some key starts with `section.`; used for optional sections (overrides by kind or layer).
+  // Returns whether some key starts with `section.`; for optional sections (overrides by kind or layer).
   bool has_section(const std::string& section) const;
-  // Every key that starts with `section.`, that prefix removed.
+  // Returns every key that starts with `section.`, without that prefix.
   std::vector<std::string> keys_below(const std::string& section) const;
 
-  // Throws Error(usage) naming the first value that no read() has asked for, with the nearest known key.
+  // Throws Error(usage) naming the first value that no read() has read, with the nearest known key.
   void check_all_known() const;
 
  private:
@@ -60,7 +60,7 @@ class Config {
    private:
     Config& config_;
   };
-  // How an assignment of an earlier version is brought over.
+  // Whether the conversion of an old assignment is logged.
   enum class Renaming { silent, warns };
   void insert(const std::string& key, const Value& value, Renaming renaming);
   void load_text(const std::string& text, const std::string& name, Renaming renaming);
@@ -87,10 +87,10 @@ struct Difference {
   std::string key;
   std::string text;  // "key: old -> new"
 };
-// Compares two configurations as TomlWriter writes them: the keys of the first in order, then those that only the
-// second has.
+// Returns the differences of two configurations in the form of TomlWriter: the keys of the first in order, then those
+// only in the second.
 std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml);
-// The texts of the differences whose keys begin with one of the prefixes.
+// Returns the texts of the differences of keys with one of the prefixes.
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
                                  const std::vector<std::string>& prefixes);
 

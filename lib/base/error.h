@@ -1,7 +1,7 @@
-// Errors that reach the user: what was expected, what was found, what to do next, and the exit status they lead to.
+// Errors that reach the user: what was expected, what was found, what to do next, and the exit status.
 //
-// Library code throws Error and never calls exit(); a tool's main turns it into one message on stderr and the status
-// (see tool.h). Checks of input use Error; assert() is for our own mistakes only.
+// Library code throws Error and never calls exit(); a tool's main prints it as one message on stderr and ends with the
+// status (tool.h). Checks of input throw Error; assert() is only for bugs.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,8 @@ class Error : public std::runtime_error {
 
 constexpr const char* kStandardOutput = "standard output";  // its name in messages
 
-// The reader of our output went away (EPIPE). A printer of text ends quietly with 0; a writer of a shard or a
-// checkpoint reports it, because what the reader got is not whole.
+// The reader of our output closed it (EPIPE). A printer of text ends quietly with 0; a writer of a shard or a
+// checkpoint reports it, since its reader received only a part.
 class BrokenPipe : public Error {
  public:
   explicit BrokenPipe(const std::string& where);
@@ -51,7 +51,7 @@ class BrokenPipe : public Error {
   std::string where_;
 };
 
-// Runs a printer of text. Where the reader of standard output has seen enough, it ends quietly.
+// Runs a printer of text, which ends quietly if the reader of standard output closes it.
 void quietly(const std::function<void()>& printer);
 
 // Concatenates its arguments as operator<< prints them: str("expected ", 3, " rows").

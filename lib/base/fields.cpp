@@ -36,7 +36,7 @@ std::string written(const std::vector<T>& values) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// What a failed reading has to say: expected (type and bounds) against found.
+// The error of a failed conversion: expected (type and bounds) and found.
 struct Complaint {
   std::string expected;
 };

@@ -26,17 +26,17 @@ Range at_least(double low);
 Range between(double low, double high);
 Range positive();  // > 0
 
-// Text as TOML writes it, in quotes.
+// Returns the text in quotes, as TOML writes it.
 std::string quoted_toml(const std::string& text);
 
-// Whether a resumed run may give a field another value. Most fields say what the run is, so `fixed` is the default.
+// Whether a resume may change the field. Most fields define the run, so `fixed` is the default.
 enum class Resume {
   fixed,
-  fixed_once_validated,  // changeable as long as the run has no validation set
+  fixed_once_validated,  // changeable unless the run has a validation set
   changeable
 };
 
-// One visit of a struct's fields. `f.field(...)` is called once for each field, in the order to be shown.
+// A visitor of a struct's fields. describe() calls `f.field(...)` once for each field, in the order of display.
 class Fields {
  public:
   virtual ~Fields() = default;
@@ -66,7 +66,7 @@ class Fields {
                 Range range = any_number());
   Visited field(const std::string& key, std::vector<std::string>& value, const std::string& help);
 
-  // An enum given by a table of (value, name).
+  // Visits an enum with a table of (value, name).
   template <class E>
   Visited choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
                  const std::string& help) {
@@ -82,7 +82,7 @@ class Fields {
     return visited;
   }
 
-  // Fields of a struct under a name of their own: "train" + "lr" is `train.lr`. An empty name nests without a prefix.
+  // Visits the fields of a struct in a section: "train" + "lr" is `train.lr`. An empty name adds no prefix.
   template <class Options>
   Visited section(const std::string& name, Options& options) {
     push(name);
@@ -93,20 +93,20 @@ class Fields {
   }
 
  protected:
-  // What a field looks like to a visitor, whatever its type. `text` is the present value in TOML syntax.
+  // A field as a visitor sees it, whatever its type. `text` is the present value in TOML syntax.
   struct Field {
-    std::string key;  // full, with the sections
+    std::string key;  // with the sections
     std::string help;
     std::string type;  // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts"
     std::string text;
     std::vector<std::string> choices;
     Range range;
   };
-  // Returns true and fills `text` (TOML syntax) where the visitor has a value for the field.
+  // Returns true and fills `text` (TOML syntax) if the visitor has a value for the field.
   virtual bool visit(const Field& field, std::string& text) = 0;
   // Receives a property of a field, or of all fields of a section, whose key ends with a dot, after their visit.
   virtual void mark(const std::string& /*key*/, Resume) {}
-  // Where the visitor's value came from ("file.toml:12", "--set train.lr"), for messages.
+  // Returns the origin of the visitor's value ("file.toml:12", "--set train.lr"), for messages.
   virtual std::string origin(const std::string& key) const;
 
  private:

@@ -23,7 +23,7 @@ constexpr size_t kBuffer = 1 << 20;
 
 std::string system_words(int code) { return std::strerror(code); }
 
-// What to do about a write that failed.
+// Returns advice for a failed write.
 std::string advice(int code) {
   switch (code) {
     case ENOSPC:
@@ -87,7 +87,7 @@ class DescriptorSink : public ByteSink {
   uint64_t written_ = 0;
 };
 
-// Names of the files that are being written, where a signal handler can read them.
+// Names of unfinished files, readable by a signal handler.
 struct Temporary {
   std::atomic<bool> used{false};
   char path[PATH_MAX];
@@ -105,7 +105,7 @@ Temporary* remember(const std::string& path) {
   return nullptr;
 }
 
-// Writes beside the file and renames at close(), so that the name never stands for half a file.
+// Writes under a temporary name and renames at close(), so that the final name never refers to a part of a file.
 class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
@@ -136,7 +136,7 @@ class FileSink : public DescriptorSink {
   }
 
  private:
-  // The new name itself must survive a power cut.
+  // Syncs the folder: the new name must survive a power failure.
   void sync_folder() const {
     size_t slash = name_.rfind('/');
     std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
@@ -188,7 +188,7 @@ class DescriptorSource : public ByteSource {
   bool owns_;
 };
 
-// Opens for reading and refuses what is no file to read from.
+// Opens for reading. Throws Error(input) for paths that cannot be read as a file.
 int open_to_read(const std::string& path, struct stat& status) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
@@ -224,7 +224,7 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
       throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in it"});
     if (!S_ISREG(status.st_mode)) return std::make_unique<DeviceSink>(path);
     mode = status.st_mode & 07777;
-    // Replace what a link points to, not the link.
+    // Replaces the target of a link, not the link.
     std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
     if (real != nullptr) return std::make_unique<FileSink>(real.get(), mode);
   }

@@ -1,5 +1,5 @@
-// Bytes in and out: files, pipes and standard streams behind two small interfaces.
-// "-" is standard input or output everywhere. Resources close explicitly and report; destructors only clean up.
+// Input and output of bytes: files, pipes and standard streams behind two small interfaces. "-" is standard input or
+// output everywhere. Resources are closed explicitly, with error reports; destructors only clean up.
 #pragma once
 
 #include <cstddef>
@@ -11,42 +11,43 @@
 
 namespace mh {
 
-// Where bytes go. Errors (no space, closed pipe) throw: Error(failed) with the file's name and the system's words,
-// or BrokenPipe. Writing is buffered (1 MiB).
+// An output of bytes, buffered (1 MiB). Errors (no space, closed pipe) throw: Error(failed) with the file's name and
+// the system's message, or BrokenPipe.
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
   virtual void write(const void* data, size_t size) = 0;
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Flushes, syncs, and puts a file under its name. Without close() a file is never seen and what was there stays.
+  // Flushes, syncs, and renames a file to its final name. Without close() the file never appears, and an existing one
+  // stays.
   virtual void close() = 0;
   virtual uint64_t written() const = 0;
   virtual const std::string& name() const = 0;
 };
 
-// A file (written under a temporary name beside it and renamed by close(): atomic; permissions as the umask says), or
-// standard output for "-". Throws Error(failed) where the folder does not exist or is read-only, Error(usage) for a
+// Opens a file, written under a temporary name next to it and renamed by close() (atomic; permissions by the umask), or
+// standard output for "-". Throws Error(failed) if the folder does not exist or is read-only, Error(usage) for a
 // folder. A device such as /dev/full or /dev/null, or a FIFO, is written in place.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 // Removes the temporary files of sinks that are still open. For a signal handler: it only calls unlink().
 void unlink_unfinished_files();
-// A sink over any file descriptor that is already open; close() does not close it.
+// Returns a sink over an open file descriptor; close() does not close it.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
 
-// Where bytes come from, in order.
+// An input of bytes, in order.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
   // Reads up to `size` bytes, at least one unless at the end; returns how many. Throws Error(input).
   virtual size_t read(void* data, size_t size) = 0;
   virtual const std::string& name() const = 0;
-  // Reads exactly `size` bytes or returns false (what was there before the end is lost).
+  // Reads exactly `size` bytes; returns false if the input ends before (the bytes read are lost).
   bool read_exactly(void* data, size_t size);
 };
-// A file or, for "-", standard input. Throws Error(input) for a missing file, a folder, no permission.
+// Opens a file or, for "-", standard input. Throws Error(input) for a missing file, a folder, no permission.
 std::unique_ptr<ByteSource> open_source(const std::string& path);
 
-// A whole regular file, mapped read-only. Throws as open_source does; an empty file has size 0.
+// A whole regular file, mapped read-only. Throws the errors of open_source(); an empty file has size 0.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -56,7 +57,7 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& name() const { return name_; }
-  // True where `path` is a regular file (not "-", a pipe or a device), so that it can be mapped.
+  // Returns whether `path` is a regular file (not "-", a pipe or a device), which can be mapped.
   static bool possible(const std::string& path);
 
  private:
@@ -65,15 +66,16 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-std::string read_text_file(const std::string& path);  // whole; "-" is standard input
+std::string read_text_file(const std::string& path);  // reads a whole file; "-" is standard input
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-// Throws Error(usage) where `output` names the same file as one of the inputs (by device and inode, also standard
-// output redirected onto an input).
+// Throws Error(usage) if `output` is the same file as one of the inputs (by device and inode, also if standard output
+// is redirected to an input).
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
 
-// Lines of text: '\n' ends a line, the last one may lack it. Constant memory: a line longer than `max_line` bytes comes
-// in pieces (see `ends_line`), so a line of any length passes.
+// Reads lines of text: '
+// ' ends a line; the last one may lack it. Memory is constant: a line longer than `max_line` bytes is returned in
+// chunks (see `ends_line`).
 class LineReader {
  public:
   explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
@@ -81,9 +83,9 @@ class LineReader {
     std::string_view text;  // without the '\n'; valid until the next call
     bool starts_line;
     bool ends_line;
-    bool has_newline;  // ends_line, and not by the end of the input
+    bool has_newline;  // ends_line, by a '\n' rather than the end of the input
     uint64_t line;     // from 1
-    uint64_t offset;   // of the first byte, from the start of the input
+    uint64_t offset;   // offset of the first byte in the input
   };
   bool next(Chunk& piece);
 

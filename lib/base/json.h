@@ -1,4 +1,4 @@
-// JSON that others wrote.
+// Checks of JSON from other programs.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace mh {
 
-// How deep arrays and objects stand within one another: 1 for "{}", 0 for a number. Whatever the text is.
+// Returns the depth of nested arrays and objects, for any text: 1 for "{}", 0 for a number.
 int json_depth(std::string_view text);
 
-// Deeper than any file that is read here; copying and printing a JSON value takes a call a level.
+// Maximum depth, more than any supported file has; copying and printing a JSON value takes a call for each level.
 constexpr int kDeepestJson = 64;
 
-// Refuses damage that the parser accepts: a NUL byte, where the parser ends and ignores the rest; a key that its object
-// has twice, of which the parser keeps the last value; nesting deeper than kDeepestJson. Leaves syntax to the parser.
-// Throws Error(Exit::input) that names the byte in the file `name`; `next` is the advice.
+// Throws Error(Exit::input), with the byte in the file `name`, for damage that the parser accepts: a NUL byte, at which
+// the parser ends and ignores the rest; a key that an object has twice, of which the parser keeps the last value;
+// nesting deeper than kDeepestJson. Leaves syntax to the parser. `next`: advice.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next);
 
 }  // namespace mh

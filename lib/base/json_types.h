@@ -1,5 +1,5 @@
-// The two JSON types, which are instantiated once, in json_types.cpp: each source that reads or writes JSON would take
-// a second or two for it. Sources include this file in place of the library's own.
+// The two JSON types, instantiated once in json_types.cpp: otherwise each source that reads or writes JSON would
+// compile a second or two longer. Sources include this file instead of <nlohmann/json.hpp>.
 #pragma once
 
 #include <nlohmann/json.hpp>

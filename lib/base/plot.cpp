@@ -53,7 +53,7 @@ std::string terminal(const std::string& path, size_t panels) {
   return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
 }
 
-// Runs gnuplot on a script, given as its input. `silent`: what it prints is thrown away.
+// Runs gnuplot on a script as its input. `silent`: its output is discarded.
 void run_gnuplot(const std::string& script, bool silent) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot make a pipe to gnuplot");
@@ -72,7 +72,7 @@ void run_gnuplot(const std::string& script, bool silent) {
       sink->write(script);
       sink->close();
     } catch (const Error&) {
-      // Its exit status says more.
+      // The exit status is more informative.
     }
   }
   close(ends[1]);
@@ -91,7 +91,7 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
   if (!installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the pictures", "none on PATH",
                                       "install the package gnuplot-nox, or leave --plot out"});
-  if (path_ != "-") open_sink(path_);  // says what is wrong with the place, if anything; never seen without close()
+  if (path_ != "-") open_sink(path_);  // throws if the file cannot be written; the sink leaves no file without close()
 }
 
 void Plot::add(const Chart& chart) {
@@ -118,7 +118,7 @@ void Plot::add(const HeatMap& map) {
     for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number(map.rows[y][x]), "\n");
   }
   const auto last = [](size_t n) { return shortest(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
-  // Characters have no shades: numbers stand in their place.
+  // Characters have no shades: cells show numbers.
   const char* cells = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
                                    : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
   panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:", last(columns),
@@ -132,7 +132,7 @@ void Plot::draw() const {
   const bool characters = path_ == "-";
   const std::string drawn = characters ? "" : str(path_, ".", getpid(), ".tmp");
   if (!characters) script += "set output " + quoted(drawn) + "\n";
-  // With characters a picture stands below the other; else two in a row.
+  // With characters plots are stacked; otherwise two in a row.
   if (panels_.size() > 1)
     script += characters ? str("set multiplot layout ", panels_.size(), ",1\n")
                          : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");

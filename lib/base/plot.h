@@ -1,6 +1,6 @@
-// Pictures, drawn by gnuplot: curves and heat maps, one below the other or side by side.
+// Plots by gnuplot: curves and heat maps, in a column or side by side.
 //
-// A file's ending says its kind: .svg, .png, .pdf; "-" draws with characters on standard output.
+// The suffix of the file chooses the format: .svg, .png, .pdf; "-" draws with characters on standard output.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace mh {
 
 struct Curve {
-  std::string title;  // of the key; "" leaves it out
+  std::string title;  // title in the key; "" leaves it out
   std::vector<double> x, y;
   bool bold = false;
 };
@@ -21,25 +21,25 @@ struct Chart {
 
 struct HeatMap {
   std::string title, x_label, y_label;
-  std::vector<std::vector<double>> rows;  // of one length each, or shorter ones, drawn empty; row 0 on top
+  std::vector<std::vector<double>> rows;  // rows of equal length; shorter ones are drawn with empty cells; row 0 on top
 };
 
-// Paths as short as tells them apart: without the folders in front and the names at the end that all have.
+// Returns the shortest distinct forms of paths, without common leading folders and trailing names.
 std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 class Plot {
  public:
-  // Before any work: Error(usage) for an ending that is not known, Error(failed) where gnuplot is not installed or the
-  // file cannot be written.
+  // Checks the path before any work. Throws Error(usage) for an unknown suffix, Error(failed) if gnuplot is not
+  // installed or the file cannot be written.
   explicit Plot(std::string path);
   void add(const Chart& chart);
   void add(const HeatMap& map);
-  // Whole or not at all: the file is put under its name when gnuplot is done.
+  // Draws the file, whole or not at all: it is renamed to its name once gnuplot has finished.
   void draw() const;
 
  private:
   std::string path_;
-  std::vector<std::string> panels_;  // each a piece of a gnuplot script, data included
+  std::vector<std::string> panels_;  // parts of a gnuplot script, with data
 };
 
 }  // namespace mh

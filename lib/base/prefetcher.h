@@ -1,4 +1,4 @@
-// Makes what is needed next before it is asked for, in a thread of its own.
+// A prefetch queue: a thread computes values before they are needed.
 #pragma once
 
 #include <condition_variable>
@@ -16,11 +16,11 @@ namespace mh {
 template <class T>
 class Prefetcher {
  public:
-  // `make` gives one thing after the other, and none behind the last; the thread alone calls it, from now on, as long
-  // as fewer than `most` (at least 1) are waiting to be taken.
+  // `make` returns one value after another, and none after the last; only the thread calls it, as long as fewer than
+  // `most` (at least 1) values are queued.
   Prefetcher(size_t most, std::function<std::optional<T>()> make)
       : most_(most), make_(std::move(make)), thread_([this] { run(); }) {}
-  // Waits for the one that is being made.
+  // Waits for the value in progress.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -32,7 +32,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next, or none at the end. Throws what `make` has thrown in its place, and again from then on.
+  // Returns the next value, or none at the end. Throws the exception of `make` in place of its value, and in all later
+  // calls.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !made_.empty() || ended_; });
@@ -58,7 +59,7 @@ class Prefetcher {
     }
   }
 
-  // Adds one, and waits until there is room for another; false where nobody wants it.
+  // Queues a value and waits until the queue has room; returns false if the queue is being destroyed.
   bool wait_behind(T one) {
     std::unique_lock lock(mutex_);
     made_.push_back(std::move(one));
@@ -83,7 +84,7 @@ class Prefetcher {
   std::deque<T> made_;
   bool ended_ = false, stops_ = false;
   std::exception_ptr thrown_;
-  std::thread thread_;  // last, as it uses all of these
+  std::thread thread_;  // last member, since the thread uses all others
 };
 
 }  // namespace mh

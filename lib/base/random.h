@@ -1,5 +1,5 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position), so dropout
-// has the same bits on every path, with any number of threads, and after a resume, and no generator state is ever
+// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position). Dropout
+// therefore has the same bits on every path, with any number of threads, and after a resume, and no generator state is
 // saved.
 //
 // Source: Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
@@ -15,7 +15,7 @@ namespace mh {
 // Ten rounds of Philox on a 128-bit counter with a 64-bit key.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// 64-bit FNV-1a; stable across machines and versions, used for stream names.
+// Returns the 64-bit FNV-1a hash, stable across machines and versions; used for stream names.
 uint64_t stable_hash(std::string_view text);
 
 // A named stream of random numbers: streams of different names or seeds are independent.
@@ -23,11 +23,11 @@ class RandomStream {
  public:
   RandomStream(uint64_t seed, std::string_view name);
 
-  // The four 32-bit words at (update, site, block); block b holds the words of positions 4b … 4b+3.
+  // Returns the four 32-bit words at (update, site, block); block b holds the words of positions 4b … 4b+3.
   std::array<uint32_t, 4> words(uint32_t update, uint32_t site, uint64_t block) const {
     return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), site, update}, key_);
   }
-  // Uniform in [0, 1) with 24 bits.
+  // Returns a uniform number in [0, 1) with 24 bits.
   float uniform(uint32_t update, uint32_t site, uint64_t position) const;
   std::array<uint32_t, 2> key() const { return key_; }
 
@@ -43,8 +43,8 @@ class RandomSequence {
   uint64_t next_u64();
   double uniform();  // [0, 1), 53 bits
   double normal();   // mean 0, standard deviation 1 (Box–Muller)
-  // Draws from 0 … bound - 1 without bias. Throws std::logic_error for an empty range, bound 0: a caller that may have
-  // nothing to choose from checks that first.
+  // Returns an unbiased number of 0 … bound - 1. Throws std::logic_error for bound 0; callers check for an empty range
+  // first.
   uint64_t below(uint64_t bound);
   void shuffle(std::vector<int64_t>& values);  // Fisher–Yates
 

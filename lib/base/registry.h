@@ -26,9 +26,9 @@ class Registry {
 
   explicit Registry(std::string what) : what_(std::move(what)) {}
 
-  // Adds the implementation under `name`. An Implementation that is no Interface is made by the Interface's member
-  // template Of<Implementation>, which is one. Throws std::logic_error for a name that is there already: which of the
-  // two would be made follows from the order in which files were linked.
+  // Adds the implementation under `name`. An Implementation that does not derive from Interface is wrapped in the
+  // Interface's member template Of<Implementation>. Throws std::logic_error for a name that exists: the order of
+  // linking would choose between the two.
   template <class Implementation>
   void add(const std::string& name, const std::string& help) {
     const auto make = []() -> std::unique_ptr<Interface> {
@@ -39,7 +39,7 @@ class Registry {
       throw std::logic_error(str("two entries of the kind ", what_, " are called '", name, "'"));
   }
 
-  // Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
+  // Returns an entry. Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
   const Entry& find(const std::string& name, const std::string& key) const {
     auto it = entries_.find(name);
     if (it == entries_.end())
@@ -62,7 +62,7 @@ class Registry {
   std::map<std::string, Entry> entries_;
 };
 
-// Registers an implementation while it is constructed.
+// Registers an implementation in its constructor.
 template <class Implementation>
 class Registration {
  public:

@@ -1,6 +1,6 @@
 // Configuration keys and values of earlier versions. Configurations, `--set` assignments and the TOML stored in
-// checkpoints and training states pass through this table, so that old ones keep their meaning. A renamed key carries
-// the old meaning of its values: `train.optimizer = "adamw"` left norms and biases undecayed, and
+// checkpoints and training states pass through this table, so that old ones keep their meaning. A renamed key keeps the
+// old meaning of its values: `train.optimizer = "adamw"` excluded norms and biases from decay, whereas
 // `train.optimizer.rule = "adamw"` decays them unless train.optimizer.decay_norms_and_biases is false.
 #pragma once
 

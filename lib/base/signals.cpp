@@ -31,8 +31,9 @@ void tidy_up(int signal) {
   std::raise(signal);
 }
 
-// The handlers of this thread, which is where the system delivers a process's signals first, leave its stack alone:
-// oneDNN's products keep numbers further below the stack pointer than they may, which a handler's frame overwrites.
+// Gives the signal handlers of this thread, to which the system delivers a process's signals first, a stack of their
+// own: oneDNN's kernels store numbers further below the stack pointer than allowed, where a handler's frame would
+// overwrite them.
 void take_own_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};

@@ -1,16 +1,16 @@
-// SIGINT, SIGTERM, SIGHUP and SIGUSR1 (Slurm's warning) ask a long run to save and stop; nothing is done in the handler
-// but to note the signal. A second SIGINT ends the process at once.
+// SIGINT, SIGTERM, SIGHUP and SIGUSR1 (Slurm's warning) ask a long run to save and stop; the handler only stores the
+// signal. A second SIGINT ends the process at once.
 #pragma once
 
 namespace mh {
 
-// Until catch_stop_signals(), SIGINT, SIGTERM and SIGHUP end the process as they do by default, but leave no temporary
-// file behind.
+// Until catch_stop_signals(), lets SIGINT, SIGTERM and SIGHUP end the process as by default, but removes temporary
+// files.
 void tidy_up_on_signals();
 
-// From now on they are noted. To be called by the main thread.
+// Starts storing the signals; called by the main thread.
 void catch_stop_signals();
-// The signal that has asked for a stop since then, or 0.
+// Returns the signal that asked for a stop since then, or 0.
 int stop_signal();
 
 }  // namespace mh

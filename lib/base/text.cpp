@@ -112,7 +112,7 @@ std::string human_seconds(double seconds) {
 }
 
 std::string rounded(double value, int digits) {
-  char text[400];  // the largest number has 309 digits in front of the point
+  char text[400];  // the largest number has 309 digits before the point
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }

@@ -1,4 +1,4 @@
-// Small pieces of text handling shared by messages, options and tables.
+// Text helpers of messages, options and tables.
 #pragma once
 
 #include <cstdint>
@@ -9,34 +9,34 @@
 
 namespace mh {
 
-// The candidate with the smallest edit distance to `word`, or "" where none is near enough to be a slip of the hand
+// Returns the candidate with the smallest edit distance to `word`, or "" if none is near enough to be a typing error
 // (distance at most a third of the word's length, at least 1).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// "did you mean 'lr'?" or "" when nothing is near.
+// Returns "did you mean 'lr'?", or "" if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string shape_text(std::span<const int64_t> shape);  // "(512, 64)"
 std::string trim(std::string_view text);
-// Returns 16 hexadecimal digits in lower case, as files hold checksums.
+// Returns 16 hexadecimal digits in lower case, the form of checksums in files.
 std::string hex64(uint64_t value);
 
 // 1234567 -> "1,234,567"; for messages, never for tables.
 std::string with_commas(int64_t value);
-// Bytes as "12.3 MB" (decimal units).
+// Returns bytes as "12.3 MB" (decimal units).
 std::string human_bytes(uint64_t bytes);
-// Seconds as "45s", "12m30s", "3h05m".
+// Returns seconds as "45s", "12m30s", "3h05m".
 std::string human_seconds(double seconds);
 
-// With so many digits behind the point: 2.718 to two is "2.72".
+// Returns the value with `digits` decimals: 2.718 with two is "2.72".
 std::string rounded(double value, int digits);
-// The shortest decimal text that reads back as the same double ("0.1", "1e-09").
+// Returns the shortest decimal text that reads back as the same double ("0.1", "1e-09").
 std::string shortest(double value);
 
-// The byte offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above U+10FFFF
-// are not valid), or npos.
+// Returns the offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above U+10FFFF
+// are invalid), or npos.
 size_t find_invalid_utf8(std::string_view text);
 
 }  // namespace mh

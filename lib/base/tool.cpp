@@ -20,20 +20,20 @@ namespace mh {
 
 namespace {
 
-// Every long option name that the app or its chosen subcommands know, for "did you mean".
+// Collects all long option names of the app and its chosen subcommands, for "did you mean".
 void collect_options(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   for (const CLI::App* sub : app.get_subcommands()) collect_options(*sub, names);
 }
 
-// The call whose options were read: "mh-prune rank" where that is how far it went.
+// Returns the call that was parsed: "mh-prune rank" if a subcommand was reached.
 std::string call_of(const CLI::App& app, const std::string& name) {
   const auto subs = app.get_subcommands();
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// CLI11's words, with the nearest option added where one was misspelt.
+// Returns CLI11's message, or the nearest option for an unknown one.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   std::vector<std::string> names;
@@ -60,7 +60,7 @@ Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::A
 Tool::~Tool() = default;
 
 int Tool::run(int argc, char** argv, const std::function<void()>& body) {
-  // A reader that goes away shows as an error of write(), not as a signal.
+  // A closed pipe appears as an error of write(), not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   tidy_up_on_signals();
@@ -89,7 +89,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     log_error("out of memory");
     return static_cast<int>(Exit::device);
   } catch (const std::exception& error) {
-    // The tensor library's errors: the first line is the message, the rest a trace of its calls.
+    // Errors of LibTorch: the first line is the message, the rest a trace.
     std::string message = error.what();
     message.resize(std::min(message.size(), message.find('\n')));
     const bool memory = message.find("allocate memory") != std::string::npos;

@@ -1,4 +1,4 @@
-// What every tool's main shares: --help, --version, --quiet, -v, error messages and exit statuses.
+// The frame of every tool's main: --help, --version, --quiet, -v, error messages and exit statuses.
 #pragma once
 
 #include <functional>
@@ -24,13 +24,13 @@ class Tool {
   explicit Tool(ToolInfo info);
   ~Tool();
   CLI::App& app() { return *app_; }
-  // Parses and runs `body`; returns the exit status. Error -> its status (a printer of text catches BrokenPipe itself);
-  // bad_alloc -> 4; anything else -> 1. --help and --version print on stdout and end with 0.
+  // Parses and runs `body`; returns the exit status: that of an Error (printers of text catch BrokenPipe themselves); 4
+  // for bad_alloc; 1 for other exceptions. --help and --version print on stdout and return 0.
   int run(int argc, char** argv, const std::function<void()>& body);
   // Calls run() and ends the process with its status. Static objects are not destroyed: LibTorch's take 0.1 s of CPU
   // time, a third of a short call.
   [[noreturn]] void run_and_exit(int argc, char** argv, const std::function<void()>& body);
-  // The status to end with when no error was thrown (128 + n after a signal).
+  // Sets the status if no error is thrown (128 + n after a signal).
   void set_status(int status) { status_ = status; }
 
  private:

@@ -32,7 +32,8 @@ bool is_case_ignorable(char32_t c) {
   }
 }
 
-// Unicode's Cased, of what is not Case_Ignorable: upper, lower and title case, and what is so without being a letter.
+// Unicode's Cased, for characters that are not Case_Ignorable: upper, lower and title case, and characters with these
+// properties that are no letters.
 bool is_cased(char32_t c) {
   static constexpr struct {
     char32_t first, last;
@@ -42,7 +43,7 @@ bool is_cased(char32_t c) {
          std::any_of(std::begin(others), std::end(others), [&](auto& o) { return c >= o.first && c <= o.last; });
 }
 
-// Whether the first character that is not ignored is cased.
+// Returns whether the first character that is not ignored is cased.
 template <class Iterator>
 bool cased_next(Iterator begin, Iterator end) {
   begin = std::find_if_not(begin, end, is_case_ignorable);
@@ -87,7 +88,7 @@ std::u32string lower_case(std::u32string_view text) {
   for (auto at = text.begin(); at != text.end(); ++at) {
     if (*at == U'\u0130') {
       lower += U"i\u0307";
-    } else if (*at == U'\u03A3') {  // final: behind a cased letter, and none after it
+    } else if (*at == U'\u03A3') {  // final sigma: after a cased letter, and before none
       const bool final = cased_next(std::make_reverse_iterator(at), text.rend()) && !cased_next(at + 1, text.end());
       lower += final ? U'\u03C2' : U'\u03C3';
     } else {

@@ -28,7 +28,8 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
-constexpr const char* kHeaderSum = "__metadata__";  // its key among the sums; no tensor may have it
+constexpr const char* kHeaderSum =
+    "__metadata__";  // key of the header among the checksums; no tensor may have this name
 constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
 
 const Type& find_type(DType type) {
@@ -43,7 +44,8 @@ uint64_t header_length(const uint8_t* bytes) {
 
 std::string sum_of(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
-// Over what the header says, apart from the sums, in one form whatever the order and spacing in the file.
+// Returns the checksum of the header's content without the checksums, in a form independent of order and spacing in the
+// file.
 std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadata) {
   metadata.erase(kSumsKey);
   json tensors = json::object();
@@ -54,7 +56,7 @@ std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadat
 
 bool plausible(uint64_t length, uint8_t first) { return length <= kLargestHeader && length >= 2 && first == '{'; }
 
-// Where the data of the tensors end, counted from their begin, as far as the header says so.
+// Returns the end of the tensors' data, counted from their start, as far as the header states it.
 uint64_t announced_end(const json& header) {
   uint64_t end = 0;
   for (auto& [key, value] : header.items()) {
@@ -72,7 +74,7 @@ bool all_whole(const json& array) {
          std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });
 }
 
-// Appends to `bytes` until there are `to`, or the source ends.
+// Appends to `bytes` up to `to` bytes, or to the end of the source.
 void extend(ByteSource& source, std::string& bytes, uint64_t to) {
   std::vector<char> buffer(1 << 16);
   while (bytes.size() < to) {
@@ -115,7 +117,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
     offset += t.info.bytes();
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // the data start aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the start of the data
   uint64_t length = text.size();
   if (length > kLargestHeader)
     throw Error(Exit::failed,
@@ -145,7 +147,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
     parse(read_header());
     return;
   }
-  // Never more than what is announced, so that no endless stream fills the memory.
+  // Reads no more than the header announces, so that an endless stream does not fill the memory.
   auto source = open_source(path);
   auto read_to = [&](uint64_t to) {
     extend(*source, piped_, to);
@@ -157,7 +159,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
   const Header header = read_header();
   uint64_t all;
   if (__builtin_add_overflow(announced_end(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
-  read_to(all);  // one byte more than announced shows that there is more
+  read_to(all);  // one more byte than announced detects trailing data
   parse(header);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using namespace pickle;
 
-// Instructions of protocol 2, by the names that Python's pickletools has.
+// Instructions of protocol 2, with the names of Python's pickletools.
 enum Opcode : uint8_t {
   kMark = '(',
   kStop = '.',
@@ -48,7 +48,7 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
-constexpr size_t kMostSides = 64;  // as torch
+constexpr size_t kMostSides = 64;  // limit of PyTorch
 
 class Machine {
  public:
@@ -142,7 +142,7 @@ class Machine {
         const auto arguments = take<Tuple>("a tuple of arguments");
         return push(call(take<Global>("a name of Python's").name, *arguments.items));
       }
-      case kBuild: {  // of the dict itself: what torch knows of the modules, of which no tensor depends
+      case kBuild: {  // attributes of the dict: PyTorch's information about modules, on which no tensor depends
         take<Dict>("attributes of a dict");
         if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
         return;
@@ -155,7 +155,7 @@ class Machine {
     }
   }
 
-  // What is read.
+  // The input.
   uint64_t number(int bytes) {
     uint64_t n = 0;
     const auto part = take_bytes(static_cast<uint64_t>(bytes));
@@ -180,7 +180,7 @@ class Machine {
     if (size == 0) return 0;
     const uint64_t n = number(static_cast<int>(size));
     const auto unused = static_cast<int>(64 - 8 * size);
-    return static_cast<int64_t>(n << unused) >> unused;  // the sign
+    return static_cast<int64_t>(n << unused) >> unused;  // extends the sign
   }
   Global global() {
     auto line = [&] {
@@ -239,7 +239,7 @@ class Machine {
     return found->second;
   }
 
-  // What is made. Tuples and dicts live as long as the machine: dicts may hold one another.
+  // Created objects. Tuples and dicts live as long as the machine, since dicts may contain each other.
   Tuple tuple_of(Values values) { return {&tuples_.emplace_back(std::move(values))}; }
   Dict new_dict() { return {&dicts_.emplace_back()}; }
   void set_items(Values values) {
@@ -319,7 +319,7 @@ class Machine {
 
   std::span<const uint8_t> pickle_;
   const std::string& name_;
-  size_t at_ = 0, begin_ = 0;  // the next byte; the instruction's first
+  size_t at_ = 0, begin_ = 0;  // next byte; first byte of the instruction
   Values stack_;
   std::map<uint64_t, Value> memo_;
   std::deque<Values> tuples_;

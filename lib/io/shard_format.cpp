@@ -26,7 +26,7 @@ std::string seal(std::string_view tag, const std::string& text, const std::strin
   return payload;
 }
 
-// The JSON of a sealed payload and what stands behind it.
+// Returns the JSON of a sealed payload and the bytes after it.
 std::pair<json, std::string_view> unseal(std::string_view payload, std::string_view tag, const std::string& name) {
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
     damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
@@ -80,7 +80,7 @@ std::string header_fault(const ShardHeader& h) {
 }
 
 int64_t ShardHeader::largest_limit() const {
-  // The limits as they are: whether there is one for each field is `header_fault`'s to say.
+  // Uses the limits unchecked; header_fault() checks that there is one for each field.
   return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
 }
 

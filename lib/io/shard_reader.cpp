@@ -22,7 +22,7 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
   if (largest >= limit) damaged(name, 0, str("tokens below ", limit), str(largest));
 }
 
-// Appends what a zstd stream in `packed` holds to `out`, never more than `limit` bytes.
+// Appends the decompressed zstd stream `packed` to `out`, at most `limit` bytes.
 void decompress_all(const std::string& packed, uint64_t limit, std::string& out, const std::string& name) {
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
   ZSTD_inBuffer in{packed.data(), packed.size(), 0};
@@ -60,7 +60,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint8_t* data = file_.data();
   const uint64_t size = file_.size();
   if (size == 0) no_shard(name(), "an empty file");
-  if (size > 8 && data[8] == '{')  // behind the length of its header
+  if (size > 8 && data[8] == '{')  // after the length of its header, as in safetensors
     no_shard(name(), "what looks like a checkpoint", "name the shard here, or make one with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
@@ -68,7 +68,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (header_size > size - 8) cut_off(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
-  // The seek table at the end says where every frame is; what it says is checked against the file.
+  // The seek table at the end has the place of every frame; its entries are checked against the file.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     cut_off(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);
@@ -184,12 +184,12 @@ struct ShardStream::State {
   std::unique_ptr<ByteSource> source;
   ShardHeader header;
   Trailer trailer;
-  uint64_t offset = 0;          // bytes consumed of the file
+  uint64_t offset = 0;          // bytes of the file consumed
   std::vector<uint8_t> tokens;  // the decompressed frame
-  size_t taken = 0;             // bytes of it already given out
+  size_t taken = 0;             // bytes of the frame already returned
   uint64_t content = 0;         // bytes of content so far
   std::string packed_lengths;
-  std::string table;  // the seek table as it should be
+  std::string table;  // expected seek table
   uint32_t frames = 0;
   XXH64_state_t* hash = XXH64_createState();
   bool ended = false;
@@ -201,7 +201,7 @@ struct ShardStream::State {
     if (!source->read_exactly(data, size)) cut_off(source->name(), offset, what);
     offset += size;
   }
-  // Reads `size` bytes in steps, so that a false size costs no memory before the bytes are there.
+  // Reads `size` bytes in steps, so that a false size allocates no memory before the bytes arrive.
   std::string need_text(size_t size, const char* what) {
     std::string text;
     while (text.size() < size) {
@@ -221,8 +221,8 @@ struct ShardStream::State {
   bool next();
 };
 
-// One zstd frame of tokens. Its header and its blocks' sizes are read from the stream, so that not a byte of the next
-// frame is taken.
+// Reads one zstd frame of tokens. Its header and the sizes of its blocks are read from the stream, so that no byte of
+// the next frame is consumed.
 void ShardStream::State::read_frame(const uint8_t* magic) {
   const std::string& name = source->name();
   const uint64_t start = offset - 4;
@@ -231,7 +231,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     bytes.resize(bytes.size() + n);
     need(bytes.data() + bytes.size() - n, n, "the rest of a frame");
   };
-  // The longest frame header has 18 bytes; its first byte after the magic tells how many follow.
+  // The longest frame header has 18 bytes; its first byte after the magic number gives its length.
   take(1);
   auto descriptor = static_cast<uint8_t>(bytes[4]);
   const bool single = (descriptor & 0x20) != 0;
@@ -284,7 +284,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   ended = true;
 }
 
-// Reads frames up to the next one of tokens; false at the checked end.
+// Reads frames up to the next one of tokens; returns false at the verified end.
 bool ShardStream::State::next() {
   bool trailer_seen = false;
   for (;;) {

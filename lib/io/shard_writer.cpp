@@ -27,9 +27,9 @@ struct ShardWriter::State {
   std::string compressed;  // scratch of one frame
   std::string table;       // entries of the seek table
   uint32_t frames = 0;
-  const RecordKind* kind;   // null: any runs
-  uint64_t run_tokens = 0;  // of the run that is open
-  uint64_t last_run = 0;    // tokens of the one before
+  const RecordKind* kind;   // null: runs of any length
+  uint64_t run_tokens = 0;  // tokens of the open run
+  uint64_t last_run = 0;    // tokens of the run before
   ZSTD_CCtx* data = ZSTD_createCCtx();
   ZSTD_CCtx* lengths = ZSTD_createCCtx();  // one stream over all run lengths
   std::string varints;                     // run lengths waiting to be compressed

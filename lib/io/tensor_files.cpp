@@ -29,7 +29,7 @@ class Safetensors : public TensorFile {
 
 float from_half(uint16_t half) {
   const uint32_t sign = (half & 0x8000U) << 16, exponent = half >> 10 & 31U, fraction = half & 0x3FFU;
-  if (exponent == 0) {  // zero, and what lies below 2^-14
+  if (exponent == 0) {  // zero and numbers below 2^-14
     const float value = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -value : value;
   }
@@ -48,7 +48,7 @@ std::vector<float> converted(const std::vector<uint8_t>& bytes, const Convert& c
   return out;
 }
 
-// The names of the files that an index says tensors are in.
+// Returns the names of the files that an index lists for tensors.
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensors) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});

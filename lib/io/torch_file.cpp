@@ -42,7 +42,7 @@ class TorchFile : public TensorFile {
   }
 
  private:
-  // The numbers of the axes from `axis` on, of which the first is at `from`.
+  // Copies the elements of the axes from `axis` on; the first element is at `from`.
   static void copy(const StoredTensor& t, size_t axis, const uint8_t* from, size_t size, uint8_t*& to) {
     if (axis == t.strides.size()) {
       std::memcpy(to, from, size);
@@ -63,7 +63,7 @@ class TorchFile : public TensorFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// Before version 1.6 torch.save wrote several pickles, one behind another.
+// Before version 1.6 torch.save wrote several pickles, one after another.
 void refuse_old_form(const std::string& path) {
   constexpr uint8_t kMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
   uint8_t first[sizeof kMagic];

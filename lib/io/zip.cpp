@@ -11,9 +11,9 @@ namespace {
 constexpr uint32_t kEntry = 0x04034B50, kListed = 0x02014B50, kEnd = 0x06054B50;
 constexpr uint32_t kEnd64 = 0x06064B50, kLocator64 = 0x07064B50;
 constexpr uint64_t kEntryBytes = 30, kListedBytes = 46, kEndBytes = 22, kLocatorBytes = 20, kLongestComment = 65535;
-constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // the number itself stands in the 64-bit form
+constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // the number is in the 64-bit form
 
-constexpr size_t kStep = 8;  // bytes that a round of the checksum takes
+constexpr size_t kStep = 8;  // bytes per step of the checksum
 constexpr auto kTables = [] {
   std::array<std::array<uint32_t, 256>, kStep> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -99,7 +99,7 @@ uint64_t ZipArchive::add_entry(uint64_t at) {
     const uint64_t kind = number(field, 2), size = number(field + 2, 2);
     uint64_t value = field + 4;
     field = value + size;
-    if (kind != 1) continue;  // sizes and places that need 64 bits, in this order
+    if (kind != 1) continue;  // sizes and offsets that need 64 bits, in this order
     for (uint64_t* n : {&entry.size, &packed, &entry.header}) {
       if (*n != kLarge32) continue;
       if (value + 8 > field) throw bad(place, "sizes of 64 bits", "fewer");
