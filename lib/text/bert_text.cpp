@@ -31,7 +31,7 @@ constexpr Range kNewer[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// Those of them that Unicode 9.0 has: marks that decomposition puts in order.
+// The marks among them that are in Unicode 9.0, which decomposition reorders.
 constexpr Range kOrdered[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                               {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
@@ -61,13 +61,13 @@ bool is_white(char32_t c) {
   return k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Canonical combining class: marks of different classes change places.
+// Returns the canonical combining class: marks of different classes are reordered.
 int order_of(char32_t c) {
   if (c < 0x300 || (within(kNewer, c) && !within(kOrdered, c))) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
-// The clean text, ideographs between spaces.
+// Returns the cleaned text, with spaces around ideographs.
 std::vector<BertCharacter> cleaned(std::string_view text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size() + 8);
@@ -95,7 +95,7 @@ std::vector<BertCharacter> cleaned(std::string_view text) {
   return out;
 }
 
-// A character of a decomposition: `added` behind the first one.
+// A character of a decomposition; `added`: not the first one.
 struct Part {
   char32_t c;
   int order;
@@ -116,9 +116,9 @@ void append_parts(char32_t c, std::vector<Part>& parts) {
   }
 }
 
-// Decomposes, puts marks in their order, and drops those without a width. A part that is not added stands for the next
-// character of the text, even where it has changed places; an added one for the character before: so are the places
-// that the package tells.
+// Decomposes the text, reorders marks, and removes nonspacing ones. As in the package, a character that is not `added`
+// takes the range of the next original character, even after reordering; an added one takes that of the character
+// before.
 void strip_accents(std::vector<BertCharacter>& text) {
   std::vector<Part> parts;
   parts.reserve(text.size() + 8);
@@ -143,7 +143,7 @@ void strip_accents(std::vector<BertCharacter>& text) {
 
 char32_t lower_case(char32_t c) {
   if (c < 0x80) return static_cast<char32_t>(bert_ascii(static_cast<char>(c), true));
-  // Of Unicode 16.0.
+  // Lower case of Unicode 16.0.
   switch (c) {
     case 0x1C89:
       return 0x1C8A;
@@ -164,7 +164,7 @@ void lower_case(std::vector<BertCharacter>& text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size());
   for (const BertCharacter& now : text) {
-    const bool dotted = now.c == 0x130;  // the only one that becomes two
+    const bool dotted = now.c == 0x130;  // the only character that becomes two
     out.push_back({dotted ? U'i' : lower_case(now.c), now.begin, now.end});
     if (dotted) out.push_back({0x307, now.begin, now.end});
   }

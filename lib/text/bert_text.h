@@ -1,15 +1,15 @@
-// Text as BERT reads it before it is divided into pieces (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, the
-// BasicTokenizer of its code), for every character the same as the package tokenizers 0.22 (BertNormalizer and
+// Normalisation of text before BERT splits it into pieces (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, the
+// BasicTokenizer of its code), for every character equal to the package tokenizers 0.22 (BertNormalizer and
 // BertPreTokenizer):
 //
-//   control and format characters, private ones and U+FFFD are dropped; white space of all kinds is a space;
+//   control and format characters, private ones and U+FFFD are removed; all white space becomes a space;
 //   CJK ideographs are words of their own;
-//   accents: canonical decomposition (NFD), then nonspacing marks (Mn) are dropped;
+//   accents: canonical decomposition (NFD), then nonspacing marks (Mn) are removed;
 //   lower case, character by character;
-//   words are what stands between spaces, and every punctuation mark (of ASCII all but letters and digits, P*) is one.
+//   words are separated by spaces, and every punctuation mark (in ASCII all but letters and digits; P*) is a word.
 //
-// That package knows the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, which is
-// kept: what was added later is a letter that has no parts.
+// That package uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and so does
+// this file: newer characters are letters without decomposition.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct BertText {
   bool operator==(const BertText&) const = default;
 };
 
-// A character of the normalised text, and the character of the original that it comes from: bytes [begin, end).
+// A character of the normalised text, and bytes [begin, end) of the original character.
 struct BertCharacter {
   char32_t c = 0;
   uint32_t begin = 0, end = 0;
 };
 
-// Of valid UTF-8 of less than 4 GiB. Only U+0020 is left of white space.
+// Returns the normalised characters of valid UTF-8 of less than 4 GiB. The only remaining white space is U+0020.
 std::vector<BertCharacter> bert_characters(std::string_view text, const BertText& options);
 
 bool is_bert_punctuation(char32_t c);
@@ -50,7 +50,8 @@ void each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {
   }
 }
 
-// What becomes of a byte of ASCII in lower case: 0 for what is dropped, a space for white space, itself for the rest.
+// Returns the normalised form of an ASCII byte: 0 if it is removed, a space for white space, otherwise itself, in lower
+// case if `lowercase`.
 constexpr char bert_ascii(char c, bool lowercase) {
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return 0;

@@ -10,7 +10,7 @@ namespace mh::text {
 
 namespace {
 
-// Behind the eight bytes of its length stands the header, a JSON object.
+// The JSON header follows the eight bytes of its length.
 bool is_checkpoint(const std::string& path) {
   if (!MappedFile::possible(path)) return false;
   char head[9];

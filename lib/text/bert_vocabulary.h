@@ -1,4 +1,4 @@
-// The vocabulary of what is prepared for BERT: one of ours, that of a model, or BERT's own file.
+// The vocabulary of data for BERT: one of our vocabularies, that of a model, or BERT's own file.
 #pragma once
 
 #include <memory>
@@ -22,11 +22,12 @@ struct BertVocabulary {
     f.field("strip_accents", strip_accents, "with --wordpiece: drop accents; auto: unless --cased",
             {"auto", "yes", "no"});
   }
-  // Refuses both or neither, and what only --wordpiece has a use for. Error(usage).
+  // Throws Error(usage) for both or neither vocabulary, and for options that only apply to --wordpiece.
   void check() const;
-  // The one that is given.
+  // Returns the given file.
   const std::string& file() const { return wordpiece.empty() ? vocab : wordpiece; }
-  // check()s first. Error(input) for another type, and for a checkpoint that carries no vocabulary.
+  // Calls check(), then loads the vocabulary. Throws Error(input) for another type, and for a checkpoint without a
+  // vocabulary.
   std::unique_ptr<WordPieceTokenizer> load() const;
 };
 

@@ -1,10 +1,10 @@
 // The byte-level pair encoding of GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
-// section 2.2, and the encoder.py of its code), token for token as GPT2TokenizerFast of the package transformers with
-// tokenizers 0.22. Text is parted into words by a regular expression, every byte of a word is a symbol, and merges join
-// them. So every text has tokens, and tokens give back its bytes.
+// section 2.2, and the encoder.py of its code), token for token equal to GPT2TokenizerFast of the package transformers
+// with tokenizers 0.22. A regular expression splits text into words, every byte of a word is a symbol, and merges join
+// symbols. So every text has tokens, and tokens decode to its bytes.
 //
-// Text is text: where it reads <|endoftext|>, that is so many letters. Who needs the token takes it by its number; it
-// closes a line.
+// Text never contains special tokens: "<|endoftext|>" in text is encoded as letters. Callers that need the token use
+// its number; it is the end-of-line token.
 #pragma once
 
 #include <array>
@@ -22,22 +22,22 @@ namespace mh::text {
 
 constexpr const char* kEndOfText = "<|endoftext|>";
 
-// The end of the word that begins at `begin`, by GPT-2's expression
+// Returns the end of the word that begins at `begin`, by GPT-2's expression
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// of valid UTF-8; letters and numbers are those of Unicode 16.0, which that package knows.
+// on valid UTF-8; letters and numbers are those of Unicode 16.0, as in that package.
 size_t byte_bpe_word_end(std::string_view text, size_t begin);
 
-// How GPT-2 writes a byte: as itself where it is printed, else as one of the characters from U+0100 on.
+// Returns GPT-2's character for a byte: the byte itself if it is printable, otherwise a character from U+0100 on.
 char32_t letter_of_byte(uint8_t byte);
-// The byte of a letter, or -1.
+// Returns the byte of a letter, or -1.
 int byte_of_letter(char32_t letter);
 
 class ByteBpeTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "byte-bpe";
 
-  // Pieces in GPT-2's letters, all different. Error(input) where a byte has no piece, a merge joins what is none or to
-  // what is none, or stands twice, or there is no <|endoftext|>; `name` stands in the message.
+  // `pieces`: in GPT-2's letters, all different. Throws Error(input), with `name`, if a byte has no piece, a merge has
+  // an unknown symbol or result or occurs twice, or <|endoftext|> is missing.
   ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
                    AddedTokens added = {});
 
@@ -47,7 +47,7 @@ class ByteBpeTokenizer : public Tokenizer {
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
-  // The bytes of the pieces, which are valid UTF-8 together only where the tokens are those of a text.
+  // Returns the bytes of the pieces, which are valid UTF-8 only if the tokens are those of a text.
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
@@ -55,7 +55,7 @@ class ByteBpeTokenizer : public Tokenizer {
 
   const std::vector<Piece>& pieces() const { return pieces_; }
   const std::vector<Merge>& merges() const { return merges_; }
-  // Without any, <|endoftext|> in all roles that GPT-2 has.
+  // Returns the added tokens; without any, <|endoftext|> in all roles that GPT-2 has.
   AddedTokens added_tokens() const;
   // Appends the tokens of one word.
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
@@ -64,7 +64,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
   AddedTokens added_;
-  std::vector<std::string> bytes_;  // of each piece
+  std::vector<std::string> bytes_;  // bytes of each piece
   std::array<int32_t, 256> of_byte_{};
   MergeTable merge_table_;
   int32_t end_ = -1;
@@ -73,8 +73,8 @@ class ByteBpeTokenizer : public Tokenizer {
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added = {});
 
-// GPT-2's files. vocab.json: an object from pieces to their numbers, whose gaps added tokens fill (in_order() refuses
-// others). merges.txt: a line "#version: …" or none, then a merge a line. Error(input).
+// Read GPT-2's files. vocab.json: an object from pieces to numbers, whose gaps added tokens fill (in_order() throws for
+// other gaps). merges.txt: a line "#version: …" or none, then a merge a line. Throw Error(input).
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Writes vocab.json. Throws Error(input) if the reader would return different pieces.

@@ -1,4 +1,4 @@
-// vocab.json and merges.txt of GPT-2.
+// Reads and writes vocab.json and merges.txt of GPT-2.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -21,7 +21,7 @@ NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string&
 
 namespace {
 
-// The symbols of a line of merges.txt; nothing where it is none.
+// Returns the symbols of a line of merges.txt, if it is a merge.
 std::optional<Merge> merge_of_line(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');

@@ -45,7 +45,7 @@ constexpr auto kAscii = [] {
 Class class_of(char32_t c) {
   if (is_letter(c)) return Class::letter;
   if (is_number(c)) return Class::number;
-  if (is_space(c)) return Class::space;  // beyond ASCII the same as \s
+  if (is_space(c)) return Class::space;  // outside ASCII the same as \s
   const Range* r =
       std::lower_bound(std::begin(kNewer), std::end(kNewer), c, [](const Range& a, char32_t b) { return a.last < b; });
   return r != std::end(kNewer) && r->first <= c ? r->what : Class::other;
@@ -67,7 +67,7 @@ Character character_at(std::string_view text, size_t at) {
 
 bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// The end of the characters of one class.
+// Returns the end of a run of characters of one class.
 size_t run_end(std::string_view text, size_t at, Class what) {
   while (at < text.size()) {
     const Character now = character_at(text, at);
@@ -77,7 +77,7 @@ size_t run_end(std::string_view text, size_t at, Class what) {
   return at;
 }
 
-// The letters of a contraction behind its apostrophe, or 0.
+// Returns the number of letters of a contraction after its apostrophe, or 0.
 size_t contraction(std::string_view behind) {
   for (std::string_view letters : {"s", "t", "re", "ve", "m", "ll", "d"})
     if (behind.starts_with(letters)) return letters.size();
@@ -107,7 +107,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   if (next == text.size()) return next;
   const Character second = character_at(text, next);
   if (second.what != Class::space) return text[begin] == ' ' ? run_end(text, next, second.what) : next;
-  // White space leaves its last character to the word behind it.
+  // The last character of white space belongs to the next word.
   size_t end = run_end(text, next, Class::space);
   if (end == text.size()) return end;
   while (goes_on(text[--end])) continue;
@@ -115,7 +115,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
 }
 
 size_t ByteBpeTokenizer::cut(std::string_view text) const {
-  // In front of a space behind a word: there a word begins whatever follows.
+  // Splits before a space that follows a word: a word begins there whatever follows.
   for (size_t at = text.rfind(' '); at != text.npos && at > 0; at = text.rfind(' ', at - 1)) {
     size_t before = at - 1;
     while (before > 0 && goes_on(text[before])) --before;

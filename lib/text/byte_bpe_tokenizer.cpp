@@ -25,7 +25,7 @@ class ByteBpeEncoder : public Encoder {
   WordCache cache_;
 };
 
-// A piece that letters of bytes do not spell stands for itself.
+// A piece with other characters than letters of bytes decodes to itself.
 std::string bytes_of_piece(const std::string& piece) {
   std::string bytes;
   for (char32_t letter : code_points(piece)) {

@@ -7,7 +7,7 @@ namespace mh::text {
 
 namespace {
 
-// Length of the valid UTF-8 sequence that starts with this byte.
+// Returns the length of the valid UTF-8 sequence that starts with this byte.
 size_t sequence_length(char first) {
   auto c = static_cast<unsigned char>(first);
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;

@@ -1,6 +1,6 @@
-// The tokenizer of a folder that the package transformers saved, for mh-convert and mh-prep alike: tokenizer.json, or
-// the files of older versions, vocab.json and merges.txt of GPT-2 and vocab.txt of BERT; with tokens that are added
-// (added_tokens.json, added_tokens_decoder of tokenizer_config.json, added_tokens of tokenizer.json).
+// The tokenizer of a folder saved by the package transformers, for mh-convert and mh-prep: tokenizer.json, or the files
+// of older versions, vocab.json and merges.txt of GPT-2 and vocab.txt of BERT, with added tokens (added_tokens.json,
+// added_tokens_decoder of tokenizer_config.json, added_tokens of tokenizer.json).
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace mh::text {
 
-// Error(input) where files are missing, disagree, or ask for text to be read in a way that is not known here; the
-// message names the file and the setting.
+// Read the tokenizer. Throw Error(input), with the file and the setting, if files are missing, disagree, or require an
+// unsupported treatment of text.
 std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder);
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder);
 
-// Refuses --cased and --strip-accents with a folder, which says itself how text is read. Error(usage).
+// Throws Error(usage) for --cased and --strip-accents with a folder, which has its own settings.
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents);
 
 }  // namespace mh::text

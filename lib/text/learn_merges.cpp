@@ -1,7 +1,7 @@
-// Where a symbol arises by several merges (ab a and a ba), learn-bpe's counts are not exact, and the merges that it
-// finds follow from how it counts and prunes; so this does both as it does. Around a symbol that stood in a word
-// already, pairs are counted again; pairs below a threshold are put aside with the count of that moment, and what comes
-// to them meanwhile starts from zero.
+// If a symbol arises by several merges (ab a and a ba), learn-bpe's counts are not exact, and the merges that it finds
+// follow from its counting and pruning, which this code therefore repeats. Pairs next to a symbol that already occurred
+// in a word are counted again; pairs below a threshold are put aside with their count of that moment, and later
+// occurrences are counted from zero.
 #include <algorithm>
 #include <unordered_map>
 
@@ -53,9 +53,9 @@ class Learner {
   struct Pair {
     int32_t left, right;
     int64_t count = 0;  // while active
-    int64_t aside = 0;  // when it was last put aside
+    int64_t aside = 0;  // count when it was last put aside
     bool active = false, kept = false;
-    std::unordered_map<size_t, int32_t> words;  // how often in each
+    std::unordered_map<size_t, int32_t> words;  // number of occurrences in each word
   };
 
   void add_word(std::string_view text, int64_t count) {
@@ -83,7 +83,7 @@ class Learner {
     if (fresh) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Counts the pair at place `at` of a word's symbols once more or less.
+  // Adds `sign` to the count of the pair at position `at` of a word's symbols.
   void change(const std::vector<int32_t>& symbols, size_t at, size_t word, int sign) {
     const int32_t p = pair_of(symbols[at], symbols[at + 1]);
     Pair& pair = of(p);
@@ -96,7 +96,7 @@ class Learner {
     pair.words[word] += sign;
   }
 
-  // The first by count, then by its symbols: the greater ones bytewise.
+  // Returns the pair with the highest count; of ties, the bytewise greatest symbols.
   int32_t most_frequent() const {
     return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = of(a), &y = of(b);
@@ -113,7 +113,7 @@ class Learner {
     std::erase_if(active_, [&](int32_t p) {
       Pair& pair = of(p);
       if (static_cast<double>(pair.count) >= threshold) return false;
-      // Below zero it is what was lost since the pair was put aside.
+      // A negative count is the loss since the pair was put aside.
       put_aside(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
       pair.active = false;
       return true;
@@ -130,7 +130,7 @@ class Learner {
     }
   }
 
-  // MergeTable all occurrences, in each word from left to right, and counts the pairs around them anew.
+  // Joins all occurrences, in each word from left to right, and recounts the pairs around them.
   void merge(int32_t best) {
     const int32_t left = of(best).left, right = of(best).right;
     const int32_t both = number_of(text_of(left) + text_of(right));
@@ -148,7 +148,7 @@ class Learner {
         }
         now.push_back(both);
         if (i > 0) change(old, i - 1, w, -1);
-        // The pair behind is counted by the next occurrence, where one follows at once.
+        // The pair after it is counted by the next occurrence if that follows at once.
         if (i + 2 < old.size() && !occurs(old, i + 2, left, right)) change(old, i + 1, w, -1);
         ++i;
       }

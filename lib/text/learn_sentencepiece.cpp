@@ -1,6 +1,6 @@
 // SentencePiece's trainer checks its own state with exit(), indexes words in 16 bits and skips lines that it cannot
 // represent. So it runs in a child process (base/child.h), which receives the text line by line and returns the model;
-// this side reads and checks the text, and rewords the trainer's messages.
+// this side reads and checks the text, and translates the trainer's messages.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -34,7 +34,7 @@ constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
 // A line of the child's input that may hold a word too long for BPE: NUL, number of the line among those, NUL, text.
 // No other line holds NUL bytes. File names stay in the parent, since they may hold any byte.
 constexpr char kLongLine = '\0';
-// The first byte of the child's result. A status or a long word is the reply of a trainer that has not failed.
+// The first byte of the child's result. A status or a long word is a successful reply.
 enum Result : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's reason for having no model
@@ -55,7 +55,7 @@ struct LongWord {
   size_t characters;
 };
 
-// The library's message goes to the log of the parent, which shows it with -v.
+// Sends the library's message to the log of the parent, which shows it with -v.
 [[noreturn]] void fail_to_normalise(const sentencepiece::util::Status& status) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "the characters of a line", "a failure",
@@ -74,7 +74,7 @@ class OneLine : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-// The longest word of a line once SentencePiece has normalised it. The library's headers do not declare its
+// Finds the longest word of a line after SentencePiece's normalisation. The library's headers do not declare its
 // normaliser, but the pieces of a model of characters are the normalised text.
 class LongestWord {
  public:
@@ -134,7 +134,7 @@ class InputLines : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads what it says
+  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads its messages
   InputLines lines(input);
   std::string model;
   try {
@@ -146,6 +146,7 @@ std::string train(const std::string& arguments, ChildInput& input) {
 }
 
 // ---- In the parent ----
+// Returns the number after `label` in a message of the library.
 
 // The number after `label` in a message of the library.
 std::optional<double> number_after(std::string_view text, std::string_view label) {
@@ -158,9 +159,8 @@ std::optional<double> number_after(std::string_view text, std::string_view label
   return value;
 }
 
-// A message of the library without its file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61" is
-// "Alphabet size=61"; of a check that failed, "trainer_interface.cc(428) [!sentences_.empty()] ", the rest is the
-// check.
+// Returns a message of the library without file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61"
+// becomes "Alphabet size=61"; of a failed check, "trainer_interface.cc(428) [!sentences_.empty()] ", the check remains.
 std::string_view without_place(std::string_view line) {
   for (std::string_view mark : {" LOG(", ".cc(", ".h("}) {
     const size_t begin = line.find(mark);
@@ -200,7 +200,7 @@ class TrainerMessages {
   std::optional<double> coverage_;
 };
 
-// Lines with something in them, and the first one's place.
+// Counts non-empty lines, with the place of the first.
 struct LineCount {
   uint64_t lines = 0;
   std::string first;
@@ -218,12 +218,12 @@ struct LineCount {
   std::string last_;
 };
 
-// The text on its way to the trainer.
+// The text sent to the trainer.
 class TrainingText {
  public:
   TrainingText(TextBatches& text, bool long_words_matter) : text_(text), long_words_matter_(long_words_matter) {}
 
-  // Until the end, or until the trainer reads no more.
+  // Sends text until its end, or until the trainer stops reading.
   void send_to(Child& child) {
     Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;
@@ -238,7 +238,7 @@ class TrainingText {
       if (!child.write(lines)) return;
     }
   }
-  // Whether there is a word. Reads on to the first one.
+  // Reads on to the first word; returns whether there is one.
   bool begin() {
     while (!has_words(first_)) {
       if (!text_.next(first_)) return false;
@@ -248,7 +248,7 @@ class TrainingText {
     return true;
   }
   uint64_t lines() const { return lines_; }
-  // The place of a line whose words the child checks.
+  // Returns the place of a line whose words the child checks.
   const std::string& long_line(size_t number) const { return long_lines_.at(number); }
   // "text:2, 70,000 bytes"
   std::string longest_word_text() const {
@@ -334,7 +334,7 @@ class TrainingText {
               "<s> and </s> are reserved"});
 }
 
-// Turns the reason for having no model into an error of the tool.
+// Throws the tool's error for the reason of having no model.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.size);
   if (const auto most = number_after(status, "set it to a value <= "))
@@ -360,8 +360,8 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   // The library takes at most 128 threads.
   const int64_t threads =
       options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
-  // Lines are cut at 8 MiB (TextBatches), so none is above the longest sentence. By default the library samples no
-  // lines (input_sentence_size); to say so would change the bytes of the model.
+  // Lines are split at 8 MiB (TextBatches), so none exceeds the longest sentence. By default the library samples no
+  // lines (input_sentence_size); stating so would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
                                     " --character_coverage=", shortest(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
@@ -378,7 +378,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   if (end.out_of_memory)
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
                                       "give a part of the text, or use a machine with more memory"});
-  // An alphabet of 1 is the mark of a space.
+  // An alphabet of 1 is the space mark alone.
   if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
     throw Error(

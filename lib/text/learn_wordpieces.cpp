@@ -1,6 +1,6 @@
-// A pair that arises again after it was queued, because its symbol is one that other joins gave before, stands in the
-// queue twice, each time with the words where it arose then, and an entry is counted anew only when it comes up. So it
-// is in the trainer whose pieces these are, and the order of joins depends on it.
+// As in the trainer whose pieces these are, a pair that arises again after it was queued, because other joins also
+// yield its symbol, is in the queue twice, each time with the words in which it then arose, and an entry is recounted
+// only when it reaches the front. The order of joins depends on it.
 #include <algorithm>
 #include <unordered_map>
 
@@ -112,7 +112,7 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool> further;  // of those kept, whether it stands behind another character
+    std::unordered_map<char32_t, bool> further;  // kept characters; whether one follows another character
     for (char32_t c : alphabet) {
       further[c] = false;
       number_of(utf8(c));
@@ -126,7 +126,7 @@ class Learner {
       if (further[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
   }
 
-  // A character that is not kept is left out, and what stood around it are neighbours.
+  // Adds a word. Characters that are not kept are left out, so their neighbours become adjacent.
   void add_word(std::string_view text, int64_t count) {
     Word word{{}, count};
     bool first = true;
@@ -160,7 +160,7 @@ class Learner {
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();
   }
-  // From left to right.
+  // Joins a pair in a word, from left to right.
   void join_in(uint32_t w, const Pair& pair, int32_t both) {
     const std::vector<int32_t> old = std::move(words_[w].symbols);
     std::vector<int32_t> now;
@@ -189,7 +189,7 @@ class Learner {
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;  // words in which it has arisen since
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;  // words in which a pair has arisen since
   std::vector<Entry> queue_;                                           // a heap
 };
 

@@ -1,4 +1,4 @@
-// A text file read whole, a sentence a line.
+// A text file in memory, one sentence a line.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 namespace mh::text {
 
 struct Lines {
-  // "-" is standard input. Drops a byte order mark. Error(input) for text that is not UTF-8, lines that end in CR LF
-  // and a file without lines.
+  // Reads a file, or standard input for "-". Drops a byte order mark. Throws Error(input) for text that is not UTF-8,
+  // lines that end in CR LF, and a file without lines.
   explicit Lines(const std::string& path);
   Lines(const Lines&) = delete;
   std::string name, text;
-  std::vector<std::string_view> lines;  // without their ends; into `text`
+  std::vector<std::string_view> lines;  // without line ends; views of `text`
 };
 
-// Error(input) unless there are as many lines as sentences of `others`, which is named in the message.
+// Throws Error(input) unless there are as many lines as sentences of `others`, which the message names.
 void require_as_many(const std::string& others, size_t sentences, const Lines& lines);
 
 }  // namespace mh::text

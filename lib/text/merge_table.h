@@ -1,4 +1,4 @@
-// Byte pair encoding applied: neighbouring symbols are joined, the pair with the least rank first, from left to right.
+// Applies byte pair encoding: joins neighbouring symbols, the pair of the lowest rank first, from left to right.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace mh::text {
 
-// Where several places have the pair of least rank: all of them are joined before any pair that arises from that
-// (subword-nmt), or the leftmost, and what arises takes part at once (tokenizers). They differ only for merges that no
-// text gives, where a pair that arises has a lower rank than the one it arises from.
+// The order of merges if the pair of the lowest rank occurs several times: all occurrences before any new pair
+// (subword-nmt), or the leftmost, with new pairs taking part at once (tokenizers). The two differ only for merges that
+// no text yields, in which a new pair has a lower rank than the pair it arises from.
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
-  int32_t number;  // -1: one that no merge has
+  int32_t number;  // -1: in no merge
   size_t bytes;
 };
 
@@ -24,14 +24,14 @@ class MergeTable {
     size_t rank = SIZE_MAX;
     int32_t symbol = -1;
   };
-  // Of two neighbours; to be filled in where it is new.
+  // Returns the entry of two neighbours, which the caller fills in if it is new.
   Entry& of(int32_t left, int32_t right);
   const Entry* find(int32_t left, int32_t right) const;
-  // In time n log n of their number.
+  // Merges the symbols; takes time n log n.
   void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
 
  private:
-  WordMap<Entry> merge_table_;  // keys: both symbols' numbers, as bytes
+  WordMap<Entry> merge_table_;  // keys: the numbers of both symbols, as bytes
 };
 
 }  // namespace mh::text

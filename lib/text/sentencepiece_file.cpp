@@ -17,7 +17,7 @@ namespace {
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
-  // The next field; `bytes` is empty for a number. False at the end and at bytes that are no field.
+  // Reads the next field; `bytes` is empty for a number. Returns false at the end and at bytes that are no field.
   bool next(uint64_t& number, std::string_view& bytes) {
     uint64_t key = 0, length = 0;
     bytes = {};
@@ -60,7 +60,7 @@ class ProtoFields {
 };
 
 // A double-array trie of 32-bit units. The root is unit 0; the child of unit p by byte c is unit base(p) ^ c if that
-// has the label c; where p ends a key, unit base(p) holds the key's value.
+// has the label c; if p ends a key, unit base(p) holds the key's value.
 class DoubleArray {
  public:
   explicit DoubleArray(std::vector<uint32_t> units) : units_(std::move(units)) {}
@@ -76,10 +76,10 @@ class DoubleArray {
   std::vector<uint32_t> units_;
 };
 
-// The library's limit of keys that begin one another; it reads past its array beyond.
+// The library's limit of keys that are prefixes of one another; beyond it the library reads past its array.
 constexpr int kMostKeysOnPath = 32;
 
-// What is wrong with a table; empty where nothing is.
+// Returns the fault of a table; empty if it has none.
 std::string fault_of(std::string_view table) {
   uint32_t bytes = 0;
   if (table.size() < sizeof bytes) return "one of " + std::to_string(table.size()) + " bytes";
@@ -103,10 +103,10 @@ std::string fault_of(std::string_view table) {
     next[p] = first[base];
     first[base] = static_cast<uint32_t>(p);
   }
-  // Visits the units that keys reach, each once, although keys share ends; a unit that leads back to an open one makes
-  // a circle.
+  // Visits each unit that keys reach once, although keys share ends; a unit that leads back to an open one closes a
+  // cycle.
   constexpr int unseen = -1, open = -2;
-  std::vector<int> keys(count, unseen);  // the most keys on a path from a unit on, once it is closed
+  std::vector<int> keys(count, unseen);  // maximum keys on a path from a closed unit on
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();
@@ -123,7 +123,7 @@ std::string fault_of(std::string_view table) {
       continue;
     }
     stack.pop_back();
-    if (keys[p] != open) continue;  // put there by two units
+    if (keys[p] != open) continue;  // pushed by two units
     keys[p] = 0;
     for (uint32_t child = first[base]; child != none; child = next[child]) keys[p] = std::max(keys[p], keys[child]);
     keys[p] += trie.ends_key(p) ? 1 : 0;

@@ -1,6 +1,6 @@
-// SentencePiece models. Where a line's pieces are its words' pieces one after another (BPE as it is mostly trained),
-// the library segments each distinct word once; else every line as a whole. The ids are those of the library either
-// way.
+// SentencePiece models. If the pieces of a line are those of its words one after another (BPE as it is usually
+// trained), the library segments each distinct word once; otherwise it segments whole lines. The ids are the library's
+// in both cases.
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -59,7 +59,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
   size_t cut(std::string_view text) const override {
     if (!by_words_) return text.npos;
-    // Behind a word without a space mark: the library drops marks at the end of what it is given.
+    // Splits after a word without a space mark: the library drops marks at the end of its input.
     for (size_t space = text.rfind(' '); space != text.npos;) {
       const size_t last = text.find_last_not_of(' ', space);
       if (last == text.npos) return space + 1;
@@ -82,7 +82,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   void load() {
-    // The library's dictionaries throw; what they throw is declared nowhere.
+    // The library's dictionaries throw undocumented exceptions.
     std::string found = "something else";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;
@@ -99,12 +99,13 @@ class SentencePieceTokenizer : public Tokenizer {
       throw Error(Exit::input,
                   Problem{name_, expected, status.ToString(), "the model is damaged; copy it again, or make it again"});
   }
-  // Whether a line's tokens are its words' tokens in a row. A space must be marked at the start of a piece and nowhere
-  // else, the mark alone must be a piece (else runs of unknown pieces join across words), and extra spaces must vanish.
+  // Returns whether a line's tokens are its words' tokens one after another. Spaces must be marked at the start of a
+  // piece and nowhere else, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
+  // extra spaces must vanish.
   bool words_stand_alone() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
-      // BPE's scores are whole numbers. Others (unigram's logarithms) are summed along the line, so that two
-      // segmentations of a word may tie or not by what stands before it.
+      // BPE's scores are integers. Other scores (logarithms of unigram) are summed along the line, so that ties between
+      // two segmentations of a word may depend on the text before it.
       if (const float score = processor_.GetScore(i); score != std::floor(score)) return false;
       std::string text = processor_.IdToPiece(i);
       if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
@@ -130,7 +131,7 @@ class SentencePieceEncoder : public Encoder {
  public:
   explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    // The library drops a space mark in the text where it ends what it is given, so no word with one stands alone.
+    // The library drops a space mark in the text at the end of its input, so text with one is encoded as a whole.
     if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
     each_spaced_word(text, [&](std::string_view word) {
       cache_.encode(WordKey(word), out,

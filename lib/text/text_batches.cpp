@@ -49,7 +49,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
       {begin, batch.text.size(), ends_line, newline, piece_.line, carry_.empty() ? piece_.offset : carry_offset_});
 }
 
-// Of the first piece of a file.
+// Drops the byte order mark of the first chunk of a file.
 void TextBatches::drop_mark() {
   const std::string_view text = drop_byte_order_mark(piece_.text, source_->name());
   if (text.size() == piece_.text.size()) return;
@@ -79,7 +79,7 @@ void TextBatches::fill(TextBatch& batch) {
     batch.file = source_->name();
     if (!lines_->next(piece_)) {
       lines_.reset();
-      // A last line that filled the reader's pieces exactly ends only here.
+      // A last line of exactly the reader's chunk size ends only here.
       if (!piece_.ends_line) {
         add(batch, carry_, true);
         carry_.clear();
@@ -91,7 +91,7 @@ void TextBatches::fill(TextBatch& batch) {
     }
     if (piece_.offset == 0 && ends_ != LineEnds::keep) {
       drop_mark();
-      // A file that is a mark alone has no line.
+      // A file with only a byte order mark has no line.
       if (piece_.text.empty() && piece_.offset > 0 && piece_.ends_line && !piece_.has_newline) continue;
     }
     batch.source_bytes += piece_.text.size() + (piece_.has_newline ? 1 : 0);

@@ -1,4 +1,4 @@
-// Text from files and pipes in checked batches: the front half of everything that mh-prep does.
+// Reads text from files and pipes in checked batches: the input of every subcommand of mh-prep.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +12,45 @@
 
 namespace mh::text {
 
-// keep: every byte is text, the CR of a line end and a byte order mark too.
+// keep: every byte is text, including the CR of a line end and a byte order mark.
 enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
-// How much is read at once, in bytes; tests make it small.
+// Buffer sizes in bytes; tests make them small.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends after the line that reaches this
-  size_t piece = 1 << 20;  // a longer line is read in pieces; at least 4
-  size_t line = 8 << 20;   // the longest line without a place to cut
+  size_t piece = 1 << 20;  // a longer line is read in chunks; at least 4
+  size_t line = 8 << 20;   // longest line without a position to split at
 };
 
-// Some lines of text, or parts of a very long one, without their line ends.
+// Lines of text, or parts of a very long one, without line ends.
 struct TextBatch {
   struct Segment {
-    size_t begin, end;  // in `text`
+    size_t begin, end;  // range of `text`
     bool ends_line;     // the next segment starts a new line
     bool has_newline;   // false for a last line that lacks its '\n'
-    uint64_t line;      // in the file, from 1
-    uint64_t offset;    // of the first byte, in the file
+    uint64_t line;      // line number in the file, from 1
+    uint64_t offset;    // offset of the first byte in the file
   };
   std::string text;
   std::vector<Segment> segments;
   std::string file;
-  uint64_t source_bytes = 0;  // of the input, line ends included
+  uint64_t source_bytes = 0;  // bytes of the input, line ends included
 };
 
-// Reads the files in order ("-": standard input), about 1 MiB a batch, in constant memory. A line longer than that
-// comes in segments that `cut` divides (Tokenizer::cut); where it cannot, Error(input). Without a `cut` every line
-// comes whole, and one above 8 MiB is refused. Drops a byte order mark at the start of each file. An error is thrown
-// after the text in front of it is returned, so the first error of a file is the same however it is read.
+// Reads the files in order ("-": standard input) in constant memory, about 1 MiB a batch. A longer line comes in
+// segments that `cut` chooses (Tokenizer::cut); throws Error(input) if it cannot be split. Without `cut` every line
+// comes whole, and a line above 8 MiB is an error. Drops a byte order mark at the start of each file. An error is
+// thrown after the text before it has been returned, so the first error of a file is the same for all buffer sizes.
 class TextBatches {
  public:
   using Cut = std::function<size_t(std::string_view)>;
   TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes = {});
   bool next(TextBatch& batch);
-  // Bytes of the inputs that are regular files, for progress; 0 where one is a pipe.
+  // Returns the bytes of the inputs, for progress; 0 if one is a pipe.
   uint64_t expected_bytes() const;
-  // Lines that ended in CR LF and were normalised.
+  // Returns the number of lines that ended in CR LF and were normalised.
   uint64_t normalised() const { return normalised_; }
-  // Files whose byte order mark was dropped.
+  // Returns the number of files whose byte order mark was dropped.
   uint64_t byte_order_marks() const { return byte_order_marks_; }
 
  private:
@@ -65,17 +65,17 @@ class TextBatches {
   size_t file_ = 0;
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
-  LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // the last one read
-  std::string carry_;                                    // the part of a long line that waits for a place to be cut
+  LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // last chunk read
+  std::string carry_;                                    // rest of a long line, up to its next split
   uint64_t carry_offset_ = 0;
   uint64_t normalised_ = 0, byte_order_marks_ = 0;
-  std::exception_ptr error_;  // met after the lines of the last batch
+  std::exception_ptr error_;  // found after the lines of the last batch
 };
 
-// Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or holds a NUL byte, so for a
-// character that a line feed divides too. The message names the vocabulary of bytes as a way out where it is one.
+// Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte, and thus
+// for a character split by a line feed. The message suggests the vocabulary of bytes if `bytes_would_do`.
 void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool bytes_would_do);
-// The same for all segments.
+// Checks all segments.
 void check_text(const TextBatch& batch, bool bytes_would_do = true);
 
 }  // namespace mh::text

@@ -1,6 +1,6 @@
-// Tokenizers: text to numbers and back, one interface over words, bytes, characters, SentencePiece models,
-// the merges of subword-nmt, BERT's WordPiece (wordpiece.h) and the byte-level pair encoding of GPT-2 (byte_bpe.h).
-// A tokenizer travels whole inside shards and checkpoints; its fingerprint tells whether two files go together.
+// Tokenizers: text to tokens and back, one interface over words, bytes, characters, SentencePiece models, the merges of
+// subword-nmt, BERT's WordPiece (wordpiece.h) and the byte-level pair encoding of GPT-2 (byte_bpe.h). A tokenizer is
+// stored whole in shards and checkpoints; its fingerprint decides whether two files fit together.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 
 namespace mh::text {
 
-// Turns segments of text into tokens. Not shared between threads: it may keep a cache of the words it has seen.
+// Encodes segments of text. Not thread-safe: it may cache words.
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  // Appends the tokens of `text`, which holds no line end, to `out`. A line may come in several calls, cut where
-  // Tokenizer::cut says; the end-of-line token is the caller's to add.
+  // Appends the tokens of `text`, which contains no line end, to `out`. A line may be passed in several calls, split at
+  // Tokenizer::cut(); the caller adds the end-of-line token.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) = 0;
 };
 
@@ -32,33 +32,34 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   virtual std::string type() const = 0;     // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
   virtual int64_t size() const = 0;         // tokens are in [0, size)
-  virtual int32_t end_of_line() const = 0;  // closes each line; also what the first token is predicted from
-  virtual int32_t unknown() const = 0;      // -1: everything is known
-  virtual std::string piece(int32_t token) const = 0;  // as shown to people
+  virtual int32_t end_of_line() const = 0;  // ends each line; the first token is predicted from it
+  virtual int32_t unknown() const = 0;      // -1: no text is unknown
+  virtual std::string piece(int32_t token) const = 0;  // for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  // Text of the tokens of one line; end-of-line tokens become line ends.
+  // Returns the text of the tokens of one line; end-of-line tokens become line ends.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
-  // Where a line too long to hold may be cut without changing its tokens: the length of a prefix of `text`, or npos.
+  // Returns the length of a prefix of `text` at which a long line can be split without changing its tokens, or npos.
   virtual size_t cut(std::string_view text) const = 0;
-  // Whether any bytes are text (byte), or only valid UTF-8 without NUL.
+  // Returns whether any bytes are text (byte), or only valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
-  // The bytes of the vocabulary file; parse_tokenizer reads them.
+  // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
   virtual std::string serialize() const = 0;
-  // The part of the file that decides which tokens a text has.
+  // Returns the part of the file that determines the tokens of a text.
   virtual std::string content() const { return serialize(); }
-  // 32 hexadecimal digits over type and content (XXH3, 128 bits).
+  // Returns 32 hexadecimal digits, the XXH3 (128 bits) of type and content.
   std::string fingerprint() const;
 };
 
-// How many of these are the tokenizer's unknown one.
+// Returns the number of unknown tokens.
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
 
-// Recognises the type from the content. `name` stands in messages. Error(input) for anything else or damaged.
+// Parses a vocabulary file of any type. `name`: name for messages. Throws Error(input) for other or damaged content.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Text of tokens: `append(token, first, text)` adds what one of them says, `first` on its line or not; the end of a
-// line is '\n'.
+// Returns the text of tokens: `append(token, first, text)` appends the text of one token, with `first` true at the
+// start of a line; the end of a line is '
+// '.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
   std::string text;
@@ -71,13 +72,13 @@ std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, c
   return text;
 }
 
-// Makers from a list of pieces with counts, in the order of their tokens; see mhv(5).
+// Make tokenizers from a list of pieces with counts, in the order of their tokens; see mhv(5).
 struct Piece {
   std::string text;
   uint64_t count = 0;
 };
 using NumberedPieces = std::map<uint64_t, std::string>;
-// Of byte pair encoding (merges.h): two symbols that are joined.
+// A merge of byte pair encoding (merges.h): two symbols to join.
 struct Merge {
   std::string left, right;
   bool operator==(const Merge&) const = default;
@@ -88,18 +89,18 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges);
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name);
 
-// Words are separated by spaces and tabs.
+// Returns whether c separates words.
 inline bool is_word_space(char c) { return c == ' ' || c == '\t' || c == '\v' || c == '\f'; }
 
 constexpr const char* kEndOfLinePiece = "<eos>";
 constexpr const char* kUnknownPiece = "<unk>";
 
-// A piece as a vocabulary file and a table write it: white space, control characters and backslashes as \xNN.
+// Returns a piece as in vocabulary files and tables: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// Returns the text form of all but SentencePiece's vocabularies (mhv(5)). Only those of the types subword-nmt and
-// byte-bpe have merges, only those of the type wordpiece say how text is normalised, and only wordpiece and byte-bpe
-// have added tokens. Error(input) for entries and merges that read_vocabulary would refuse.
+// Returns the text form of all vocabularies but SentencePiece's (mhv(5)). Only the types subword-nmt and byte-bpe have
+// merges, only wordpiece has options of normalisation, and only wordpiece and byte-bpe have added tokens. Throws
+// Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,
                              const AddedTokens& added = {});

@@ -13,7 +13,7 @@ namespace mh::text {
 
 namespace {
 
-using Json = nlohmann::json;  // finds a key among a hundred thousand
+using Json = nlohmann::json;  // look-ups among 100,000 keys are fast
 
 std::string shortened(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -50,7 +50,7 @@ struct Node {
     if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
     refuse(join({allowed.begin(), allowed.end()}, " or "), name.empty() ? shortened(*value) : name, why);
   }
-  // The parts in their order: none of null, and of a sequence those that `list` holds.
+  // Returns the parts in order: none for null, those of `list` for a sequence.
   std::vector<Node> parts(const char* list) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};
@@ -66,7 +66,7 @@ struct Node {
 
 constexpr const char* kOtherText = "this reader would encode text differently";
 
-// The special tokens that a template puts around one text.
+// Returns the special tokens that a template adds to one text.
 std::vector<std::string> template_tokens(const Node& processor) {
   const Node single = processor.at("single");
   if (!single.value->is_array()) single.refuse("a list", shortened(*single.value));

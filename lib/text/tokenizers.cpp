@@ -9,7 +9,7 @@ namespace mh::text {
 
 namespace {
 
-// Base64 has four characters for three bytes. What remains of a checkpoint's header is for its tensors.
+// Base64 has four characters for three bytes; the rest of a checkpoint's header is for its tensors.
 constexpr uint64_t kLargestTokenizers = io::kLargestHeader / 10 * 9 / 4 * 3;
 
 }  // namespace

@@ -49,15 +49,15 @@ struct VocabularyOptions {
     f.field("byte_fallback", byte_fallback, "bpe, unigram: spell unknown characters in bytes");
     f.field("threads", threads, "bpe, unigram: threads of the trainer; 0: all cores", between(0, 128));
   }
-  // Refuses options that the type has no use for. Error(usage).
+  // Throws Error(usage) for options that the type does not use.
   void check() const;
 };
 
-// Reads the text once. Words and characters are ordered by falling count, equal ones bytewise. SentencePiece models are
-// trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Merges are learnt or given; the pieces
-// that they make of the text are ordered as words are. WordPieces are learnt (learn_wordpieces), or taken from a file,
-// in its order and without a look at the text, as are the pieces and merges of GPT-2. Error(input) for text without a
-// word.
+// Reads the text once and returns its vocabulary. Words and characters are ordered by falling count, ties bytewise.
+// SentencePiece models are trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Merges are
+// learnt or given; the pieces that they make of the text are ordered like words. WordPieces are learnt
+// (learn_wordpieces), or read from a file in its order without reading the text, as are the pieces and merges of GPT-2.
+// Throws Error(input) for text without a word.
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::text

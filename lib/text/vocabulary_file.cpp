@@ -1,6 +1,6 @@
-// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. With merges a header
-// line more, and one merge a line after the pieces; of WordPiece two header lines more; with added tokens a header line
-// more, and one token a line at the end.
+// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. Merges add a header
+// line, and one merge a line after the pieces; WordPiece adds two header lines; added tokens add a header line, and one
+// token a line at the end.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::string escaped(const std::string& piece) {
 
 namespace {
 
-// A vocabulary that its reader would refuse is not written.
+// Throws Error(input) for a vocabulary that the reader would reject.
 void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
   auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
@@ -132,7 +132,7 @@ bool is_vocabulary_file(std::string_view bytes) {
 
 namespace {
 
-// Reads the lines of a vocabulary one after the other, and refuses what they must not be.
+// Reads the lines of a vocabulary in order, and throws Error(input) for invalid ones.
 class VocabularyReader {
  public:
   VocabularyReader(const std::string& bytes, const std::string& name)
@@ -171,7 +171,7 @@ class VocabularyReader {
 
   static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
 
-  // Takes the next line; false where none is left.
+  // Reads the next line; returns false at the end.
   bool next(std::string_view& text) {
     const size_t end = rest_.find('\n');
     if (end == rest_.npos) return false;
@@ -212,7 +212,7 @@ class VocabularyReader {
 
   void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
     WordMap<bool> seen;
-    // No more than an entry needs at least: a piece of a byte, a tab, a digit, a line feed.
+    // An entry takes at least four bytes: a piece of one byte, a tab, a digit, a line feed.
     seen.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     pieces.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     std::string_view text;
@@ -245,7 +245,7 @@ class VocabularyReader {
   }
 
   const std::string& name_;
-  std::string_view rest_;  // the lines that are still to be read
+  std::string_view rest_;  // the unread lines
   size_t line_ = 1;        // number of the last line read
 };
 

@@ -1,4 +1,4 @@
-// The tokens of words that were segmented before.
+// A cache of the tokens of words.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-// Words between spaces (tabs and the like belong to them).
+// Visits the words between spaces (tabs and the like belong to words).
 template <class Visit>
 void each_spaced_word(std::string_view text, const Visit& visit) {
   for (size_t at = 0; at < text.size();) {
@@ -34,7 +34,7 @@ class WordCache {
       out.insert(out.end(), begin, begin + run->count);
       return;
     }
-    // Memory stays bounded whatever the text: a full cache starts anew.
+    // A full cache is cleared, which bounds its memory.
     if (spans_.size() >= kMostWords) {
       spans_.clear();
       tokens_.clear();

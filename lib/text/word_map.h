@@ -1,6 +1,6 @@
-// The inner loop of encoding: the words of a text, eight bytes at a time, and a hash table from words to values. Open
-// addressing; the first 16 bytes of a key stand in its slot, so most words are found without a look anywhere else, and
-// no word that is there already allocates.
+// The inner loop of encoding: finds the words of a text, eight bytes at a time, and maps words to values by hashing.
+// Open addressing; a slot holds the first 16 bytes of its key, so most words are found without another memory access,
+// and existing words never allocate.
 #pragma once
 
 #include <xxhash.h>
@@ -23,7 +23,7 @@ inline uint64_t load_eight(const char* p) {
   return word;
 }
 
-// A word and its first 16 bytes as numbers, with zeros behind its end: with the length they are all of a short word.
+// A word and its first 16 bytes as numbers, padded with zeros; with the length these determine a short word.
 struct WordKey {
   static constexpr size_t kInline = 16;
   std::string_view text;
@@ -31,7 +31,7 @@ struct WordKey {
   uint64_t hash = 0;
 
   WordKey() = default;
-  // Bytes up to `readable`, behind the word, may be read: a word amid a text needs no copy.
+  // Bytes after the word, up to `readable`, may be read: a word inside a text needs no copy.
   WordKey(std::string_view word, const char* readable) : text(word) {
     const size_t size = text.size();
     if (readable - text.data() >= static_cast<ptrdiff_t>(kInline)) {
@@ -49,19 +49,19 @@ struct WordKey {
 
  private:
   static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
-  // As in wyhash: both halves of a product of 128 bits.
+  // As in wyhash: combines both halves of a 128-bit product.
   static uint64_t mixed(uint64_t a, uint64_t b) {
     auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
 };
 
-// The end of the word that starts at `p`: the next byte up to 0x20 that is a space, or `end`.
+// Returns the end of the word that starts at `p`: the next byte up to 0x20 that is a space, or `end`.
 template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
     uint64_t word = load_eight(p);
-    // The high bit of every byte up to 0x20, and of some above one of those: candidates, looked at one by one.
+    // Sets the high bit of every byte up to 0x20, and of some bytes after one of those: candidates, checked one by one.
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
       if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
@@ -100,9 +100,9 @@ class WordMap {
   }
   const Value* find(const WordKey& key) const { return const_cast<WordMap*>(this)->find(key); }
   Value* find(std::string_view key) { return find(WordKey(key)); }
-  // Has the slot of `key` fetched, so that several look-ups wait for memory together.
+  // Prefetches the slot of `key`, so that several look-ups wait for memory together.
   void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
-  // The value of `key`, made with Value{} where it is new.
+  // Returns the value of `key`, Value{} if it is new.
   Value& operator[](const WordKey& key) {
     size_t at = locate(key);
     if (!slots_[at].used()) {
@@ -130,16 +130,17 @@ class WordMap {
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
-  // Two in a cache line where values are small: none lies in two.
+  // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses one.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t head = 0, tail = 0;
     uint32_t length = kFree;
     Value value{};
-    size_t key = 0;  // its place in keys_
+    size_t key = 0;  // index in keys_
     bool used() const { return length != kFree; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
-  // Three quarters: vocabularies list frequent words first, which therefore stand where their hash says.
+  // At most three quarters full: vocabularies list frequent words first, which therefore are in the slots of their
+  // hashes.
   bool room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;

@@ -1,4 +1,4 @@
-// Words: what stands between spaces and tabs.
+// Words separated by spaces and tabs.
 #include "text/piece_tokenizer.h"
 
 namespace mh::text {

@@ -1,10 +1,10 @@
-// WordPiece (Schuster and Nakajima 2012) as BERT has it (Devlin et al. 2019): text is normalised and parted into words
-// (bert_text.h), and of each word the longest piece that begins it is taken, then the longest of what is left, whose
-// pieces carry ## in front. A word that pieces do not spell, or of more than 100 characters, is [UNK].
+// WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019): text is normalised and split into words
+// (bert_text.h), and of each word the longest piece that is a prefix is taken, then the longest of the rest, whose
+// pieces start with ##. A word that pieces do not spell, or of more than 100 characters, is [UNK].
 //
-// Text is text: where it reads [SEP], that is a bracket, a word and a bracket, as with a tokenizer of the package
-// tokenizers that was not told of special tokens. Who needs the tokens [CLS], [SEP], [MASK] and [PAD] puts them in by
-// their numbers (special()). [SEP] closes a line.
+// Text never contains special tokens: "[SEP]" in text is a bracket, a word and a bracket, as for a tokenizer of the
+// package tokenizers without special tokens. Callers that need [CLS], [SEP], [MASK] and [PAD] insert their numbers
+// (special()). [SEP] is the end-of-line token.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace mh::text {
 
-// Where a piece comes from: bytes [begin, end) of the text.
+// The bytes [begin, end) of the text that a piece comes from.
 struct TextRange {
   uint32_t begin = 0, end = 0;
   bool operator==(const TextRange&) const = default;
@@ -38,8 +38,8 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;  // [PAD] [UNK] [CLS] [SEP] [MASK]
   };
 
-  // Error(input) where a special token is missing; `name` stands in the message. The pieces all differ. Words are not
-  // divided into added tokens that the vocabulary lacks (kAppended).
+  // Throws Error(input), with `name`, if a special token is missing. The pieces must differ. Text never yields added
+  // tokens that the vocabulary lacks (kAppended).
   WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name, AddedTokens added = {});
 
   std::string type() const override { return kType; }
@@ -48,7 +48,7 @@ class WordPieceTokenizer : public Tokenizer {
   int32_t unknown() const override { return special_.unknown; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
-  // Pieces with spaces between, but where ## joins one to the piece before it on its line.
+  // Returns the pieces separated by spaces; ## joins a piece to the one before it on its line.
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
@@ -57,23 +57,23 @@ class WordPieceTokenizer : public Tokenizer {
   const Special& special() const { return special_; }
   const BertText& text() const { return text_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // Without any, BERT's five special tokens.
+  // Returns the added tokens; without any, BERT's five special tokens.
   AddedTokens added_tokens() const;
 
-  // As an encoder does, and appends the place of each token in `text` (valid UTF-8 without NUL, of less than 4 GiB):
-  // from the first to the last character that the piece is made of. Characters that were dropped do not count, such as
-  // an accent behind its letter; a character that gave several pieces is of each.
+  // Encodes a text (valid UTF-8 without NUL, of less than 4 GiB) and appends the range of each token: from the first to
+  // the last character of its piece. Removed characters, such as an accent after its letter, are not included; a
+  // character that yields several pieces is in the range of each.
   void encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens, std::vector<TextRange>& ranges) const;
-  // As an encoder does, without its memory of words.
+  // Encodes a text without a cache of words.
   void encode_part(std::string_view text, std::vector<int32_t>& tokens) const;
 
  private:
   static constexpr size_t kLongestWord = 100;  // characters
   struct Part {
     int32_t token;
-    size_t begin, end;  // bytes of the word
+    size_t begin, end;  // range of the word's bytes
   };
-  // The pieces of a normalised word; none where they do not spell it.
+  // Returns the pieces of a normalised word; none if pieces do not spell it.
   std::span<const Part> divide(std::string_view word, std::span<Part, kLongestWord> parts) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
@@ -82,39 +82,36 @@ class WordPieceTokenizer : public Tokenizer {
   AddedTokens added_;
   BertText text_;
   Special special_;
-  WordMap<int32_t> first_, further_;                // further: without their ##
+  WordMap<int32_t> first_, further_;                // further: without ##
   size_t longest_first_ = 0, longest_further_ = 0;  // bytes
 };
 
-// As the options --cased and --strip-accents (auto, yes, no) say.
+// Returns the normalisation for the options --cased and --strip-accents (auto, yes, no).
 BertText bert_text(bool cased, const std::string& strip_accents);
 
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
                                                              const std::string& name, AddedTokens added = {});
 
-// The tokenizer where it is one of WordPiece; Error(input) with the way to one where it is another. `name`: whose it
-// is.
+// Returns the tokenizer if it is a WordPiece tokenizer; otherwise throws Error(input) with advice. `name`: its owner.
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name);
 
-// BERT's vocab.txt: a piece a line, the first one has the number 0. Error(input) for lines that are empty or there
-// twice.
+// Reads BERT's vocab.txt: a piece a line, numbered from 0. Throws Error(input) for empty and repeated lines.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
 // Writes vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file in messages.
 std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
-  int64_t size = 0;         // pieces at most, the special ones included; what the characters need there is at least
-  int64_t alphabet = 1000;  // characters at most, the most frequent ones (equal ones: those of lower code points)
-  int64_t min_count = 1;    // how often two pieces must follow each other to be joined
+  int64_t size = 0;         // maximum number of pieces, special ones included; at least those of the characters
+  int64_t alphabet = 1000;  // maximum number of characters: the most frequent ones (ties: lower code points)
+  int64_t min_count = 1;    // minimum count of a pair to be joined
 };
 
-// Learns pieces from normalised words with their counts as the WordPieceTrainer of tokenizers 0.22 does, which is byte
-// pair encoding: of all neighbours those that occur together most often are joined, again and again. In the order of
-// their numbers: [PAD] [UNK] [CLS] [SEP] [MASK], the characters by code point, those of them that stand behind another
-// with ##, by code point too, then what was joined. Equal counts: the pair of lower numbers. That package numbers the
-// characters with ## in the order of a hash table, so its vocabularies differ from run to run where counts are equal;
-// given these numbers its pieces are these.
-// Error(usage) where size is too small.
+// Learns pieces from normalised words with their counts like the WordPieceTrainer of tokenizers 0.22, which is byte
+// pair encoding: the most frequent pair of neighbours is joined, again and again. The order of the pieces is [PAD]
+// [UNK] [CLS] [SEP] [MASK], the characters by code point, characters after another one, with ##, by code point, then
+// joined pieces. Ties take the pair of lower numbers. That package numbers the characters with ## in the order of a
+// hash table, so its vocabularies differ from run to run if counts are equal; with the numbers of this function its
+// pieces are these. Throws Error(usage) if size is too small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text
