@@ -1,4 +1,4 @@
-// Text to a language-model shard, in parallel and in order.
+// Encodes text to a language-model shard, in parallel and in order.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct EncodeSummary {
   double seconds = 0;
 };
 
-// Every line becomes a record that ends in the end-of-line token (byte vocabularies: only where the line has its line
-// end, so that nothing is added to the bytes). Holds a few batches whatever the length of the text.
+// Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line has its line
+// end, so that no byte is added). Holds a few batches, whatever the length of the text.
 EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

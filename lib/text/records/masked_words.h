@@ -1,20 +1,19 @@
-// The rows that BERT is pre-trained on (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its program
-// create_pretraining_data): two segments, of which the second half of the time does not follow the first, and words
-// that are hidden. Every epoch draws them anew, where that program writes some copies of the corpus with other masks.
+// The rows of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its program
+// create_pretraining_data): two segments, of which the second follows the first in half of the rows, and masked words.
+// Every epoch samples them again, whereas that program writes some copies of the corpus with different masks.
 //
-// Sentences of a document are taken until they have as many tokens as a row (or as the row that is drawn short). They
-// are parted behind a sentence at random; the second segment is what is left, or, half of the time and wherever there
-// is one sentence only, sentences of another document from a random one on, and what is left is taken again for the
-// next row. The longer segment loses tokens at its front or its end, at random, until both fit.
+// Sentences of a document are collected until they have as many tokens as a row (or as a row that is sampled short).
+// They are split after a random sentence; the second segment is the rest, or, half of the time and whenever there is
+// only one sentence, sentences of another document from a random one on, and the rest is used again for the next row.
+// The longer segment loses tokens at its start or end, at random, until both fit.
 //
-// Of the tokens but [CLS] and [SEP] some are predicted: a share of all tokens of the row, rounded half to even, at
-// least
-// 1; of whole words, those that still fit, so there may be none. 80% of them are hidden behind [MASK], 10% stay, and
-// 10% become an entry of the vocabulary, any of them, special ones included.
+// Some of the tokens other than [CLS] and [SEP] are predicted: a fraction of all tokens of the row, rounded half to
+// even, at least 1; with whole words, the words that still fit, so there may be none. 80% of them are replaced by
+// [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary, special ones included.
 //
-// Otherwise than there: a row is drawn short by itself, there all rows of a document at once; another document is
-// another one always, there at the eleventh attempt perhaps the same; a word with its beginning cut off is a word,
-// there of the segment before.
+// Differences from that program: each row is sampled short by itself, there all rows of a document together; another
+// document is always another one, there it may be the same after ten attempts; a word without its beginning counts as a
+// word, there it belongs to the word before.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +29,13 @@
 namespace mh::text {
 
 struct PretrainingOptions {
-  int64_t length = 128;  // tokens of a row at most; the key train.batch.block says it
+  int64_t length = 128;  // maximum tokens of a row; set by train.batch.block
   double short_share = 0.1;
   double mask_share = 0.15;
   int64_t max_predictions = 20;
   int64_t long_predictions = 0;
   bool whole_word = false;
-  bool next_sentence = true;  // the key model.bert.next_sentence says it
+  bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
     f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
             between(0, 1));
@@ -51,31 +50,31 @@ struct PretrainingOptions {
   }
 };
 
-// Documents to make rows of. What the runs were made of must outlive it. Safe to use from several threads.
+// Documents as a source of rows. The source of the sequences must outlive this. Thread-safe.
 class Pretraining {
  public:
-  // The runs of a shard of documents. Error(usage) for one document where next sentences are asked for, Error(input)
-  // for none, and for more sentences than 2^32.
+  // `runs`: those of a shard of documents. Throws Error(usage) for a single document with next-sentence prediction,
+  // Error(input) for none, and for more than 2^32 sentences.
   Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
 
-  // Runs [begin, end) of sentences.
+  // Sentences [begin, end).
   struct Sentences {
     uint32_t begin = 0, end = 0;
     bool operator==(const Sentences&) const = default;
   };
   struct Row {
-    Sentences first, second;  // the second is empty where a row has one segment
+    Sentences first, second;  // the second is empty if the row has one segment
     bool follows = false;
     bool operator==(const Row&) const = default;
   };
 
-  // The rows of an epoch, in the order of the documents: a pure function of the seed and the epoch.
+  // The rows of an epoch, in the order of the documents; a pure function of the seed and the epoch.
   class Epoch {
    public:
     int64_t size() const { return static_cast<int64_t>(rows_.size()); }
     const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
-    int64_t length(int64_t i) const;  // tokens of the row
-    Example make(int64_t i) const;    // for a model that says words
+    int64_t length(int64_t i) const;  // tokens of a row
+    Example make(int64_t i) const;    // the row for a head that predicts words
 
    private:
     friend class Pretraining;
@@ -88,11 +87,11 @@ class Pretraining {
 
   int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
   Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
-  int64_t tokens() const;  // of all sentences
+  int64_t tokens() const;  // tokens of all sentences
 
  private:
   int64_t special() const { return options_.next_sentence ? 3 : 2; }
-  int64_t room() const { return options_.length - special(); }  // tokens of sentences in a row
+  int64_t room() const { return options_.length - special(); }  // tokens of a row without special ones
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences random_second(size_t document, int64_t wanted, RandomSequence& random) const;
@@ -102,13 +101,13 @@ class Pretraining {
   Sequences runs_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
-  std::vector<bool> goes_on_;  // by token: ##, which goes on with the word before it
+  std::vector<bool> goes_on_;  // by token: ##, which continues a word
   std::vector<Sentences> documents_;
   RandomStream rows_, segments_, masks_;
 };
 
-// Returns the weight of a next-sentence class beside a word in an update of these rows: BERT's loss is the mean over
-// the words plus the mean over the rows.
+// Returns the weight of a next-sentence class relative to a word in an update of these rows: BERT's loss is the mean
+// over the words plus the mean over the rows.
 double next_sentence_weight(std::span<const Example> update);
 
 }  // namespace mh::text

@@ -39,12 +39,12 @@ template <class Batch, class Result>
 class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
-  // Called once by each thread: every one keeps its own encoder with its cache of words.
+  // Called once by each thread, so that each has its own encoder with its cache of words.
   using MakeWork = std::function<Work()>;
 
-  // Reads batches by `next` until it returns false and hands the results to `write`, both in this thread. Holds a few
-  // batches for each thread. Throws the first error in the order of the batches, so it is the same with any number of
-  // threads: an error of `next` waits for the batches before it.
+  // Reads batches with `next` until it returns false and passes the results to `write`, both in the calling thread.
+  // Holds a few batches for each thread. Throws the first error in the order of the batches, which is the same for any
+  // number of threads: an error of `next` is thrown after the batches before it.
   static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -129,8 +129,8 @@ class OrderedThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// Runs OrderedThreadPool under a progress line of `all` units, such as "bytes"; `write` returns how many are done.
-// Returns the seconds that it took.
+// Runs OrderedThreadPool with a progress line of `all` units, such as "bytes"; `write` returns the units done. Returns
+// the elapsed seconds.
 template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,

@@ -1,4 +1,4 @@
-// Ways to make shards of records: the subcommands of mh-prep, each in the folder of its task.
+// Preparations of shards: the subcommands of mh-prep, each in the folder of its task.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,15 @@ class Preparation {
  public:
   virtual ~Preparation() = default;
   virtual std::string inputs_help() const = 0;
-  virtual bool reads_lines() const { return true; }  // takes --crlf
+  virtual bool reads_lines() const { return true; }  // whether it has --crlf
   virtual void describe(Fields& f) = 0;
-  // Makes the shard. Throws Error(usage) for options that exclude one another, Error(input) for inputs that are not as
-  // they should be.
+  // Makes the shard. Throws Error(usage) for options that exclude each other, Error(input) for invalid inputs.
   virtual void make(const PrepArguments& arguments) const = 0;
 };
-// By the name of the subcommand.
+// Preparations by the name of the subcommand.
 Registry<Preparation>& preparations();
 
-// A preparation with these options, whose shard `kMake` makes.
+// A preparation with these options; `kMake` makes its shard.
 template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
 class PreparationBy : public Preparation {
  public:
@@ -47,36 +46,36 @@ class PreparationBy : public Preparation {
   Options options_;
 };
 
-// Parts that preparations share.
+// Shared by preparations.
 
 struct EncodingThreads {
   int64_t threads = 0;
   void describe(Fields& f) { f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024)); }
-  int count() const;  // 0: one a core
+  int count() const;  // 0: one for each core
 };
 
-// Throws Error(usage) where the output is one of the inputs or of these files.
+// Throws Error(usage) if the output is one of the inputs or of these files.
 void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files);
-// Checks the options of the vocabulary, refuses an output onto an input, and loads the vocabulary.
+// Loads the vocabulary, after checking its options and that the output is none of the inputs.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary);
-// Opens the output, has `encode` write the records, and closes it. No shard is left where `encode` throws.
+// Opens the output, calls `encode` to write the records, and closes it. Leaves no shard if `encode` throws.
 void write_shard(const PrepArguments& a, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
-// Throws Error(input), about all inputs.
+// Throws Error(input) about all inputs.
 [[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
                                 const std::string& next = "check what makes it");
 constexpr const char* kTexts = "text files, one sentence or paragraph a line";
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
-// Logs how many lines ended in CR LF, and how many of several files began with a byte order mark (each file is logged
-// when its mark is read).
+// Logs the number of lines that ended in CR LF, and of byte order marks in several files (each file is logged when its
+// mark is read).
 void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);
 // "12.3 MB in 2s (6.1 MB/s)"
 std::string speed(uint64_t bytes, double seconds);
-// Returns the provenance of a shard that is made with a vocabulary for BERT; `more`: options of its own.
+// Returns the provenance of a shard made with a vocabulary for BERT; `more`: options of the preparation.
 std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
-// Logs a warning for each compressed input: the byte vocabulary accepts any bytes, so no later check of UTF-8 finds it.
+// Warns about each compressed input: the byte vocabulary accepts any bytes, so no later check of UTF-8 detects it.
 void warn_packed(const std::vector<std::string>& files);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// Records of a shard counted, and shown as text or numbers, where they are neither lines nor pairs of lines.
+// Counts the records of a shard, and shows them as text or numbers, for kinds other than lines and pairs of lines.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,20 +12,21 @@ namespace mh::text {
 
 class Tokenizer;
 
-// Whether count_records() and show_records() take shards of this kind.
+// Returns whether count_records() and show_records() support shards of this kind.
 bool has_records(const io::ShardHeader& header);
 
-// The tokens as numbers with blanks between, or as text without the end of its line.
+// Returns the tokens as numbers separated by blanks, or as text without the end of its line.
 std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);
 
-// Reads the stream to its end. Documents: "documents" and "sentences". Other kinds: "field_tokens", the numbers in each
-// field; of questions also "paragraphs", "answers", "missing_answers" and "impossible". Error(input) for a damaged
-// shard.
+// Reads the stream to its end and returns counts. Documents: "documents" and "sentences". Other kinds: "field_tokens",
+// the numbers in each field; for questions also "paragraphs", "answers", "missing_answers" and "impossible". Throws
+// Error(input) for a damaged shard.
 nlohmann::ordered_json count_records(io::ShardStream& stream);
 
-// Reads the stream to its end and writes it. Documents: a sentence a line, an empty line between documents. Other
-// kinds: a record a line, tabs between its fields; of questions id, question and paragraph. `ids`: every run as
-// numbers, one of documents a line, empty runs too. Error(input) for a damaged shard.
+// Reads the stream to its end and writes its records. Documents: a sentence a line, an empty line between documents.
+// Other kinds: a record a line, tabs between its fields; for questions id, question and paragraph. `ids`: every
+// sequence as numbers, one sentence of a document a line, empty sequences included. Throws Error(input) for a damaged
+// shard.
 void show_records(io::ShardStream& stream, bool ids, ByteSink& sink);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// The check of the runs of a shard.
+// Checks the sequences of a shard.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace mh::text {
 
-// Follows the tokens of a shard run by run and refuses what those of its kind must not be (read_whole_shard). `lengths`
-// and `name` must outlive it.
+// Checks the tokens of a shard, sequence by sequence, by the rules of its kind; throws Error(input) (read_whole_shard).
+// `lengths` and `name` must outlive this.
 class SequenceCheck {
  public:
   SequenceCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths);
@@ -22,16 +22,16 @@ class SequenceCheck {
   struct Field {
     std::string name;
     int64_t limit;
-    int32_t end;  // of a line, which closes the run and stands nowhere else in it; -1: there is none
+    int32_t end;  // end-of-line token, which ends the sequence and occurs nowhere else; -1: none
   };
   [[noreturn]] void refuse(const Field& field, int32_t token) const;
   void skip_empty();
 
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
-  std::vector<Field> fields_;  // none: nothing to refuse
+  std::vector<Field> fields_;  // empty: no rules
   size_t run_ = 0;
-  uint64_t left_ = 0;  // tokens of the run that are still to come
+  uint64_t left_ = 0;  // remaining tokens of the sequence
 };
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// Runs of tokens one after another, such as those of a shard, to read from; what they were made of must outlive them.
+// Sequences of tokens one after another, such as the fields of a shard's records. Their source must outlive them.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace mh::text {
 
 struct WholeShard;  // whole_shard.h
 
-// Reads tokens [first, first + out.size()) of all runs.
+// Reads tokens [first, first + out.size()) of all sequences.
 using ReadTokens = std::function<void(uint64_t first, std::span<int32_t> out)>;
 
 struct Sequences {
-  std::vector<uint64_t> ends;  // of each run, among all tokens
+  std::vector<uint64_t> ends;  // end of each sequence among all tokens
   ReadTokens read;
 
   uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
@@ -26,7 +26,7 @@ struct Sequences {
   std::vector<int32_t> run(size_t run) const;
 };
 
-// Returns the ends of runs of these lengths that follow each other.
+// Returns the ends of consecutive sequences of these lengths.
 std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
 // Returns a function that reads the tokens; they must outlive it.
 ReadTokens reader_of(const io::ShardFile& shard);

@@ -1,4 +1,4 @@
-// The records of a shard to read from, in a file or held in memory.
+// The records of a shard, in a file or in memory.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ class ShardRecords {
   virtual const io::ShardHeader& header() const = 0;
   virtual const io::ShardCounts& counts() const = 0;
   virtual const std::string& name() const = 0;
-  // Checks every sum and all runs, as read_whole_shard() does. Error(input).
+  // Verifies every checksum and all sequences, as read_whole_shard() does. Throws Error(input).
   virtual void verify() const = 0;
-  // Returns the runs, which this must outlive.
+  // Returns the sequences, which this must outlive.
   virtual Sequences runs() const = 0;
   // Returns a function that reads the tokens, which this must outlive.
   virtual ReadTokens reader() const = 0;
 };
 
-// Records of a file, which must outlive what this returns.
+// Records of a file, which must outlive the results.
 class FileRecords : public ShardRecords {
  public:
   explicit FileRecords(const io::ShardFile& shard) : shard_(shard) {}
@@ -41,9 +41,9 @@ class FileRecords : public ShardRecords {
 // Records of a pipe, all in memory.
 class HeldRecords : public ShardRecords {
  public:
-  explicit HeldRecords(io::ShardStream& stream)  // nothing of it read yet
+  explicit HeldRecords(io::ShardStream& stream)  // not read before
       : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
-  HeldRecords(const HeldRecords&) = delete;  // runs() refer to it
+  HeldRecords(const HeldRecords&) = delete;  // runs() refer to this
   HeldRecords& operator=(const HeldRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }

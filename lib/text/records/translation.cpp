@@ -16,12 +16,12 @@ struct EncodedPairs {
   uint64_t target_bytes = 0;
 };
 
-// One side's tokenizer with an encoder of a thread's own.
+// The tokenizer of one side with a thread's own encoder.
 struct SideEncoder {
   const Tokenizer& tokenizer;
   std::unique_ptr<Encoder> encoder = tokenizer.encoder();
 
-  // Appends a line's tokens and its end; returns how many there are without it.
+  // Appends the tokens of a line and its end; returns the number of tokens without the end.
   size_t add(const TextBatch& batch, const TextBatch::Segment& s, std::vector<int32_t>& out) {
     const size_t begin = out.size();
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);

@@ -1,4 +1,4 @@
-// Pairs of lines to a translation shard, in parallel and in order, by filters of their lengths.
+// Encodes pairs of lines to a translation shard, in parallel and in order, with filters of their lengths.
 #pragma once
 
 #include <array>
@@ -27,25 +27,25 @@ struct PairFilters {
             at_least(0));
     f.field("empty", empty, "a pair with an empty side", {"refuse", "drop"});
   }
-  // Refuses bounds that nothing fits. Error(usage).
+  // Throws Error(usage) for bounds that no pair satisfies.
   void check() const;
-  // Why a pair of sides of so many tokens is dropped: "empty", "short", "long" or "ratio", the first that holds;
-  // nullptr where it is kept.
+  // Returns why a pair with these numbers of tokens is dropped: the first of "empty", "short", "long" and "ratio" that
+  // holds; null if it is kept.
   const char* against(size_t source, size_t target) const;
 };
 
 struct PairSummary {
-  uint64_t pairs = 0;  // kept
+  uint64_t pairs = 0;  // kept pairs
   std::map<std::string, uint64_t> dropped;
-  std::array<uint64_t, 2> tokens{};   // of source and target, their ends included
-  std::array<uint64_t, 2> unknown{};  // of these
-  uint64_t bytes = 0;                 // read, both sides
+  std::array<uint64_t, 2> tokens{};   // tokens of source and target, ends included
+  std::array<uint64_t, 2> unknown{};  // unknown tokens among them
+  uint64_t bytes = 0;                 // bytes read, both sides
   double seconds = 0;
 };
 
-// Every pair that the filters keep becomes a record; either side ends in its end-of-line token, whatever the
-// vocabulary, and is UTF-8 text. Error(input), with file and line, for a side that holds that token otherwise (the word
-// <eos>), and for an empty one unless filters.empty says to drop it. What was dropped stands in the shard's trailer.
+// Writes every pair that the filters keep as a record; each side ends in its end-of-line token, whatever the
+// vocabulary, and is UTF-8 text. Throws Error(input), with file and line, for a side that contains that token elsewhere
+// (the word <eos>), and for an empty one unless filters.empty drops it. The shard's trailer counts dropped pairs.
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
                          const PairFilters& filters, int threads, io::ShardWriter& writer);
 

@@ -1,4 +1,4 @@
-// Shards read whole into memory, or checked whole.
+// Whole shards in memory, and checks of whole shards.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace mh::text {
 
-// All runs of a shard from a file or a pipe.
+// A shard in memory.
 struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> ends;  // of each run, in `tokens`: the fields of the first record, of the second, …
+  std::vector<uint64_t> ends;  // end of each sequence in `tokens`: the fields of the first record, of the second, …
 
   size_t size() const { return ends.size() / header.fields.size(); }  // records
   std::span<const int32_t> run(size_t record, size_t field) const {
@@ -24,13 +24,14 @@ struct WholeShard {
     return std::span(tokens).subspan(begin, ends[i] - begin);
   }
 };
-// Error(input) for another kind than the one asked for, and for runs that it does not have: with numbers outside their
-// field's limit, of another length than the kind says, of pairs with an end-of-line token elsewhere than at their end;
-// and where the tokenizer is not the one that the header tells.
+// Reads a shard from a file or a pipe. Throws Error(input) for another kind than `kind`, and for sequences that violate
+// its rules: with numbers outside their field's limit, of an invalid length, of pairs with an end-of-line token
+// elsewhere than at their end; and if the tokenizer is not the one in the header.
 WholeShard read_whole_shard(const std::string& path, const std::string& kind);
-WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // nothing of it read yet
+WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // not read before
 
-// Reads all of a shard and checks every sum, and all runs as read_whole_shard does; once for each ShardFile.
+// Reads all of a shard and verifies every checksum, and all sequences as read_whole_shard() does; once for each
+// ShardFile.
 void verify(const io::ShardFile& shard);
 
 }  // namespace mh::text

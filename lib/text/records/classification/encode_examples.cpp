@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kMalformed = "malformed";
 
-// Lines of one file, its header not among them.
+// Lines of one file, without its header.
 struct ExampleBatch {
   TextBatch text;
   ExampleColumns columns;
@@ -41,7 +41,7 @@ class ExampleBatches {
  private:
   TextBatches& text_;
   const FindColumns& find_;
-  ExampleColumns columns_;  // of the file that is read
+  ExampleColumns columns_;  // columns of the present file
 };
 
 class ExampleEncoder {
@@ -103,7 +103,7 @@ class ExampleEncoder {
   bool drop_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<Encoder> encoder_;
-  std::vector<std::string> fields_;  // of a line
+  std::vector<std::string> fields_;  // fields of a line
 };
 
 }  // namespace

@@ -21,13 +21,13 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
   return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
 }
 
-// As much of a first line as tells what it is.
+// Returns the start of a first line, for messages.
 std::string shown(const Words& fields) {
   constexpr size_t kShown = 200;
   std::string all = join(fields, ", ");
   if (all.size() <= kShown) return all;
   size_t end = kShown;
-  while ((all[end] & 0xC0) == 0x80) --end;  // not within a character
+  while ((all[end] & 0xC0) == 0x80) --end;  // does not split a character
   return all.substr(0, end) + "…";
 }
 
@@ -44,7 +44,7 @@ Columns without_header(const GlueForm& form) {
 
 }  // namespace
 
-// Labels stand in the order of the files that the package datasets offers, so that published models agree.
+// Labels are in the order of the package datasets, so that published models agree.
 const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> tasks{
       classes("cola", kNumbered, {"matthews"}, "CoLA.tsv", {{"sentence", "", "label"}, {"4", "", "2", false, 4}}),
@@ -112,7 +112,7 @@ ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, con
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
   if (has(wanted.first) && has(wanted.second)) {
-    if (given.label.empty() && !has(wanted.label)) wanted.label.clear();  // of a test
+    if (given.label.empty() && !has(wanted.label)) wanted.label.clear();  // a test file
     return given_columns(wanted, fields, where);
   }
   if (given.first.empty() && given.second.empty())

@@ -1,5 +1,5 @@
-// The tasks of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461): their files, labels, metrics, and the files
-// that its server takes. https://gluebenchmark.com
+// The tasks of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461): their files, labels, metrics, and the
+// prediction files of its server. https://gluebenchmark.com
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace mh::text {
 
-// Columns of a file by name, or, where it has no header, by number from 1.
+// Columns of a file by name, or by number from 1 if it has no header.
 struct GlueForm {
-  std::string first, second, label;  // second: none; label: none in files of tests
+  std::string first, second, label;  // second: may be empty; label: empty in test files
   bool header = true;
-  size_t count = 0;  // of columns, where no header tells it
+  size_t count = 0;  // number of columns if the file has no header
 };
 
 struct GlueTask {
@@ -25,16 +25,16 @@ const std::vector<GlueTask>& glue_tasks();
 const GlueTask& glue_task(const std::string& name);  // Error(usage) with the nearest name
 std::vector<std::string> glue_names();
 
-// Columns that are given instead of a task's own; empty: as the task has them.
+// Columns that override a task's own; empty: those of the task.
 struct GivenColumns {
   std::string first, second, label;
   bool header = true;
 };
-// Of a file of the task, by its first line. A header with the texts but no label is one of a test; without a label no
-// file is taken for another. Error(input) names what is missing and what is there.
+// Returns the columns of a file of the task, from its first line. A header with the texts but without the label is one
+// of a test file; no other file may lack the label. Throws Error(input) with missing and existing columns.
 ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, const std::vector<std::string>& fields,
                             const std::string& where);
-// Of any file; all of `given` that is not empty must be there.
+// Returns the given columns of any file; all that are not empty must exist.
 ExampleColumns given_columns(const GivenColumns& given, const std::vector<std::string>& fields,
                              const std::string& where);
 

@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Where a file of examples has what.
+// The columns of a file of examples.
 struct ColumnOptions {
   std::string text, text_b, label;
   bool no_header = false;
@@ -46,7 +46,7 @@ struct GlueOptions {
 struct ExamplesOptions {
   BertVocabulary vocabulary;
   ColumnOptions columns;
-  std::string labels, metrics;  // words with commas between
+  std::string labels, metrics;  // words separated by commas
   std::vector<double> number;
   std::string name = "examples";
   EncodingThreads threads;
@@ -91,7 +91,7 @@ void refuse(const std::string& option, const std::string& expected, const std::s
   throw Error(Exit::usage, Problem{option, expected, found, ""});
 }
 
-// "a,b": none of an empty text.
+// Splits "a,b"; returns no words for an empty text.
 std::vector<std::string> listed(const std::string& words) {
   return words.empty() ? std::vector<std::string>{} : split(words, ',');
 }

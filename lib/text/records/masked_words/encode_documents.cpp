@@ -9,7 +9,7 @@ namespace mh::text {
 
 namespace {
 
-// A blank line is a run without tokens.
+// A blank line is a sequence without tokens.
 struct EncodedLines {
   EncodedSequences runs;
   DocumentSummary summary;
@@ -40,7 +40,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   return out;
 }
 
-// Closes documents, and keeps them from being empty.
+// Ends documents, and skips empty ones.
 class DocumentWriter {
  public:
   DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}

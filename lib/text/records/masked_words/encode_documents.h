@@ -1,4 +1,4 @@
-// Documents to a shard of their sentences, in parallel and in order.
+// Encodes documents to a shard of sentences, in parallel and in order.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct DocumentSummary {
   uint64_t sentences = 0;
   uint64_t tokens = 0;
   uint64_t unknown = 0;
-  uint64_t without_tokens = 0;  // lines that are left out: text that has no token, such as control characters
+  uint64_t without_tokens = 0;  // skipped lines: text without a token, such as control characters
   uint64_t bytes = 0;
   double seconds = 0;
 };
 
 // A line is a sentence; a line of white space, or the end of a file, ends a document. Lines come whole (TextBatches
-// without a cut). Error(input) for text that is not UTF-8.
+// without a cut). Throws Error(input) for text that is not UTF-8.
 DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -39,7 +39,7 @@ std::vector<int32_t> about(const SquadQuestion& q) {
   return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.impossible}}.dump());
 }
 
-// Characters that Unicode reorders may step back inside a word; a part of a text begins before it ends.
+// Characters that Unicode reorders may have decreasing ranges inside a word; makes both ends non-decreasing.
 void keep_in_order(std::vector<TextRange>& places) {
   for (size_t i = 1; i < places.size(); ++i) {
     places[i].begin = std::max(places[i].begin, places[i - 1].begin);
@@ -96,7 +96,7 @@ void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
   sum.paragraph_unknown += part.paragraph_unknown;
 }
 
-// Fills what the object says; "" where it says all that it must, else what it lacks.
+// Fills in the entries of the object; returns "" or the missing entry.
 std::string read_about(std::span<const int32_t> bytes, QuestionRecord& record) {
   try {
     const json j = json::parse(bytes_of(bytes));

@@ -1,4 +1,4 @@
-// Shards of questions (mhs(5)): a question, the paragraph that answers it or does not, and where.
+// Shards of questions (mhs(5)): a question, a paragraph, and the place of its answer, if it has one.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ namespace mh::text {
 
 constexpr size_t kQuestionFields = 6;
 
-// A record in another form.
+// A decoded record.
 struct QuestionRecord {
   std::vector<int32_t> question, context;  // tokens
-  std::vector<TextRange> places;           // of the context's tokens in `text`; neither end ever steps back
+  std::vector<TextRange> places;           // ranges of the context's tokens in `text`; neither end decreases
   std::string text;                        // the paragraph
   std::string id;
-  std::vector<TrueAnswer> answers;  // none exactly where it is impossible
+  std::vector<TrueAnswer> answers;  // empty if and only if it is impossible
   bool impossible = false;
 };
 
@@ -33,22 +33,22 @@ struct QuestionsSummary {
   double seconds = 0;
 };
 
-// The kind questions with what belongs to it; the vocabulary comes first.
+// Sets the kind questions and its fields; the vocabulary must be set before.
 void hold_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
-// Whether the records may be impossible questions, which are scored as SQuAD 2.0 does. Of this kind only.
+// Returns whether a shard of questions may contain impossible ones, which are scored as in SQuAD 2.0.
 bool holds_unanswerable(const io::ShardHeader& header);
 
-// Every question becomes a record, with its paragraph's tokens encoded once. The same for any number of threads.
-// Error(input) for a paragraph without tokens.
+// Writes every question as a record; the tokens of each paragraph are encoded once. The result does not depend on the
+// number of threads. Throws Error(input) for a paragraph without tokens.
 QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
                                   io::ShardWriter& writer);
 
-// The record whose fields these are, the `number`th of the shard `name`, from 1. Error(input) where they do not fit
-// each other: a field of another length, places outside the text or that step back, an object that is none or lacks an
-// entry, an answer that is not where it should be.
+// Decodes the record with these fields, number `number` of the shard `name`, from 1. Throws Error(input) if they
+// contradict each other: a field of another length, ranges outside the text or decreasing, an object that is invalid or
+// lacks an entry, an answer at another place.
 QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
                                const std::string& name, uint64_t number);
-// The nth record of a shard that was read, from 0.
+// Returns the nth record of a shard in memory, from 0.
 QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name);
 
 }  // namespace mh::text

@@ -1,5 +1,5 @@
 // The files of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): paragraphs, and questions whose answers are parts of
-// them. In the files places count Unicode code points; here they are bytes.
+// them. Offsets in the files count Unicode code points; here they are bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,35 +26,35 @@ struct SquadOptions {
 
 struct TrueAnswer {
   std::string text;
-  // Where the paragraph has it. Without: it is not there, so the answer can be compared with but not be learnt from.
+  // Range in the paragraph; none if the answer is not there: it can then be scored against but not learnt from.
   std::optional<TextRange> place;
 };
 
 struct SquadQuestion {
   std::string id, text;
-  std::vector<TrueAnswer> answers;  // none exactly where it is impossible
+  std::vector<TrueAnswer> answers;  // empty if and only if it is impossible
   bool impossible = false;
 };
 
 struct SquadParagraph {
-  std::string text;  // neither it nor a question holds a NUL
+  std::string text;  // without NUL, as are questions
   std::vector<SquadQuestion> questions;
   std::string where;  // file, article and paragraph, for messages
 };
 
 struct Squad {
   std::vector<SquadParagraph> paragraphs;
-  uint64_t bytes = 0;  // of the files
+  uint64_t bytes = 0;  // bytes of the files
   uint64_t questions = 0, answers = 0;
-  uint64_t impossible = 0;  // of the questions
-  uint64_t missing = 0;     // answers that are not in their paragraph at their place
+  uint64_t impossible = 0;  // impossible questions
+  uint64_t missing = 0;     // answers that are not at their offset in the paragraph
 };
 
-// All of the files, in order; "-" is standard input. Entries stand in any order, those that are not needed are passed
-// over (plausible_answers among them), and what a paragraph or an answer needs must be there. Error(input), with file,
-// article, paragraph and question: for JSON that is none or cut off, for entries that are missing or of another type,
-// for an id that occurs twice, an answer that begins behind its paragraph, a question without answers that is not
-// impossible or the other way round; by the options for answers that are elsewhere and for impossible questions.
+// Reads all files, in order; "-" is standard input. Entries may have any order; unused ones (such as plausible_answers)
+// are skipped, and those of paragraphs and answers must exist. Throws Error(input), with file, article, paragraph and
+// question: for JSON that is invalid or truncated, for entries that are missing or of another type, for an id that
+// occurs twice, an answer that begins after its paragraph, a question without answers that is not impossible or the
+// other way round; depending on the options, for misplaced answers and for impossible questions.
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options);
 
 }  // namespace mh::text

@@ -1,20 +1,20 @@
-// Pairs of lines from two files of a side each, or from one of tab-separated pairs, as paste(1) writes them.
+// Pairs of lines from two files, one for each side, or from one file of tab-separated pairs, as paste(1) writes them.
 #pragma once
 
 #include "text/text_batches.h"
 
 namespace mh::text {
 
-// As many segments in either: segment i of both are a pair, and each is a whole line.
+// Two batches with equally many segments: segment i of both are a pair, and each is a whole line.
 struct PairBatch {
   TextBatch source, target;
 };
 
-// Throws Error(input), with the file and the line, for sides of different length, a line of pairs without exactly one
-// tab, and what TextBatches refuses, after the pairs before it are returned.
+// Reads pairs. Throws Error(input), with the file and the line, for sides of different length, a line of pairs without
+// exactly one tab, and the errors of TextBatches, after the pairs before it are returned.
 class PairBatches {
  public:
-  // One file or two; check_text checks the text, as always.
+  // One file or two; the caller checks the text with check_text().
   PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
   uint64_t expected_bytes() const;  // as TextBatches
@@ -30,10 +30,10 @@ class PairBatches {
 
   std::vector<std::string> files_;
   TextBatches first_, second_;
-  TextBatch held_;  // of the second file; `at_` is the next segment of it
+  TextBatch held_;  // batch of the second file; `at_` is its next segment
   size_t at_ = 0;
   uint64_t lines_ = 0;        // pairs so far
-  std::exception_ptr error_;  // met after the pairs of the last batch
+  std::exception_ptr error_;  // found after the pairs of the last batch
 };
 
 }  // namespace mh::text

@@ -70,7 +70,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   PairBatches text(a.inputs, line_ends(a, false));
 
   ShardHeader header = header_of(*target);
-  // The same vocabulary given for each side is a joint one.
+  // Equal vocabularies of both sides are a joint one.
   if (source.fingerprint() != target->fingerprint()) {
     header.source_vocabulary = source.size();
     header.source_fingerprint = source.fingerprint();
