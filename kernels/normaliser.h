@@ -1,4 +1,4 @@
-// How attention turns logits into probabilities.
+// The normalisers of attention, which turn logits into probabilities.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Optimiser updates of one number each, for the loops on every device; formulas in lib/train/optimizer.h.
+// Optimiser updates of one element, for the loops on every device; formulas in lib/train/optimizer.h.
 #pragma once
 
 #include <cmath>

@@ -31,7 +31,7 @@ struct InRows {
   MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
 };
 
-// to (rows, size) = scale * (from + bias), rows up to the next multiple of 16 zero.
+// Computes to (rows, size) = scale * (from + bias); rows up to the next multiple of 16 are zero.
 MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
   for (int64_t r = 0; r < padded(rows); ++r)
     for (int64_t i = 0; i < size; i += lanes) {
@@ -45,12 +45,11 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
     }
 }
 
-// Scratch memory of relative positions for a block: products with distances, and queries with the bias that they have
-// there.
+// Scratch of relative positions for a block: products with distances, and queries with their bias for distances.
 struct Distances {
-  const float *u, *v, *rows, *transposed;  // of this head
-  int64_t size, count;                     // of a row of r; rows
-  int64_t row;                             // floats of a query's products with distances
+  const float *u, *v, *rows, *transposed;  // of the present head
+  int64_t size, count;                     // size of a row of r; number of rows
+  int64_t row;                             // row stride of by_distance
   float* by_distance;                      // (block, row)
   float* queries;                          // (block, size)
   MH_INLINE Distances(const AttentionParams& params, int64_t span, float* scratch)
@@ -69,7 +68,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Bloc
                         std::min(b.width, params.visible_end(b.first + b.m - 1)));
 }
 
-// x: scaled queries of a block, to which the bias of keys is added; d: what distances need.
+// Adds the bias of keys to the scaled queries x of a block, and fills in d.queries with the bias of distances.
 MH_INLINE void with_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
   add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, params.scale, x, x);
@@ -88,7 +87,8 @@ MH_INLINE void add_distances(const AttentionParams& params, const Block& b, cons
   }
 }
 
-// The gradients of those, from that of the logits ds (block, row): dr, and dy (block, size) of d.queries.
+// Computes the gradients of these terms from the gradient of the logits ds (block, row): dr, and dy (block, size) of
+// d.queries.
 template <class Tile>
 MH_INLINE void distances_backward(const AttentionParams& params, const Block& b, const Distances& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
@@ -107,13 +107,13 @@ MH_INLINE void distances_backward(const AttentionParams& params, const Block& b,
   }
 }
 
-// Decides the dropout of a query's probabilities, from the block's first key on up to its `end`.
+// Computes the dropout decisions of a query, from the block's first key to `end`.
 MH_INLINE void decide_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end, float* keep) {
   const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.low);
   decide_range(params.dropout, params.dropout_first + row, end, keep);
 }
 
-// x (count) is multiplied with keep; what is dropped is 0 whatever it was.
+// Multiplies x (count) by keep; dropped elements become 0 even if they are not finite.
 MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
@@ -130,13 +130,13 @@ bool is_decode(const AttentionParams& params) {
          params.normaliser == Normaliser::softmax;
 }
 
-// Of kMaxDecodeQueries at most: nothing is unpacked.
+// Attention of at most kMaxDecodeQueries queries: keys and values are read in place.
 template <class T>
 MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   const Matrix<const T> q = x.q, k = x.k, v = x.v;
   const int64_t d = params.key_size, keys = padded(params.keys);
   float* s = scratch;     // (keys)
-  float* row = s + keys;  // a scaled query (d)
+  float* row = s + keys;  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, row);
@@ -146,7 +146,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   }
 }
 
-// Which keys of its block's, counted from b.low, query i sees: those from `first` to end - 1, if any.
+// The keys that query i sees, counted from b.low: `first` to end - 1, if any.
 struct Seen {
   int64_t first, end;
   MH_INLINE Seen(const AttentionParams& params, const Block& b, int64_t i)
@@ -159,7 +159,7 @@ MH_INLINE void hide(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// s (block, row) of a block.
+// Computes the logits s (block, row) of a block.
 template <class Tile, class Products>
 MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Distances& distances, Products& products,
                          int64_t row, float* s) {
@@ -168,8 +168,8 @@ MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Di
   if (params.has_relative()) add_distances<Tile>(params, b, distances, row, s);
 }
 
-// Softmax of the keys seen so far (Milakov and Gimelshein 2018): exponentials of a query's logits x (width), as they
-// weigh beside those before, whose maximum `top`, sum and weighed values (d) are brought up to date.
+// Online softmax (Milakov and Gimelshein 2018): replaces the logits x (width) of a query by exponentials relative to
+// the running maximum, and updates the maximum `top`, the sum and the weighted values (d).
 MH_INLINE void online_softmax(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum,
                               float* values) {
   if (see.none()) return hide(width, 0, x);
@@ -240,8 +240,8 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
   float* ds = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
   float* dy = parts.take(kBlock * d);
-  float* slopes = parts.take(row);                     // of Sigsoftmax, of a query
-  float* deltas = parts.take(padded(params.queries));  // of each query: sum over all keys of P dP, dropout included
+  float* slopes = parts.take(row);                     // derivatives of Sigsoftmax for a query
+  float* deltas = parts.take(padded(params.queries));  // delta of each query: Σ P dP over all keys, dropout included
   const Distances distances(params, step, parts.take(distances_scratch(params, step)));
   float* keep = parts.at + kDropoutGroup;
   if (params.has_relative()) {
@@ -250,7 +250,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
   }
   std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
   for (int64_t i = 0; i < params.queries; ++i) {
-    Floats sum{};  // dO times O, which is that
+    Floats sum{};  // rowsum(dO ∘ O), which equals delta
     for (int64_t j = 0; j < d; j += lanes) {
       Floats o, g;
       load(out.data + i * out.stride + j, o);
@@ -260,8 +260,9 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
     deltas[i] = sum_of(sum);
   }
   const float scale = params.head_scale(params.head);
-  double of_scale = 0;  // sum over all P dP of a scale of 1
-  // Keys and values of a span, and their gradients, are near while all queries go by.
+  double of_scale = 0;  // Σ P dP for a scale of 1
+  // The loop over spans is outermost: the keys and values of a span, and their gradients, stay in the cache for all
+  // queries.
   for (int64_t key = 0; key < params.keys; key += step)
     for (int64_t first = 0; first < params.queries; first += kBlock) {
       const Block b = Products::block_at(params, first, {key, key + step});
@@ -274,7 +275,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
       for (int64_t i = 0; i < b.rows; ++i) {
         float *pi = p + i * row, *dsi = ds + i * row;
         const Seen see(params, b, std::min(i, b.m - 1));
-        // Rows that only fill the tile, or of which nothing here weighs anything.
+        // Padding rows of the tile, and fully masked rows.
         if (i >= b.m || see.none() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;

@@ -1,4 +1,4 @@
-// Loops over one row of logits, and the attention of one query whose keys are read where they were written.
+// Loops over one row of logits, and attention of one query that reads keys and values in place.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
 
-// Lanes from the `count`th on become `other`.
+// Sets the lanes from `count` on to `other`.
 MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
   if (count >= lanes) return;
   constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -18,7 +18,7 @@ MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
   v = lane < static_cast<int32_t>(count) ? v : others;
 }
 
-// s[0 … width) becomes exp(s - maximum) of its first `seen` numbers, and 0. Returns the sum.
+// Replaces s[0 … width) by exp(s - maximum) in its first `seen` elements, and by 0 after them. Returns the sum.
 MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
@@ -47,18 +47,17 @@ MH_INLINE float maximum_of(const float* s, int64_t seen) {
   return max_of(top);
 }
 
-// Whether there is nothing among these logits that weighs anything: all are -inf. A NaN is no such.
+// Returns whether all logits are -inf, as in a fully masked row. A NaN is not -inf.
 MH_INLINE bool all_hidden(const float* s, int64_t seen) {
   for (int64_t i = 0; i < seen; ++i)
     if (!(s[i] == -INFINITY)) return false;
   return true;
 }
 
-// The natural logarithm of a sum of exponentials, exp(top) * sum; infinite where there is none, of which no probability
-// is left.
+// Returns the log-sum-exp, ln(exp(top) * sum); infinite if the sum is 0, so that no probability is left.
 MH_INLINE float log_sum(float top, float sum) { return sum == 0 ? INFINITY : top + std::log(sum); }
 
-// out (16 * vectors) = factor * Σ_j s[j] value(j), columns from `first` on.
+// Computes out (16 * vectors) = factor * Σ_j s[j] value(j), columns from `first` on.
 template <int vectors, class Value, class T>
 MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
   Floats sum[vectors];
@@ -77,14 +76,14 @@ MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int
   }
 }
 
-// Asks for `d` numbers before they are used: rows of a cache lie apart, each beyond what the processor foresees.
+// Prefetches `d` elements: the rows of a cache are too far apart for the hardware prefetcher.
 template <class T>
 MH_INLINE void fetch(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
 constexpr int64_t kAhead = 4;  // keys
 
-// key(j) and value(j) point at a key and a value, (d) each.
+// key(j) and value(j) return pointers to a key and a value, (d) each.
 template <class Key, class Value>
 struct KeysAndValues {
   Key key;
@@ -93,8 +92,8 @@ struct KeysAndValues {
 template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
-// out (d) = factor * softmax(q kᵀ) v of one query (d), scaled, d a multiple of 16; zeros where no key weighs anything.
-// s: scratch, padded(keys). Returns log_sum.
+// Computes out (d) = factor * softmax(q kᵀ) v of one scaled query (d), d a multiple of 16; zeros for a fully masked
+// row. s: scratch, padded(keys). Returns log_sum().
 template <class Key, class Value, class T>
 MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& of, float factor,
                            float* s, T* out) {

@@ -6,7 +6,7 @@ namespace {
 
 using Fp32 = Fp32Products<Tile4x1, float>;  // sizes are the same for all tiles and types
 
-// Scratch besides that of products.
+// Returns the scratch besides that of products.
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
   return kBlock * row_of(span) + kBlock * params.key_size + distances_scratch(params, span) +

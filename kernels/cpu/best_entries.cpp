@@ -34,7 +34,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(blocks) + 1);
   at_level([&](auto at) { BestEntriesLoops<at>::maxima(x, blocks, maxima.data()); });
-  float last = -INFINITY;  // of what no block holds
+  float last = -INFINITY;  // entries after the last whole block
   for (int64_t i = whole; i < n; ++i) last = std::max(last, x[i]);
   maxima[static_cast<size_t>(blocks)] = last;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
@@ -44,7 +44,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   *log_sum = std::log(sum) + maximum;
 
   size_t found = 0;
-  // Candidates are above this number. A NaN has no order.
+  // Candidates are above this bound; with NaN, which is unordered, all entries are.
   float least = std::isnan(*log_sum) ? -INFINITY : below_best(maxima, best.size() + without.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > least)) continue;

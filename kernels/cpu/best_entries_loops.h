@@ -9,9 +9,9 @@ constexpr int64_t kEntriesOfBlock = 64;  // entries that share one maximum
 
 template <Level>
 struct BestEntriesLoops {
-  // Maxima of whole blocks.
+  // Computes the maxima of whole blocks.
   static void maxima(const float* x, int64_t blocks, float* maxima);
-  // Σ exp(x - maximum) of whole blocks, in fp32 within 16 of them.
+  // Returns Σ exp(x - maximum) over whole blocks, in fp32 within 16 of them.
   static double exponentials(const float* x, int64_t blocks, float maximum);
 };
 

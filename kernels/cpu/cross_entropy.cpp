@@ -9,7 +9,7 @@ namespace mh::kernels {
 namespace {
 
 // Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. `kept`
-// takes the exponentials; in fp32 it is the row itself.
+// receives the exponentials; in fp32 it is the row itself.
 template <bool smooth, class T>
 MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
   const int64_t n = params.vocabulary, whole = n - n % lanes;
@@ -17,7 +17,7 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* k
 
   Floats top, sums{};
   fill(top, -INFINITY);
-  double total = 0;  // of the logits; fp32 within a block, so that long rows do not lose it
+  double total = 0;  // sum of the logits; fp32 within a block, so that long rows lose no precision
   for (int64_t i = 0; i < whole;) {
     int64_t end = i + 64 * lanes < whole ? i + 64 * lanes : whole;
     sums = Floats{};

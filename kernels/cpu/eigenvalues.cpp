@@ -12,19 +12,19 @@ namespace mh::kernels {
 namespace {
 
 using Doubles = double __attribute__((vector_size(64)));
-constexpr int64_t tile = 8;  // numbers of a vector, and rows of a tile
+constexpr int64_t tile = 8;  // elements of a vector, and rows of a tile
 
 MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }
 MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
 
-// A -= u wᵀ + w uᵀ and y = A x of the new A, for the first `rows` rows and columns: one pass over the lower triangle,
-// which is what takes the time. Everything is filled up with zeros to whole tiles.
+// Computes A -= u wᵀ + w uᵀ and y = A x with the new A, for the first `rows` rows and columns, in one pass over the
+// lower triangle, which dominates the time. All are padded with zeros to whole tiles.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
   const int64_t tiles = (rows + tile - 1) / tile;
   std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
-  constexpr int64_t group = 4;  // rows at once: with what they share they fill the registers
+  constexpr int64_t group = 4;  // rows at once: with their shared operands they fill the registers
   for (int64_t first = 0; first < tiles * tile; first += group) {
     const int64_t diagonal = first / tile * tile;
     double* row = a + first * stride;
@@ -43,7 +43,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
       }
       store(yc, y + c);
     }
-    // The tile on the diagonal is kept whole, so it counts once.
+    // Tiles on the diagonal are stored whole, so they count once.
     load(u + diagonal, uc), load(w + diagonal, wc), load(x + diagonal, xc);
     for (int64_t r = 0; r < group; ++r) {
       load(row + r * stride + diagonal, v);
@@ -56,12 +56,12 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
   }
 }
 
-// Householder's reflection 1 - β x xᵀ that turns row (count numbers) into (0, …, 0, e): gives x in place, filled up
-// with zeros, and e.
+// Computes Householder's reflection 1 - β x xᵀ that maps row (count elements) to (0, …, 0, e): writes x in place,
+// padded with zeros, and returns e.
 double reflection(double* x, int64_t count, double& beta) {
   double size = 0;
   for (int64_t i = 0; i < count; ++i) size = std::max(size, std::abs(x[i]));
-  double rest = 0;  // of the squares, without the last
+  double rest = 0;  // sum of squares without the last element
   for (int64_t i = 0; i + 1 < count; ++i) rest += (x[i] / size) * (x[i] / size);
   const double last = x[count - 1];
   if (size == 0 || rest == 0) {
@@ -69,7 +69,7 @@ double reflection(double* x, int64_t count, double& beta) {
     return last;
   }
   const double length = size * std::sqrt(rest + (last / size) * (last / size)), e = last > 0 ? -length : length;
-  // x - e in the last place, scaled to 1 there: no cancellation, and β is plain.
+  // x - e in the last element, scaled to 1 there: no cancellation, and a simple β.
   const double pivot = last - e;
   for (int64_t i = 0; i + 1 < count; ++i) x[i] /= pivot;
   x[count - 1] = 1;
@@ -77,7 +77,7 @@ double reflection(double* x, int64_t count, double& beta) {
   return e;
 }
 
-// d (n) the diagonal, e (n) beside it: e[i] between i - 1 and i.
+// d (n): the diagonal; e (n): the off-diagonal, e[i] between i - 1 and i.
 void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   const int64_t stride = eigenvalue_stride(n);
   double *u = scratch, *w = scratch + stride, *x = scratch + 2 * stride;
@@ -86,7 +86,7 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   };
   clear(u, 0), clear(w, 0);
   for (int64_t i = n - 1; i > 0; --i) {
-    // Row i as the reflection before leaves it; the other rows follow in the pass below.
+    // Row i after the reflection before; the other rows follow in the pass below.
     double* row = a + i * stride;
     for (int64_t c = 0; c <= i; ++c) row[c] = row[c] - u[i] * w[c] - w[i] * u[c];
     d[i] = row[i];
@@ -107,15 +107,15 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   e[0] = 0;
 }
 
-// d: the diagonal, becomes the eigenvalues; e: the numbers beside it, e[i] between i and i + 1.
+// d: the diagonal, replaced by the eigenvalues; e: the off-diagonal, e[i] between i and i + 1.
 bool values_of_tridiagonal(double* d, double* e, int64_t n) {
-  double norm = 0, sum = 0;  // a sum, because a maximum would pass over NaN
+  double norm = 0, sum = 0;  // a sum, because a maximum would skip NaN
   for (int64_t i = 0; i < n; ++i) {
     const double row = std::abs(d[i]) + std::abs(e[i]);
     norm = std::max(norm, row), sum += row;
   }
   if (!std::isfinite(sum)) return false;
-  // An entry this small moves no eigenvalue by more than rounding has.
+  // An entry this small changes no eigenvalue by more than rounding did.
   const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
   for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // only squares are needed
   for (int64_t low = 0; low < n; ++low) {
@@ -132,12 +132,12 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
       for (int64_t i = high - 1; i >= low; --i) {
         const double beside = e[i], r = p + beside, before = gamma, c_before = c;
         if (i + 1 < high) e[i + 1] = s * r;
-        const double inverse = r / p;  // of c, and made beside it: every step waits for the one before
+        const double inverse = r / p;  // 1 / c, computed in parallel with c: every step depends on the one before
         c = p / r, s = beside / r;
         const double now = d[i];
         gamma = c * (now - shift) - s * before;
         d[i + 1] = before + (now - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * beside;  // else c is 0
+        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * beside;  // otherwise c is 0
       }
       e[low] = s * p;
       d[low] = shift + gamma;
@@ -152,7 +152,7 @@ template <Level L>
 bool EigenvalueLoops<L>::symmetric(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
-  // The tiles on the diagonal are kept whole, and what fills them up is zero.
+  // Tiles on the diagonal are stored whole, and their padding is zero.
   for (int64_t i = 0; i < eigenvalue_rows(n); ++i)
     for (int64_t c = i / tile * tile; c < i / tile * tile + tile; ++c) {
       if (i >= n || c >= n) a[i * stride + c] = 0;

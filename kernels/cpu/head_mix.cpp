@@ -8,7 +8,7 @@ namespace mh::kernels {
 
 namespace {
 
-// A stretch of every head is copied side by side first.
+// A chunk of every head is first copied to adjacent memory.
 constexpr int64_t width = kMixWidth;
 
 template <class T>

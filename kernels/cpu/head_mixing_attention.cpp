@@ -1,7 +1,7 @@
 #include "cpu/head_mixing_attention.h"
 
-#include "cpu/head_mixing/passes.h"
 #include "cpu/head_mixing/decode.h"
+#include "cpu/head_mixing/passes.h"
 
 namespace mh::kernels {
 

@@ -24,7 +24,7 @@ std::atomic<int64_t>& given_cache() {
 #if defined(__x86_64__)
 namespace {
 
-// clang 14 knows features alone by name, not the levels of the architecture.
+// clang 14 knows features by name, not the levels of the architecture.
 #if defined(__clang__)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
@@ -60,7 +60,7 @@ int64_t second_level_cache() {
 #else
     const int64_t said = 0;
 #endif
-    // A larger one is shared by several cores.
+    // A larger cache is shared by several cores.
     return said > 0 ? std::min(said, kMostCache) : kDefaultL2Bytes;
   }();
   return found;

@@ -58,7 +58,7 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
 template <SoftmaxOf of>
 MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t all) {
   int64_t n = all;
-  if (allowed != nullptr) n = end_of(allowed, n);  // of a causal row only the first part is looked at
+  if (allowed != nullptr) n = end_of(allowed, n);  // only the visible part of a causal row is read
   Floats highest;
   fill(highest, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
@@ -96,7 +96,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
       store_some(x, n - s, p + s);
     }
   } else {
-    // All hidden; or a NaN, which no comparison finds, is passed on.
+    // All entries are hidden, or a NaN, which no comparison detects, is propagated.
     for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (allowed == nullptr || allowed[s]) ? a[s] : 0.0F;
   }
   for (int64_t s = n; s < all; ++s) p[s] = 0;

@@ -1,4 +1,4 @@
-// Loops of head_mixing_attention.cpp: few queries, as decoding has them.
+// Head mixing for few queries, as in decoding (head_mixing_attention.cpp). Keys and values are read in place.
 #pragma once
 
 #include "cpu/head_mixing/query.h"
@@ -13,13 +13,13 @@ struct SeenRows {
   const Heads<const T>& of;
   int64_t h, seen;
   MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
-  // Rows of a cache lie apart, each beyond what the processor foresees.
+  // Prefetches rows: those of a cache are too far apart for the hardware prefetcher.
   MH_INLINE void fetch_ahead(int64_t t, int64_t first, int64_t size) const {
     if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
   }
 };
 
-// out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on.
+// Computes out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on.
 template <int vectors, class T>
 void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
@@ -37,8 +37,8 @@ void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64
   for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
-// The memory that the three steps share: the numbers of every query, then the scratch for mixing one query. Keys and
-// values are not unpacked for kMaxDecodeQueries queries or fewer.
+// The scratch of the three steps: the logits of every query, then scratch for mixing one query. Keys and values are not
+// unpacked for kMaxDecodeQueries queries or fewer.
 struct DecodeScratch {
   Layout l;
   float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
@@ -53,7 +53,8 @@ struct DecodeScratch {
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
-// x = or += the products of one query's `size` numbers from column `first` on, in `vectors` vectors, with keys.
+// Computes x = or += the products of one query's `size` elements from column `first` on, in `vectors` vectors, with the
+// keys.
 template <int vectors, class T>
 void decode_products(const Layout& l, const T* q, float scale, int64_t size, const SeenRows<T>& k, int64_t first,
                      float* x) {
@@ -80,7 +81,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
 
 }  // namespace
 
-// Logits of head j.
+// Computes the logits of head j.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
                                           float* shared) {
@@ -110,7 +111,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   }
 }
 
-// Values of head i.
+// Computes the result of head i.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
                                           float* shared) {

@@ -1,4 +1,4 @@
-// Loops of head_mixing_attention.cpp: keys and values as products read them.
+// Packs keys and values for the products of head mixing (head_mixing_attention.cpp).
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
-// `count` numbers of type T, fewer than 16 allowed, and zeros.
+// Loads `count` elements of type T, at most 16, padded with zeros.
 template <class T>
 MH_INLINE void load_part(const T* from, int64_t count, Floats& to) {
   if (count >= lanes) return load(from, to);
@@ -25,7 +25,7 @@ MH_INLINE void store_part(const Floats& from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) from_float(numbers[i], to[i]);
 }
 
-// to (rows, padded size) = factor * from (length, size); rows from `length` on are zero.
+// Computes to (rows, padded size) = factor * from (length, size); rows from `length` on are zero.
 template <class T>
 void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
   const int64_t wide = padded(size);
@@ -39,7 +39,7 @@ void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, 
   std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
 }
 
-// to (chunks, size, chunk): from (length, size) transposed, chunk by chunk; columns from `length` on are zero.
+// Transposes from (length, size) chunk by chunk into to (chunks, size, chunk); columns from `length` on are zero.
 template <class T>
 void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
@@ -57,7 +57,7 @@ void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t 
   }
 }
 
-// Where the parts of packed keys and values are. Float is float or const float.
+// Addresses of the parts of packed keys and values. Float is float or const float.
 template <class Float>
 struct Packed {
   Float *transposed_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
@@ -66,7 +66,7 @@ struct Packed {
       : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
 };
 
-// The same as operands of an engine: a head takes half of its floats.
+// Packs them as bf16 operands; a head takes half of its floats.
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const Packed<float>& packed) {
   const auto of_head = [&](float* part, int64_t i, int64_t wide) {

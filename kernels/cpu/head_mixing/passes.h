@@ -1,4 +1,4 @@
-// Loops of head_mixing_attention.cpp: forward and backward, over tiles of queries.
+// Forward and backward pass of head mixing over tiles of queries (head_mixing_attention.cpp).
 #pragma once
 
 #include "cpu/head_mixing/decode.h"
@@ -7,12 +7,13 @@ namespace mh::kernels {
 
 namespace {
 
-// Tiles are dealt out back and forth: under a causal mask later ones are more work.
+// Returns the tile of a round. Threads take tiles in alternating order, since under a causal mask later tiles are more
+// work.
 MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
-// Copies a tile of rows to `rows` as products read them: fp32 times factor, or an engine's operands.
+// Copies a tile of rows to `rows` in the form of operands: fp32 times factor, or bf16.
 template <class T>
 void take_tile(const AttentionParams& params, const Layout& l, const TileRows& of, Heads<const T> from,
                const Queries& queries, bool paired, float* rows) {
@@ -25,34 +26,35 @@ void take_tile(const AttentionParams& params, const Layout& l, const TileRows& o
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
 TileRows result_rows(const AttentionParams& params) { return {params.out_heads, params.value_size, 1}; }
 
-// The products of a tile's rows with all keys, or with all values.
+// Computes the products of a tile's rows with all keys, or with all values.
 void with_keys(const AttentionParams& params, const Layout& l, const TileRows& of, const VisibleKeys& visible,
                const float* rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params)) gemm_with_keys(*params.bf16, l, of, visible, rows, transposed, tile);
   else products_with_keys(l, of, visible, rows, transposed, tile);
 }
 
-// The logits of a tile, from its queries.
+// Computes the logits of a tile from its queries.
 void logits_of(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, const float* rows,
                const float* transposed_k, const DistanceScratch& distances, float* tile) {
   with_keys(params, l, query_rows(params), visible, rows, transposed_k, tile);
   if (params.has_relative()) add_distances(params, l, visible, distances, tile);
 }
 
-// One head of a tile, and what an engine rounds of it to (64 keys of all queries).
+// One head of a tile, and scratch for its bf16 operands (64 keys of all queries).
 struct OneHead {
   const float* numbers;
   uint16_t* rounded;
 };
 
-// sums (rows, wide) += a tile of one head times right (keys, wide), or that as an engine's operand.
+// Computes sums (rows, wide) += a tile of one head times right (keys, wide), in fp32 or as bf16 operand.
 void add_over_keys(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
                    const OneHead& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, wide, tile.numbers, right, sums);
   gemm_tile(*params.bf16, l, visible, tile.numbers, tile.rounded)
       .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), wide, sums);
 }
-// sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs, which follow them.
+// Computes sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs, which follow
+// them.
 void add_over_queries(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
                       const OneHead& tile, const float* rows, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, wide, tile.numbers, rows, sums);
@@ -60,7 +62,7 @@ void add_over_queries(const AttentionParams& params, const Layout& l, const Visi
       .over_queries(reinterpret_cast<const uint16_t*>(rows) + l.rows * wide, wide, sums);
 }
 
-// to (heads, count, size) = factor * sums (heads, l.rows, padded size).
+// Computes to (heads, count, size) = factor * sums (heads, l.rows, padded size).
 template <class T>
 void write_rows(const Layout& l, const TileRows& of, const Queries& queries, const float* sums, Heads<T> to) {
   for (int64_t h = 0; h < of.heads; ++h)
@@ -161,7 +163,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* scaled = of_query + l.rows * params.in_heads;     // (in, out)
   float* unused = scaled + padded(numbers);                // (in)
   float* keep = unused + padded(params.in_heads);
-  float* slopes = keep + decisions_scratch(params, l);  // of Sigsoftmax, as a query of a tile
+  float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax, in the layout of a query
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // of an engine, which no distances are for
@@ -206,7 +208,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                            y + c * l.step());
       }
       if (!unmixes) return;
-      for (int64_t i = count; i < visible.queries; ++i)  // rows that only fill the tile
+      for (int64_t i = count; i < visible.queries; ++i)  // padding rows of the tile
         for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
         const int64_t at = j * l.keys() * l.dk, of_head = j * l.rows * l.dk;
@@ -240,7 +242,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     }
     write_rows(l, query_rows(params), queries, sums, tensors.dq);
   }
-  // An engine's queries are not scaled, which would round them.
+  // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
   if (uses_bf16_gemm(params)) scale_rows(params.scale, params.in_heads * l.keys(), l.dk, dk, l.dk);
 }
 

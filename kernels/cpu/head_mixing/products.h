@@ -1,4 +1,4 @@
-// Loops of head_mixing_attention.cpp: products of a tile's queries with keys, values and distances.
+// Products of a tile's queries with keys, values and distances (head_mixing_attention.cpp).
 #pragma once
 
 #include <cstring>
@@ -14,18 +14,19 @@ namespace {
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 
-// Those of a tile.
+// The queries of a tile.
 struct Queries {
   int64_t first, count;
 };
 
-// How far the queries of a tile see a span of keys, counted from its first one: their numbers are there up to the keys
-// that the last of eight sees.
+// The keys of a span that the queries of a tile see, counted from its first key: logits exist up to the keys that the
+// last of each eight queries sees.
 struct VisibleKeys {
-  int64_t query, count;  // the tile's first query, and how many
+  int64_t query, count;  // first query of the tile, and number of queries
   int64_t begin;         // the span's first key, a multiple of `chunk`
   int64_t queries;       // `count`, up to a multiple of 8
-  int64_t first, width;  // keys that the first one sees, negative where they end before the span; and the last
+  int64_t first,
+      width;  // keys that the first query sees, negative if they end before the span; keys that the last one sees
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
       : query(tile.first),
@@ -39,18 +40,18 @@ struct VisibleKeys {
   MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
 };
 
-// Where a query's numbers of a head are, of keys that are in one place: up to the chunk's end.
+// Returns the offset of a key in the elements of one head of a query; contiguous up to the end of the chunk.
 MH_INLINE int64_t key_offset(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
 MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
-// What a tile has of each of some heads: rows of `size` numbers, which count `factor` times.
+// Rows of `size` elements of several heads of a tile, and their scale.
 struct TileRows {
   int64_t heads, size;
   float factor;
 };
 
-// tile (queries, …) of all chunks that they see = rows (heads, l.rows, padded size) times turned (heads, chunks, size,
-// chunk).
+// Computes tile (queries, …) for all chunks that they see = rows (heads, l.rows, padded size) times transposed (heads,
+// chunks, size, chunk).
 void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& visible, const float* rows,
                         const float* transposed, float* tile) {
   const int64_t size = of.size, wide = padded(size);
@@ -69,7 +70,7 @@ void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& 
     }
 }
 
-// sums (queries, wide) += tile of one head times values (keys, wide).
+// Computes sums (queries, wide) += tile of one head times values (keys, wide).
 void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
@@ -84,7 +85,7 @@ void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide
   }
 }
 
-// sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
+// Computes sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
 void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
@@ -95,7 +96,7 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t w
       product<Tile, true>(count, wide, visible.queries, {a, 1, l.query()}, {rows, wide}, {to, wide});
       continue;
     }
-    int64_t from = 0;  // the first query whose eight see the keys
+    int64_t from = 0;  // first query whose group of eight sees the keys
     for (int64_t x = 0; x < count; x += 8) {
       while (from < visible.queries && padded(visible.reach(from)) <= c * chunk + x) from += 8;
       product<Tile, true>(8, wide, visible.queries - from, {a + x + from * l.query(), 1, l.query()},
@@ -104,7 +105,7 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t w
   }
 }
 
-// Products with keys by an engine; `rows` and `turned` hold its operands, in half of their floats.
+// Products with keys in bf16; `rows` and `transposed` contain the operands, in half of their floats.
 void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, const VisibleKeys& visible,
                     const float* rows, const float* transposed, float* tile) {
   const int64_t wide = padded(of.size);
@@ -118,7 +119,7 @@ void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, c
       if (of.factor != 1) scale_rows(of.factor, visible.queries, kGemmColumns, to, l.query());
     }
 }
-// The tile of one head. Its numbers are there up to a multiple of 16.
+// Returns the tile of one head. Its elements are defined up to a multiple of 16.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
                          uint16_t* rounded_tile) {
   return GemmTile{gemm,
@@ -131,8 +132,8 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKey
                   rounded_tile};
 }
 
-// to (heads, l.rows, padded size) floats: in the first half of a head's the numbers of bf16, in the second they are
-// joined in pairs. Of fp32 there is no engine.
+// Writes to (heads, l.rows, padded size) floats: the bf16 elements in the first half of each head, and interleaved
+// pairs of rows in the second. Not for fp32.
 template <class T>
 void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Queries& queries, bool paired,
                float* to) {
@@ -199,7 +200,7 @@ void add_distances(const AttentionParams& params, const Layout& l, const Visible
     }
 }
 
-// The gradients of relative positions: of the rows of all heads, and of `positions`.
+// The gradients of relative positions: of r for all heads, and of `positions`.
 struct DistanceGradients {
   float *dr, *dy;
 };

@@ -1,4 +1,4 @@
-// Loops of head_mixing_attention.cpp: what happens to the logits of one query, of all heads.
+// Operations on the logits of one query in all heads (head_mixing_attention.cpp).
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,9 @@ namespace {
 
 // One query and a span of keys, counted from its first one.
 struct Query {
-  int64_t t, begin;      // which query; the span's first key
-  int64_t unseen, seen;  // it sees the keys from `unseen` to seen - 1, if any
-  int64_t width;         // keys that it has numbers of
+  int64_t t, begin;      // query; first key of the span
+  int64_t unseen, seen;  // it sees keys [unseen, seen), if any
+  int64_t width;         // keys with elements in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t numbers)
       : t(query),
         begin(key),
@@ -22,7 +22,7 @@ struct Query {
         width(numbers) {}
 };
 
-// Sets the numbers of one head of one query, of the keys before `first`, to `value`.
+// Sets the elements of one head of one query before key `first` to `value`.
 void hide_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
@@ -36,7 +36,7 @@ void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
                       slopes != nullptr ? slopes + c * l.step() : nullptr);
 }
 
-// One head of one query.
+// Returns the maximum of one head of one query.
 float maximum_in(const Layout& l, const float* x, int64_t seen) {
   float top = -INFINITY;
   for (int64_t c = 0; c * chunk < seen; ++c)
@@ -58,7 +58,8 @@ bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
   return true;
 }
 
-// keep (heads, l.decisions()) for the keys of a span that query t sees; a row begins after kDropoutGroup numbers.
+// Computes the dropout decisions keep (heads, l.decisions()) for the keys of a span that query t sees; a row begins
+// after kDropoutGroup elements.
 void decide_query(const AttentionParams& params, const Layout& l, const Query& q, float* keep) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
@@ -68,7 +69,8 @@ void decide_query(const AttentionParams& params, const Layout& l, const Query& q
                  q.seen, keep + h * l.decisions() + kDropoutGroup);
 }
 
-// y (heads, chunk) = x (heads, chunk) by the decisions of chunk c; what nobody decided is 0 in x, and stays.
+// Computes y (heads, chunk) = x (heads, chunk) times the decisions of chunk c; elements without a decision are 0 in x
+// and y.
 void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
@@ -89,7 +91,7 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
     }
 }
 
-// y (heads, chunk) *= x.
+// Computes y (heads, chunk) *= x.
 void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
@@ -122,7 +124,7 @@ void online_softmax_query(const AttentionParams& params, const Layout& l, const 
   }
 }
 
-// A number of each head.
+// One number for each head.
 struct OfEachHead {
   const float* data;
   int64_t stride;
@@ -146,7 +148,7 @@ void exponentials_of(const AttentionParams& params, const Layout& l, const Query
 
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// matrix (in, out) = given, row j times the inverse of sums[j].
+// Computes matrix (in, out) = given, with row j divided by sums[j].
 void with_sums(const AttentionParams& params, const float* given, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < params.out_heads; ++i)
@@ -176,8 +178,8 @@ void undrop_query(const AttentionParams& params, const Layout& l, const Query& q
   }
 }
 
-// A query's numbers in two tiles, and its dropout decisions: p (in), the probabilities but for the inverse of their
-// sums; d (out), the gradients of mixed probabilities.
+// The elements of a query in two tiles, and its dropout decisions: p (in): probabilities before division by their sums;
+// d (out): gradients of mixed probabilities.
 struct OneQuery {
   float *p, *d;
   const float* keep;
@@ -187,7 +189,7 @@ struct MixScratch {
   float *of_lanes, *given, *scaled, *mixed;
 };
 
-// g (in, out) += G[j, i] = Σ_s P_j dP̄_i of a span.
+// Computes g (in, out) += G[j, i] = Σ_s P_j dP̄_i over a span.
 void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, float* g) {
   const int64_t numbers = params.in_heads * params.out_heads;
@@ -223,7 +225,7 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
-    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // gradients of what is mixed
+    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // gradients of the mixing input
     if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
