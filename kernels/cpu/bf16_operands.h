@@ -1,5 +1,5 @@
-// Operands of products of bf16 as an engine reads them (cpu/bf16_gemm.h). Sizes are padded to 16 with zeros; right
-// operands lie in blocks of 64 columns, block after block, each with all rows.
+// Packed operands of bf16 products (cpu/bf16_gemm.h). Sizes are padded to 16 with zeros; right operands are stored in
+// blocks of 64 columns, block after block, each with all rows.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace mh::kernels {
 
 constexpr int64_t kGemmColumns = 64;
 
-// `count` numbers as the lower halves of words, fewer than 16 allowed.
+// Loads `count` elements, at most 16, into the lower halves of words.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   Halves h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
@@ -20,7 +20,8 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   to = __builtin_convertvector(h, Words);
 }
 
-// to (filled, padded size) = from (rows, size), row r at from + r * position; the rest is zero. A left operand.
+// Copies from (rows, size), row r at from + r * position, to a left operand `to` (filled, padded size); the rest is
+// zero.
 MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
@@ -29,7 +30,7 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, i
     std::memcpy(to + r * wide, from + r * position, static_cast<size_t>(size) * sizeof(uint16_t));
 }
 
-// to: the same as a right operand of `filled` rows, an even number.
+// Copies the same to a right operand of `filled` rows, an even number.
 MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
@@ -44,7 +45,7 @@ MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, i
     }
 }
 
-// to: from (rows, size) transposed as a right operand of padded size rows and `filled` columns, a multiple of 64.
+// Transposes from (rows, size) to a right operand of padded size rows and `filled` columns, a multiple of 64.
 MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                               uint16_t* to) {
   const int64_t wide = padded(size);
@@ -57,13 +58,13 @@ MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t ro
   }
 }
 
-// The rows of a right operand of `rows` rows from row `first` on.
+// The rows of a right operand of `rows` rows, from row `first` on.
 struct RightOperand {
   const uint16_t* data;
   int64_t rows, first = 0;
 };
 
-// c (m, n) = or += a (m, k) times k rows of b, which has n columns.
+// Computes c (m, n) = or += a (m, k) times k rows of b, which has n columns.
 template <bool add>
 MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
                             const RightOperand& b, Matrix<float> c) {
@@ -74,7 +75,7 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
   }
 }
 
-// Rounds 16 numbers of row i of a tile, from column j on, to words; columns from seen(i) on give zero. Seen is
+// Rounds 16 elements of row i of a tile, from column j on, to words; columns from seen(i) on become zero. Seen is
 // int64_t(int64_t).
 template <class Seen>
 MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t i, int64_t j, Words& to) {
@@ -86,7 +87,7 @@ MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t
   to_bf16(v, to);
 }
 
-// to (rows, 64) = 64 columns of a tile of fp32 (row i at tile + i * row), rounded. A left operand.
+// Rounds 64 columns of an fp32 tile (row i at tile + i * row) to a left operand `to` (rows, 64).
 template <class Seen>
 MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
@@ -98,7 +99,7 @@ MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Se
     }
 }
 
-// to (64, rows): 64 columns of a tile, rounded, as rows. rows is even.
+// Rounds 64 columns of a tile to the rows of `to` (64, rows). rows is even.
 template <class Seen>
 MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t j = 0; j < kGemmColumns; j += lanes)
@@ -117,9 +118,9 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, cons
     }
 }
 
-// A tile of m queries and the keys that they see, in fp32: 64 keys from key s on begin at at(s), with a row every `row`
-// floats; query i has numbers up to key seen(i). Keys run from low to width - 1; both bounds are
-// multiples of 64, or the keys past them are unseen. `rounded`: 64 m numbers.
+// An fp32 tile of m queries and the keys that they see: 64 keys from key s on begin at at(s), with a row stride of
+// `row` floats; query i has elements up to key seen(i). Keys run from low to width - 1; both bounds are multiples of
+// 64, or the keys past them are not visible. `rounded`: scratch, 64 m elements.
 template <class At, class Seen>
 struct GemmTile {
   const Bf16Gemm& gemm;
@@ -128,7 +129,7 @@ struct GemmTile {
   Seen seen;
   uint16_t* rounded;
 
-  // sums (m, wide) += the tile times `right`, an operand of `rows` rows.
+  // Computes sums (m, wide) += the tile times `right`, an operand of `rows` rows.
   MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       round_tile(
@@ -136,7 +137,7 @@ struct GemmTile {
       gemm_product<true>(gemm, m, wide, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s}, {sums, wide});
     }
   }
-  // to (keys, wide) += the tile transposed times `right`, an operand of m rows.
+  // Computes to (keys, wide) += the tile transposed times `right`, an operand of m rows.
   MH_INLINE void over_queries(const uint16_t* right, int64_t wide, float* to) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       transpose_tile(
@@ -148,7 +149,7 @@ struct GemmTile {
 template <class At, class Seen>
 GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> GemmTile<At, Seen>;
 
-// x (rows, columns; row at ld) *= factor.
+// Computes x (rows, columns), with row stride ld, times factor in place.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; j += lanes) {

@@ -1,8 +1,8 @@
 // The products of plain attention, of a block of queries with the keys and values of one head: in fp32 by register
-// tiles, or of bf16 by an engine. Both keep their operands packed as they read them, and results in fp32.
+// tiles, or in bf16 by Bf16Gemm. Both pack their operands; results are fp32.
 //
-// A tile is (block, row): its rows are contiguous and `row` floats apart; its first column belongs to key Block::low,
-// the last one written to key width - 1.
+// A tile is (block, row): its rows are contiguous, with a stride of `row` floats; its first column belongs to key
+// Block::low, the last one written to key width - 1.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlock = 32;  // queries at once
+constexpr int64_t kBlock = 32;  // queries of a block
 
-// Keys that are gone through together, from key `begin` to end - 1.
+// A span of keys: begin to end - 1.
 struct Span {
   int64_t begin, end;
 };
 
-// Which queries a block is of, and which keys of a span they see.
+// The queries of a block, and the keys of a span that they see.
 struct Block {
-  int64_t first, m, rows;  // queries, and the rows that they fill
-  int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none where width is not above low
+  int64_t first, m, rows;  // first query, number of queries, and rows padded to the register tile
+  int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none if width <= low
   MH_INLINE Block(const AttentionParams& params, int64_t begin, const Span& span, int64_t fill, int64_t grain)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
@@ -34,7 +34,7 @@ struct Block {
   MH_INLINE int64_t keys() const { return width - low; }
 };
 
-// to (rows, size) = factor * from; rows up to `filled` are zero.
+// Computes to (rows, size) = factor * from; rows up to `filled` are zero.
 template <class T>
 MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_t size, float factor, float* to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -47,7 +47,7 @@ MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_
   std::fill_n(to + rows * size, (filled - rows) * size, 0.0F);
 }
 
-// Parts of a scratch memory one after the other.
+// Allocates consecutive parts of a scratch memory.
 struct Parts {
   float* at;
   MH_INLINE float* take(int64_t floats) {
@@ -88,28 +88,28 @@ class Fp32Products {
   MH_INLINE void take_given(const Block& b, Matrix<const T> dout) {
     unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, given_);
   }
-  // Scaled queries of the block (rows, size), to which a bias may be added.
+  // Returns the scaled queries of the block (rows, size), to which a bias may be added.
   MH_INLINE float* queries() { return rows_; }
-  // Scaled queries in to_keys: what it gives is that of the keys.
+  // to_keys() uses scaled queries, so its result needs no scaling.
   static constexpr bool scales_queries = true;
 
   MH_INLINE void logits(const Block& b, float* s) const {
     product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {transposed_k_ + b.low, keys_}, {s, row_});
   }
-  // sums (block, size) += p V
+  // Computes sums (block, size) += p V.
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
-  // dO Vᵀ
+  // Computes dp = dO Vᵀ.
   MH_INLINE void with_values(const Block& b, float* dp) const {
     product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
   }
-  // sums (block, size) += dS K
+  // Computes sums (block, size) += dS K.
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
-  // dk (keys, size) += dSᵀ Q, dv += Pᵀ dO
+  // Computes dk (keys, size) += dSᵀ Q and dv += Pᵀ dO.
   MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
   MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, given_, dv); }
 
  private:
-  // to (size, keys) = from (keys, size) transposed.
+  // Computes to (size, keys) = from (keys, size) transposed.
   MH_INLINE void transpose_keys(const float* from, float* to) const {
     for (int64_t r = 0; r < keys_; r += lanes)
       for (int64_t i = 0; i < d_; i += lanes) {
@@ -130,14 +130,14 @@ class Fp32Products {
   float scale_;
   float *plain_, *transposed_k_,
       *transposed_v_ = nullptr;     // keys, or forward values (keys, size); keys and values transposed
-  float *rows_, *given_ = nullptr;  // of the block (block, size)
+  float *rows_, *given_ = nullptr;  // rows of the block (block, size)
 };
 
-// The engine is given shapes of few kinds, for each of which it may make code: keys by 64, and whole blocks.
+// Uses few shapes, since Bf16Gemm may generate code for each: 64 keys at a time, and whole blocks.
 class Bf16Products {
-  static constexpr int64_t grain = kGemmColumns;  // keys at once
+  static constexpr int64_t grain = kGemmColumns;  // keys at a time
 
-  // Nothing is read of rows after the last query.
+  // Rows after the last query are not read.
   MH_INLINE auto gemm_tile(const Block& b, const float* tile) const {
     return GemmTile{gemm_,
                     kBlock,
@@ -182,7 +182,7 @@ class Bf16Products {
     take_rows(b, dout, given_);
     pair_rows(given_, d_, kBlock, kBlock, d_, paired_given_);
   }
-  MH_INLINE float* queries() { return nullptr; }  // they are no numbers in fp32
+  MH_INLINE float* queries() { return nullptr; }  // there are none in fp32
   static constexpr bool scales_queries = false;   // which would round them
 
   MH_INLINE void logits(const Block& b, float* s) const {
@@ -214,8 +214,8 @@ class Bf16Products {
   int64_t d_, keys_, row_;
   float scale_;
   uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
-  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // of the block
-  uint16_t* rounded_;                                                                     // 64 keys of a tile
+  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // rows of the block
+  uint16_t* rounded_;                                                                     // scratch: 64 keys of a tile
 };
 
 }  // namespace mh::kernels

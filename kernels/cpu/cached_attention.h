@@ -1,7 +1,7 @@
-// Attention of a new position of one row and head to the positions of a cache, each read where it was written.
+// Attention of a new position of one row and head to the positions of a cache, which are read in place.
 //
-// Rows of a search that continue one hypothesis share its positions. So that nothing is copied when they part, a table
-// holds the row of the storage of each position, and rows with a common past read the same memory.
+// Rows of a search that continue one hypothesis share its positions. To copy nothing when they diverge, a table holds
+// the row of the storage for each position, and rows with a common prefix read the same memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mh::kernels {
 
-// Position t of row r of a head's keys or values, (size), is at data + r * row_stride + t * stride. T is float or
+// The keys or values of a head: position t of row r, (size), is at data + r * row_stride + t * stride. T is float or
 // uint16_t (bf16).
 template <class T>
 struct CachedRows {
@@ -25,7 +25,7 @@ struct CachedQuery {
   float scale;
   int64_t size;
   CachedRows<T> keys, values;
-  const int32_t* rows;  // (length): of each position its row
+  const int32_t* rows;  // (length): row of each position
   int64_t length;
 };
 
@@ -34,9 +34,9 @@ struct CachedAttentionLoops {
   static void attend(const CachedQuery<T>& query, T* out, float* scratch);
 };
 
-// Floats of scratch memory.
+// Returns the scratch memory of a call in floats.
 inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + (length + 15) / 16 * 16; }
-// out (size).
+// Computes out (size).
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
   at_level([&](auto at) { CachedAttentionLoops<at, T>::attend(query, out, scratch); });

@@ -10,7 +10,7 @@
 
 namespace mh::kernels {
 
-// exponentials: scratch (vocabulary) where there is a gradient; of fp32 it is the row itself.
+// exponentials: scratch (vocabulary) if there is a gradient; in fp32 it is the row itself.
 template <Level, class T>
 struct CrossEntropyLoops {
   static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);

@@ -19,7 +19,7 @@ struct DropoutLoops {
   static void apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count);
 };
 
-// y[i] = kept(first + i) ? x[i] * scale : 0, for i < count. x and y may be the same.
+// Computes y[i] = kept(first + i) ? x[i] * scale : 0 for i < count. x and y may be the same.
 template <class T>
 void dropout(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
   at_level([&](auto at) { DropoutLoops<at, T>::apply(params, first, x, y, count); });

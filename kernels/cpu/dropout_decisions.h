@@ -1,4 +1,4 @@
-// The decisions of a dropout for many elements at once (dropout_plan.h).
+// The decisions of dropout for many elements at a time (dropout_plan.h).
 #pragma once
 
 #include "cpu/vector.h"
@@ -6,11 +6,11 @@
 
 namespace mh::kernels {
 
-constexpr int kDropoutGroup = 4 * lanes;  // elements decided at once: four words of sixteen counters
+constexpr int kDropoutGroup = 4 * lanes;  // elements of a group: four words of sixteen counters
 
 using Longs = uint64_t __attribute__((vector_size(64)));
 
-// The low and high halves of factor * x, lane by lane: the even and the odd lanes' products, taken apart.
+// Computes the low and high halves of factor * x in each lane: the products of even and odd lanes, separated.
 MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
   constexpr uint64_t lower = 0xFFFFFFFF;
   Longs both, result;
@@ -22,7 +22,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// keep[i] = scale or 0 for the kDropoutGroup elements that start at 4 * block.
+// Computes keep[i] = scale or 0 for the kDropoutGroup elements that start at 4 * block.
 MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
@@ -42,7 +42,7 @@ MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  // From four vectors of one word of sixteen counters to the words of a counter side by side.
+  // Transposes four vectors, one word of sixteen counters each, so that the words of a counter are adjacent.
   const Words ab0 = interleave_low(c0, c1), ab1 = interleave_high(c0, c1);
   const Words cd0 = interleave_low(c2, c3), cd1 = interleave_high(c2, c3);
   const Words words[4] = {interleave_pairs_low(ab0, cd0), interleave_pairs_high(ab0, cd0),
@@ -59,8 +59,8 @@ MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
 MH_INLINE Floats kept(const Floats& keep, const Floats& x) { return keep == 0.0F ? Floats{} : x * keep; }
 MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * keep; }
 
-// keep[i] = scale or 0 for elements first + i, i < count. Whole groups are written: up to kDropoutGroup numbers before
-// `keep` and after its end are overwritten too.
+// Computes keep[i] = scale or 0 for elements first + i, i < count. Writes whole groups: up to kDropoutGroup elements
+// before `keep` and after its end are overwritten.
 MH_INLINE void decide_range(const Dropout& params, uint64_t first, int64_t count, float* keep) {
   const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -skipped; i < count; i += kDropoutGroup)

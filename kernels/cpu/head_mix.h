@@ -1,4 +1,4 @@
-// Linear maps across heads: y_i = Σ_j m[j, i] x_j, at one position of all heads at a time.
+// Linear maps across heads: y_i = Σ_j m[j, i] x_j, for one position of all heads at a time.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace mh::kernels {
 
-// Numbers of a head that are mixed at a time. Heads in memory often lie a power of two apart and would push each other
-// out of the cache, so a stretch of this width of every head is copied side by side.
+// Elements of a head that are mixed at a time. The strides of heads are often powers of two, so that heads evict each
+// other from the cache; a chunk of this width of every head is therefore copied to adjacent memory.
 constexpr int64_t kMixWidth = 128;
 
-// One position: head j of x starts at x + j * x_stride and holds `count` numbers, and head i of y likewise.
+// One position: head j of x starts at x + j * x_stride and has `count` elements, and head i of y likewise.
 struct HeadMix {
   int64_t in, out;  // heads of x and of y
   int64_t x_stride, y_stride;
   int64_t count;
 };
 
-// The gradients at the same position: dx_j = Σ_i m[j, i] dy_i, with dx_stride, which is x's stride or, where dx is dy,
-// y's; and dm[j, i] += Σ_s x_j[s] dy_i[s], as 16 partial sums each: dm (in, out, 16). dx or dm may be null.
+// The gradients at the same position: dx_j = Σ_i m[j, i] dy_i, with stride dx_stride, which is that of x or, if dx is
+// dy, that of y; and dm[j, i] += Σ_s x_j[s] dy_i[s], as 16 partial sums each: dm (in, out, 16). dx or dm may be null.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -35,10 +35,10 @@ struct HeadMixLoops {
   static void backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch);
 };
 
-// Floats, for either function.
+// Returns the scratch memory of either function in floats.
 inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * kMixWidth; }
 
-// m (in, out). y may be x, where the strides are the same.
+// m (in, out). y may be x if the strides are equal.
 template <class T>
 void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
   at_level([&](auto at) { HeadMixLoops<at, T>::forward(params, m, x, y, scratch); });

@@ -1,5 +1,5 @@
-// Linear maps across heads of a stretch of kMixWidth numbers, all heads side by side: what head_mix.h and
-// head_mixing_attention.h are made of. 8 + 8 heads take 8 KB.
+// Linear maps across heads for a chunk of kMixWidth elements with all heads adjacent: the core of head_mix.h and
+// head_mixing_attention.h. 8 + 8 heads take 8 KB.
 #pragma once
 
 #include "cpu/head_mix.h"
@@ -8,7 +8,7 @@
 
 namespace mh::kernels {
 
-// `rows` outputs: y_i = Σ_j m[i, j] x_j.
+// Computes `rows` outputs: y_i = Σ_j m[i, j] x_j.
 template <int rows>
 MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t count, float* y) {
   for (int64_t s = 0; s < count; s += lanes) {
@@ -23,7 +23,7 @@ MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t cou
   }
 }
 
-// y (out, kMixWidth) = m (out, in) x (in, kMixWidth); of each the first `count` numbers, up to a multiple of 16.
+// Computes y (out, kMixWidth) = m (out, in) x (in, kMixWidth) in the first `count` columns, up to a multiple of 16.
 MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* x, int64_t count, float* y) {
   const auto rows_from = [&](int64_t i) {
     return StridedMatrix{m.data + i * m.row_stride, m.row_stride, m.column_stride};
@@ -33,7 +33,7 @@ MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* 
   for (; i < out; ++i) mix_rows<1>(in, rows_from(i), x, count, y + i * kMixWidth);
 }
 
-// dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.
+// Computes dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.
 template <int rows, int columns>
 MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
   Floats sum[rows][columns];
@@ -52,7 +52,7 @@ MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float*
     for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * out + c) * lanes);
 }
 
-// dm (in, out, 16) += x_j dy_i, of all heads.
+// Computes dm (in, out, 16) += x_j dy_i for all heads.
 MH_INLINE void outer_chunk(int64_t in, int64_t out, const float* x, const float* dy, int64_t count, float* dm) {
   int64_t j = 0;
   for (; j + 4 <= in; j += 4) {

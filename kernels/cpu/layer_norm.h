@@ -1,4 +1,4 @@
-// The sums and norms of sum_norm_plan.h, and their gradients, by rows.
+// The residual sums and layer norms of sum_norm_plan.h, and their gradients, by rows.
 #pragma once
 
 #include "cpu/simd.h"
@@ -13,16 +13,16 @@ struct SumNormLoops {
   static void backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
 };
 
-// Floats of scratch memory that a call needs.
+// Returns the scratch memory of a call in floats.
 inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // two groups of decisions
 
-// Rows first … first + rows - 1 of the tensors.
+// Computes rows first … first + rows - 1 of the tensors.
 template <class Y>
 void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
   at_level([&](auto at) { SumNormLoops<at, Y>::forward(params, x, first, rows, scratch); });
 }
 
-// The gradients of x and y of these rows, which lie in one piece, to whose dweight and dbias theirs are added.
+// Computes the gradients of x and y of these rows, which are in one chunk, and adds to the chunk's dweight and dbias.
 template <class Y>
 void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
   at_level([&](auto at) { SumNormLoops<at, Y>::backward(params, x, first, rows, scratch); });

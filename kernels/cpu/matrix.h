@@ -1,4 +1,4 @@
-// Matrices in memory that belongs to others.
+// Views of matrices.
 #pragma once
 
 #include <cstdint>

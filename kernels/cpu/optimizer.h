@@ -1,4 +1,4 @@
-// Optimiser updates in one pass over memory. Each acts on [begin, end) of arrays of the same length.
+// Optimiser updates in one pass over memory, on [begin, end) of arrays of equal length.
 #pragma once
 
 #include "cpu/simd.h"
@@ -24,7 +24,7 @@ inline void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const
   at_level([&](auto at) { OptimizerLoops<at>::nag(plan, begin, end, p, g, buffer); });
 }
 
-// Sum of squares, in fp64.
+// Returns the sum of squares, in fp64.
 inline double squares(const float* x, int64_t begin, int64_t end) {
   return at_level([&](auto at) { return OptimizerLoops<at>::squares(x, begin, end); });
 }

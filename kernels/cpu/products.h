@@ -1,4 +1,4 @@
-// Products of small fp32 matrices in registers, for the kernels that keep their operands in the cache.
+// Products of small fp32 matrices by register tiles, for operands in the cache.
 #pragma once
 
 #include "cpu/matrix.h"
@@ -6,8 +6,8 @@
 
 namespace mh::kernels {
 
-// Register tile of a product: rows x (16 * vectors) sums. 8 x 2 fill half of the registers of AVX-512, 4 x 1
-// half of the registers of AVX2.
+// Register tile of a product: rows x (16 * vectors) accumulators. 8 x 2 take half of the registers of AVX-512, 4 x 1
+// half of those of AVX2.
 struct Tile8x2 {
   static constexpr int rows = 8, vectors = 2;
 };
@@ -15,7 +15,7 @@ struct Tile4x1 {
   static constexpr int rows = 4, vectors = 1;
 };
 
-// c (m, n) = or += a (m, k) b (k, n). m is a multiple of 8 and n of 16.
+// Computes c (m, n) = or += a (m, k) b (k, n). m is a multiple of 8 and n of 16.
 template <int rows, int vectors, bool add>
 MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   Floats sum[rows][vectors];

@@ -1,6 +1,6 @@
-// Logits of distances, of a tile of queries. Products of `m` queries from `first` on with the distances that they need
-// of a run make rows of seen + m - 1 numbers, in which query first + i finds the run's key s in column m - 1 - i + s:
-// the relative shift (Dai et al. 2019, appendix B) is where one begins to read.
+// Logits of distances for a tile of queries. The products of `m` queries from `first` on with the distances of a run
+// are rows of seen + m - 1 elements, in which query first + i has the run's key s in column m - 1 - i + s: the relative
+// shift (Dai et al. 2019, appendix B) is an offset into the row.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct DistanceRange {
   int64_t key, keys, row, rows;
 };
 
-// Of m queries from `first` on, which see keys from `low` to width - 1.
+// Returns the range for m queries from `first` on, which see keys from `low` to width - 1.
 MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low,
                                        int64_t width) {
   const int64_t skipped = std::max<int64_t>(0, low - run.first);
@@ -23,12 +23,12 @@ MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t 
   return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};
 }
 
-// Floats of a row of these products, for a tile of `queries` queries and `keys` keys.
+// Returns the floats of a row of these products, for a tile of `queries` queries and `keys` keys.
 MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }
 
-// to (count) += from: of one query, its products with distances from where its keys begin.
+// Adds from (count), the products of one query with distances from its first key on, to `to`.
 MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
@@ -41,7 +41,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   for (; i < count; ++i) to[i] += from[i];
 }
 
-// to (size) += factor * the sum of m rows.
+// Computes to (size) += factor * the sum of m rows.
 MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, before;
@@ -56,7 +56,8 @@ MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor
   }
 }
 
-// Logits a (count) become 2a - softplus(a), whose softmax is a's Sigsoftmax. slope: the derivative, 2 - σ(a), or null.
+// Replaces logits a (count) by 2a - softplus(a), whose softmax is the Sigsoftmax of a. slope: the derivative, 2 - σ(a),
+// or null.
 MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
   for (int64_t i = 0; i < count; i += lanes) {
     Floats a;

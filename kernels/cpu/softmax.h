@@ -1,5 +1,5 @@
-// Rows of logits to probabilities and back. Masked entries become exactly 0; a row without an allowed entry, or whose
-// allowed entries are all minus infinity, becomes zeros.
+// Softmax of rows, and its gradient. Masked entries become exactly 0; a row without an allowed entry, or whose allowed
+// entries are all minus infinity, becomes zeros.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct SoftmaxLoops {
   static void backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n);
 };
 
-// a (n) -> p (n), which may be the same. allowed (n), or null: all.
+// Computes p (n) from a (n); they may be the same. allowed (n), or null: all.
 inline void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
   at_level([&](auto at) { SoftmaxLoops<at>::forward(of, a, allowed, p, n); });
 }
 
-// da from dp, which may be the same; a is read for `sigmoid` only.
+// Computes da from dp; they may be the same. a is read for `sigmoid` only.
 inline void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
   at_level([&](auto at) { SoftmaxLoops<at>::backward(of, a, p, dp, da, n); });
 }
