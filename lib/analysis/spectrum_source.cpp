@@ -183,7 +183,7 @@ class Alphas : public OfParameters {
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
-    if (capabilities().empty())
+    if (places().empty())
       throw Error(Exit::usage, Problem{"--of alphas", "a model with parameters from heads to heads", "none of them",
                                        "combiner alphas and most mixers have them: mh-train --list stages"});
   }

@@ -57,7 +57,7 @@ class SpectrumSource : public attention::Observer {
   virtual void start(model::LanguageModel& model, const SourceRequest& asked) { asked_ = asked; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the places with matrices, in the order of layers.
-  const std::vector<std::unique_ptr<PlaceSpectra>>& capabilities() const { return places_; }
+  const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
 
  protected:
   // Returns the place of this name; adds it if there is none.

@@ -168,7 +168,7 @@ class AdaptiveOutput : public OutputLayer {
   }
 
   // Returns the targets of the head (N): rarer targets are replaced by the class of their band.
-  at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::Part>& parts) const {
+  at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& parts) const {
     at::Tensor head = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < parts.size(); ++b) head.index_fill_(0, parts[b].places, class_of(b));
     return head;

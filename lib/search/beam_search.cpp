@@ -85,7 +85,8 @@ class Search {
               {now.live[rank].sum + (static_cast<double>(e.logit) - candidates.log_sums[r]), rank, e.index});
       }
       const size_t seen = std::min(extensions.size(), static_cast<size_t>(constraints.count));
-      std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(seen), extensions.end(), before);
+      std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(seen), extensions.end(),
+                        precedes);
       policy_.advance(now, std::span(extensions).first(seen), length_);
     }
   }

@@ -93,7 +93,7 @@ struct Sizes {
 void check_same(Whole& whole, Whole& left, const Sizes& z) {
   c10::NoGradGuard no_gradient;
   const AttentionKind kind = whole.layer->layer_spec().kind;
-  const Places places = whole.layer->capabilities();
+  const Capabilities places = whole.layer->capabilities();
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
   Mask lengths;
   lengths.key_lengths = at::tensor({z.queries, z.queries - 1}, at::kLong).narrow(0, 0, z.rows);

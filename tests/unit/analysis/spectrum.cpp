@@ -328,8 +328,8 @@ TEST_CASE("spectra of a model are those of the matrices it shows", "[spectrum]")
     // Blocks of 6 of 45 tokens: the last row has 3 and is left out.
     const auto all = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
     const auto attention_of = watched(*model, "attention");
-    REQUIRE(attention_of->capabilities().size() == 2);
-    const PlaceSpectra& place = *attention_of->capabilities()[1];
+    REQUIRE(attention_of->places().size() == 2);
+    const PlaceSpectra& place = *attention_of->places()[1];
     CHECK(place.name == "decoder.layers.1.self");
     CHECK(place.kind == "decoder.self");
     CHECK(place.layer == 1);
@@ -337,7 +337,7 @@ TEST_CASE("spectra of a model are those of the matrices it shows", "[spectrum]")
     EntropyMeans entropy;
     entropy.add(all(keep.p));
     CHECK(numbers::close(place.entropy.entropy(), entropy.entropy()));
-    check_place(*watched(*model, "logits")->capabilities()[1], all(keep.logits));
+    check_place(*watched(*model, "logits")->places()[1], all(keep.logits));
     if (keep.before.empty()) {
       CHECK(status_of([&] { watched(*model, "before-mixing"); }) == 2);
       CHECK(status_of([&] { watched(*model, "mixing"); }) == 2);
@@ -345,15 +345,15 @@ TEST_CASE("spectra of a model are those of the matrices it shows", "[spectrum]")
       continue;
     }
     const auto before = watched(*model, "before-mixing");
-    CHECK(before->capabilities()[1]->of == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
-    CHECK(before->capabilities()[1]->has_entropy == !logits_mixed);
-    check_place(*before->capabilities()[1], all(keep.before));
+    CHECK(before->places()[1]->of == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
+    CHECK(before->places()[1]->has_entropy == !logits_mixed);
+    check_place(*before->places()[1], all(keep.before));
     const auto mixing = watched(*model, "mixing");
     at::Tensor m = keep.mixed.front();
     if (m.dim() == 2) m = m.unsqueeze(0);
     else m = all(keep.mixed).flatten(0, 1);
-    check_place(*mixing->capabilities()[1], m.unsqueeze(1));
-    CHECK(numbers::close(mixing->capabilities()[1]->picture, m.to(at::kDouble).mean(0)));
+    check_place(*mixing->places()[1], m.unsqueeze(1));
+    CHECK(numbers::close(mixing->places()[1]->picture, m.to(at::kDouble).mean(0)));
   }
 }
 
@@ -361,10 +361,10 @@ TEST_CASE("a sample of blocks, and a memory in front of them", "[spectrum]") {
   auto model =
       build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto some = watched(*model, "attention", 6, 3);
-  REQUIRE(some->capabilities().size() == 2);
-  CHECK(some->capabilities()[0]->spectra.blocks() == 3);
-  CHECK(some->capabilities()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
-  CHECK(watched(*model, "logits", 6, 3)->capabilities()[0]->spectra.blocks() == 3);
+  REQUIRE(some->places().size() == 2);
+  CHECK(some->places()[0]->spectra.blocks() == 3);
+  CHECK(some->places()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
+  CHECK(watched(*model, "logits", 6, 3)->places()[0]->spectra.blocks() == 3);
 }
 
 TEST_CASE("whole logits are those of all pairs, and change nothing behind them", "[spectrum]") {
@@ -405,12 +405,12 @@ TEST_CASE("spectra of parameters, and names that are none", "[spectrum]") {
   auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = watched(*model, "alphas");
-  REQUIRE(alphas->capabilities().size() == 4);
-  for (const auto& place : alphas->capabilities()) check_place(*place, parameter(place->name).view({1, 1, 3, 3}));
+  REQUIRE(alphas->places().size() == 4);
+  for (const auto& place : alphas->places()) check_place(*place, parameter(place->name).view({1, 1, 3, 3}));
   const auto product = watched(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
-  const Ranks means = product->capabilities()[1]->spectra.means();
+  const Ranks means = product->places()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
     // Row x of the residual stream becomes W^O_i W^V_i x.
     Vector values = naive_values(o.select(1, h).mm(v[h]));
@@ -419,8 +419,8 @@ TEST_CASE("spectra of parameters, and names that are none", "[spectrum]") {
     CHECK(means.effective[h].item<double>() == Approx(naive_ranks(values).effective).epsilon(1e-4));
   }
   const auto weight = watched(*model, "weight:decoder.layers.1.self.query.weight");
-  check_place(*weight->capabilities()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
-  CHECK(weight->capabilities()[0]->layer == 1);
+  check_place(*weight->places()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
+  CHECK(weight->places()[0]->layer == 1);
   for (const char* wrong : {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
                             "weight:decoder.layers.1.self.query.bias"}) {
     INFO(wrong);
