@@ -36,7 +36,7 @@ class Batches {
     int64_t first = 0, count = 0;  // range of the update's rows
   };
   // Returns the micro-batches of update `update` (from 0), in order.
-  virtual std::vector<MicroBatch> parts(int64_t update) = 0;
+  virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;
   virtual Batch load(int64_t update, const MicroBatch& part) = 0;
   // Describes the rows for messages: "20 rows, the first from token 4096".
   virtual std::string place(int64_t update) = 0;
@@ -70,7 +70,7 @@ class TextBatches : public Batches {
     int64_t width = 0;      // tokens in a row; the same in all micro-batches of an update
   };
   virtual Rows rows_of(int64_t update) = 0;
-  std::vector<MicroBatch> parts(int64_t update) override;
+  std::vector<MicroBatch> micro_batches(int64_t update) override;
   Batch load(int64_t update, const MicroBatch& part) override;
   std::string place(int64_t update) override;
   int64_t updates(const Length& length) const override { return updates_in(length, options_, text_.tokens); }

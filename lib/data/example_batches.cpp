@@ -26,7 +26,7 @@ class ExampleBatches : public Batches {
   }
 
   // Returns the cheapest micro-batches, padding included.
-  std::vector<MicroBatch> parts(int64_t update) override {
+  std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(rows_now_.size());
     // For the rows from each one on: their cost, and the end of their first micro-batch.

@@ -32,7 +32,7 @@ class PairBatches : public Batches {
     draw_turns(0);
   }
 
-  std::vector<MicroBatch> parts(int64_t update) override {
+  std::vector<MicroBatch> micro_batches(int64_t update) override {
     const MicroBatch all = batch_of(update);
     if (options_.micro_tokens == 0) return {{0, all.count}};
     int64_t widest = 1;

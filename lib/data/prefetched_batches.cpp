@@ -27,8 +27,8 @@ class PrefetchedBatches : public Batches {
     tokens_ = batches_->tokens_per_update();
   }
 
-  std::vector<MicroBatch> parts(int64_t update) override { return at(update).parts; }
-  // Returns the batch of a micro-batch that parts() returned; shared by the passes of an update.
+  std::vector<MicroBatch> micro_batches(int64_t update) override { return at(update).parts; }
+  // Returns the batch of a micro-batch that micro_batches() returned; shared by the passes of an update.
   Batch load(int64_t update, const MicroBatch& part) override {
     const Update& now = at(update);
     const auto same = [&](const MicroBatch& p) { return p.first == part.first && p.count == part.count; };
@@ -62,7 +62,7 @@ class PrefetchedBatches : public Batches {
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
           Update made{next++, {}, {}};
-          made.parts = batches_->parts(made.number);
+          made.parts = batches_->micro_batches(made.number);
           for (const MicroBatch& part : made.parts) made.batches.push_back(prepare_(batches_->load(made.number, part)));
           return made;
         });

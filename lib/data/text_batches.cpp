@@ -104,7 +104,7 @@ TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
   tokens_ = rows_ * o.block;
 }
 
-std::vector<Batches::MicroBatch> TextBatches::parts(int64_t update) {
+std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
   std::vector<MicroBatch> parts;
   const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
   for (int64_t first = 0; first < rows; first += rows_per_micro_batch_)

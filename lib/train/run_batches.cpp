@@ -16,9 +16,9 @@ class Phases : public Batches {
     updates_per_epoch_ = first_->updates_per_epoch();
     tokens_ = std::max(first_->tokens_per_update(), second_->tokens_per_update());
   }
-  std::vector<MicroBatch> parts(int64_t update) override {
+  std::vector<MicroBatch> micro_batches(int64_t update) override {
     const auto [batches, at] = of(update);
-    return batches->parts(at);
+    return batches->micro_batches(at);
   }
   data::Batch load(int64_t update, const MicroBatch& part) override {
     const auto [batches, at] = of(update);

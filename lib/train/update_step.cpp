@@ -32,7 +32,7 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
                                                 std::vector<model::Memories>& memories) {
   here_ = here;
   const at::Device device = model_.parameters().device();
-  const std::vector<Batches::MicroBatch> parts = batches_.parts(here.update);
+  const std::vector<Batches::MicroBatch> parts = batches_.micro_batches(here.update);
   Result sums;
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {

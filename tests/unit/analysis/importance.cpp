@@ -353,7 +353,7 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
       visitor.observer = &products;
       visitor.visit = [&](const data::VisitedBatch& pass) {
         for (const auto& layer : products.take(asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
-          at::Tensor& sum = sums[static_cast<size_t>(layer.shape->layer)];
+          at::Tensor& sum = sums[static_cast<size_t>(layer.layer_spec->layer)];
           const at::Tensor now = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + now : now;
         }

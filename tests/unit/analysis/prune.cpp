@@ -79,7 +79,7 @@ struct Whole {
 
 std::unique_ptr<Whole> cut_of(Whole& whole, const KeptHeads& kept) {
   const LayerSpec& s = whole.layer->layer_spec();
-  auto left = std::make_unique<Whole>(whole.layer->keep(kept), s.kind, s.width);
+  auto left = std::make_unique<Whole>(whole.layer->options_after_pruning(kept), s.kind, s.width);
   analysis::copy_kept(whole.parameters, {{s.kind, {{0, kept}}}}, left->parameters);
   return left;
 }

@@ -488,9 +488,9 @@ TEST_CASE("spectra of sentences are those of their own real matrices, laid over 
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
     const auto source = watched(asked, "attention", tokens);
-    REQUIRE(source->capabilities().size() == 7);
+    REQUIRE(source->places().size() == 7);
     std::set<std::string> kinds;
-    for (const auto& place : source->capabilities()) {
+    for (const auto& place : source->places()) {
       INFO(place->name);
       kinds.insert(place->kind);
       std::vector<at::Tensor> matrices;
@@ -555,11 +555,11 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
   }
   for (const int64_t tokens : {1, 4096}) {
     const auto logits = watched(asked, "logits", tokens), mixing = watched(asked, "mixing", tokens);
-    for (const auto& place : logits->capabilities()) check_spectra(*place, keep.logits[place->name]);
+    for (const auto& place : logits->places()) check_spectra(*place, keep.logits[place->name]);
     const auto before = watched(asked, "before-mixing", tokens);
-    CHECK(before->capabilities().size() == 7);
-    for (const auto& place : before->capabilities()) check_spectra(*place, keep.before[place->name]);
-    for (const auto& place : mixing->capabilities()) {
+    CHECK(before->places().size() == 7);
+    for (const auto& place : before->places()) check_spectra(*place, keep.before[place->name]);
+    for (const auto& place : mixing->places()) {
       const at::Tensor all = at::cat(keep.mixed[place->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(place->spectra.blocks() == all.size(0));
       CHECK(!place->spectra.by_share());
@@ -570,13 +570,13 @@ TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kind
   }
   for (const char* of : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
     const auto cross = watched(asked, of, 4096, {AttentionKind::decoder_cross});
-    CHECK(cross->capabilities().size() == 2);
-    for (const auto& place : cross->capabilities()) CHECK(place->kind == "decoder.cross");
+    CHECK(cross->places().size() == 2);
+    for (const auto& place : cross->places()) CHECK(place->kind == "decoder.cross");
   }
-  CHECK(watched(asked, "alphas", 1)->capabilities().size() == 14);
-  CHECK(watched(asked, "alphas", 1, {AttentionKind::encoder_self})->capabilities().size() == 6);
+  CHECK(watched(asked, "alphas", 1)->places().size() == 14);
+  CHECK(watched(asked, "alphas", 1, {AttentionKind::encoder_self})->places().size() == 6);
   const Asked one("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(watched(one, "before-mixing", 4096)->capabilities().size() == 3);
+  CHECK(watched(one, "before-mixing", 4096)->places().size() == 3);
   CHECK(status_of([&] { watched(one, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
   CHECK(status_of([&] { watched(one, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }

@@ -211,7 +211,7 @@ TEST_CASE("epochs that draw other rows have as many as the first", "[examples]")
 TEST_CASE("a next sentence counts as much as the words of its row, on average over the update", "[examples]") {
   train::TrainOptions o = options(3);
   const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), o);
-  const auto parts = batches->parts(0);
+  const auto parts = batches->micro_batches(0);
   REQUIRE(parts.size() > 1);
   for (const auto& part : parts) CHECK(batches->load(0, part).next_weight == Approx((2 + 4 + 60) / 3.0));
 }
@@ -245,7 +245,7 @@ TEST_CASE("the gradient of an update does not depend on its parts", "[examples]"
       train::TrainOptions o = options(7);
       o.batch.micro_tokens = micro;
       const auto batches = corpora::make_batches(all, o);
-      const auto parts = batches->parts(0);
+      const auto parts = batches->micro_batches(0);
       CHECK(parts.size() == (micro > 0 ? 4 : 2));
       for (const auto& part : parts) {
         const data::Batch batch = batches->load(0, part);

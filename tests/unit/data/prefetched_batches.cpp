@@ -94,7 +94,7 @@ TEST_CASE("batches from ahead are those of the update, in any order of asking", 
 
 TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[ahead]") {
   struct Damaged : Batches {
-    std::vector<MicroBatch> parts(int64_t update) override {
+    std::vector<MicroBatch> micro_batches(int64_t update) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
       return {{0, 1}};
     }
@@ -108,7 +108,7 @@ TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[
   const auto found = data::prefetch(std::make_unique<Damaged>(), 10, marked);
   for (int64_t update = 0; update < 3; ++update)
     CHECK(found->load(update, found->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
-  for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(found->parts(3), Catch::Contains("update 3"));
-  CHECK_THROWS_WITH(found->parts(7), Catch::Contains("update 7"));
-  CHECK(found->load(1, found->parts(1)[0]).targets.item<int64_t>() == 101);
+  for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(found->micro_batches(3), Catch::Contains("update 3"));
+  CHECK_THROWS_WITH(found->micro_batches(7), Catch::Contains("update 7"));
+  CHECK(found->load(1, found->micro_batches(1)[0]).targets.item<int64_t>() == 101);
 }

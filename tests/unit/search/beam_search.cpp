@@ -136,7 +136,7 @@ std::vector<std::vector<Hypothesis>> by_tensors(model::LanguageModel& model, con
                                                 const SearchOptions& o, const SamplingOptions& sampling = {}) {
   Sentences all;
   for (const Sentence& s : sentences) all.push_back(&s);
-  return search_on_device(model, all, Rules(kEnds, o, sampling));
+  return search_on_device(model, all, BeamPolicy(kEnds, o, sampling));
 }
 
 std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {

@@ -143,7 +143,7 @@ TEST_CASE("which parameters go by a name", "[finetune]") {
   auto names_of = [&](const std::string& attention, const std::string& only) {
     const auto run = config_of(folder, attention);
     const auto model = model::build_language_model(run.model, 6, at::kMeta);
-    const Only chosen({only}, model->parameters());
+    const TrainableFilter chosen({only}, model->parameters());
     Names names;
     for (const auto& p : model->parameters().all())
       if (p.traits().trainable && chosen(p)) names.insert(p.name());

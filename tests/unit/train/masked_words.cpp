@@ -56,7 +56,7 @@ RunConfig config(const std::string& path, const std::string& extra) {
 // Largest number of predicted words in a row of an update.
 int64_t predicted(Batches& batches, int64_t update) {
   int64_t most = 0;
-  for (const auto& part : batches.parts(update)) {
+  for (const auto& part : batches.micro_batches(update)) {
     const data::Batch batch = batches.load(update, part);
     most = std::max(most, batch.targets.ge(0).slice(1, 1).sum(1).max().item<int64_t>());
   }
