@@ -16,11 +16,11 @@ namespace {
 void BatchOptions::check() const {
   const std::string least = str("at least a block of ", block, " tokens");
   if (tokens < block)
-    refuse("train.batch.tokens", least, std::to_string(tokens), "raise it, or lower train.batch.block");
+    refuse("train.batch.tokens", least, std::to_string(tokens), "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
     refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
   if (micro_tokens > 0 && micro_tokens < long_block)
-    refuse("train.batch.micro_tokens", str("0, or a row of train.batch.long_block, ", long_block), str(micro_tokens),
+    refuse("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block), str(micro_tokens),
            "");
 }
 

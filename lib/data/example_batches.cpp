@@ -62,8 +62,9 @@ class ExampleBatches : public Batches {
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t) -> int64_t {
-      throw Error(Exit::usage, Problem{"a length of training", "updates or epochs, as rows are no stream of tokens",
-                                       to_string(length), "such as 3e or 1000u"});
+      throw Error(Exit::usage,
+                  Problem{"a length of training", "updates or epochs, since examples are not a stream of tokens",
+                          to_string(length), "such as 3e or 1000u"});
     });
   }
 

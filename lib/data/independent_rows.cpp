@@ -18,15 +18,15 @@ constexpr int64_t kSortedRows = 4096;
 ScoringOptions IndependentRows::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
   if (given.sentences) return given;  // already resolved
   auto refuse = [](const char* option, int64_t found) {
-    throw Error(Exit::usage, Problem{option, "a text, of which it is; sentences and examples stand alone", str(found),
-                                     "leave it out"});
+    throw Error(Exit::usage, Problem{option, "a text; sentences and examples are independent rows", str(found),
+                                     "leave the option out"});
   };
   ScoringOptions o = given;
   if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);
-  o.sample.blocks = sample_size(o.sample, size(), "the pairs or rows there are", "lower it");
+  o.sample.blocks = sample_size(o.sample, size(), "the number of pairs or rows", "lower --blocks");
   o.memory = 0;
   o.sentences = true;
   o.block = std::max<int64_t>(1, longest());

@@ -72,7 +72,7 @@ class PairBatches : public Batches {
       throw Error(Exit::usage,
                   Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest side of a pair"),
                           str(options_.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
-                          "raise it and train.batch.tokens, or make the shard with mh-prep translation "
+                          "raise train.batch.block and train.batch.tokens, or make the shard with mh-prep translation "
                           "--max-length"});
   }
   // Returns the tokens of the pair's longer side.

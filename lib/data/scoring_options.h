@@ -21,9 +21,8 @@ struct Sample {
   int64_t seed = 1;
   bool at_most = false;  // a corpus with fewer blocks is taken whole; otherwise that is an error
   void describe(Fields& f) {
-    f.field("blocks", blocks, "look at so many of the text's whole blocks, or of pairs, drawn evenly; 0: at all",
-            at_least(0));
-    f.field("seed", seed, "of the draw", at_least(0));
+    f.field("blocks", blocks, "size of a random sample of the text's whole blocks, or of pairs; 0: all", at_least(0));
+    f.field("seed", seed, "seed of the sample", at_least(0));
   }
 };
 
@@ -36,13 +35,12 @@ struct ScoringOptions {
   Sample sample;           // described separately by tools that take a sample
   bool sentences = false;  // independent rows; set by Corpus::resolve()
   void describe(Fields& f) {
-    f.field("block", block, "text: tokens in a row of a forward pass; 0: the model's block in training", at_least(0));
-    f.field("context", context, "of them, tokens that are only context; 0: none", at_least(0));
-    f.field("memory", memory, "positions kept from block to block; -1: as the model was trained, but 0 with --context",
+    f.field("block", block, "text: tokens in a row of a forward pass; 0: the block size of training", at_least(0));
+    f.field("context", context, "text: tokens of a row that are context and not scored; 0: none", at_least(0));
+    f.field("memory", memory, "positions of memory; -1: the memory of the model, but 0 with --context",
             between(-1, 1 << 24));
-    f.field("streams", streams, "with a memory: parts of the text that are read side by side; 0: 10",
-            between(0, 1 << 24));
-    f.field("batch", batch, "forward passes at once; 0: about 4096 tokens. Changes speed, not the score", at_least(0));
+    f.field("streams", streams, "with a memory: number of parallel streams of the text; 0: 10", between(0, 1 << 24));
+    f.field("batch", batch, "rows in a forward pass; 0: about 4096 tokens. Changes speed, not the score", at_least(0));
   }
 };
 

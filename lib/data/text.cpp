@@ -32,8 +32,8 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   // Scored blocks begin at multiples of `wide`, preceded by their whole context and memory.
   const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
   const int64_t blocks = sample_size(
-      o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " behind a full memory" : ""),
-      "lower it, or --block");
+      o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " after a full memory" : ""),
+      "lower --blocks or --block");
   const auto chosen = draw_sample(blocks, all, o.sample.seed);
   return {blocks, before + 1,
           [=](int64_t stream, int64_t step) -> Row {
@@ -106,10 +106,11 @@ ScoringOptions Text::resolve(const ScoringOptions& given, model::LanguageModel& 
   ScoringOptions o = given;
   if (o.memory > 0 && o.context > 0) refuse("--context", "a context or a memory, not both", o.context, "");
   if (o.memory > 0 && model.memory() == 0)
-    refuse("--memory", "a model that keeps a memory", o.memory, "--context gives any model a context");
+    refuse("--memory", "a model with a memory", o.memory, "--context works with every model");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
-  if (o.streams > 0 && o.memory == 0) refuse("--streams", "a memory, which streams are for", o.streams, "");
-  // More streams than tokens would leave streams empty.
+  if (o.streams > 0 && o.memory == 0)
+    refuse("--streams", "a memory, without which --streams has no effect", o.streams, "");
+  // With more streams than tokens, some streams would be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);

@@ -49,8 +49,9 @@ class OrderedStreams : public TextBatches {
   OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
       : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_, o.block) {
     if (text_.tokens < rows_)
-      throw Error(Exit::usage, Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, a token in each"),
-                                       str(rows_, " streams of ", o.block, " tokens an update"), "lower it"});
+      throw Error(Exit::usage,
+                  Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, one token in each"),
+                          str(rows_, " streams of ", o.block, " tokens per update"), "lower train.batch.tokens"});
   }
 
   Rows rows_of(int64_t update) override {
@@ -70,7 +71,7 @@ class OrderedStreams : public TextBatches {
 int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
   int64_t updates;
   if (__builtin_mul_overflow(epochs, per_epoch, &updates))
-    throw Error(Exit::usage, Problem{"a length in [train]", "updates that 63 bits can count", to_string(length), ""});
+    throw Error(Exit::usage, Problem{"a length in [train]", "a number of updates below 2^63", to_string(length), ""});
   return updates;
 }
 

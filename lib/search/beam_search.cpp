@@ -193,13 +193,15 @@ int64_t parts_of(model::LanguageModel& model, int64_t rows) {
 
 void SearchOptions::check(model::LanguageModel& model) const {
   if (beam > model.vocabularies().target)
-    throw Error(Exit::usage, Problem{"beam", str("at most ", model.vocabularies().target, ", the vocabulary's entries"),
-                                     str(beam), "choose a narrower one"});
+    throw Error(Exit::usage,
+                Problem{"beam", str("at most ", model.vocabularies().target, ", the size of the vocabulary"), str(beam),
+                        "lower the beam size"});
   const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t most = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > most)
-    throw Error(Exit::usage,
-                Problem{"min_length", str("at most the maximum, ", most, most == bound ? " of the model" : ""),
-                        str(min_length), ""});
+    throw Error(
+        Exit::usage,
+        Problem{"min_length", str("at most ", most, ", the maximum length", most == bound ? " of the model" : ""),
+                str(min_length), ""});
 }
 
 int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, int64_t source) {

@@ -36,16 +36,17 @@ struct SearchOptions {
   int64_t min_length = 1;
   bool no_unknown = false;
   void describe(Fields& f) {
-    f.field("beam", beam, "hypotheses that go on side by side; 1: greedy", between(1, 1 << 16));
+    f.field("beam", beam, "beam size; 1: greedy search", between(1, 1 << 16));
     f.field("length_penalty", length_penalty,
-            "scores are divided by the length, its end included, to this power; above 1 favours long ones",
+            "exponent of the length, end token included, by which scores are divided; above 1 favours long hypotheses",
             between(-10, 10));
-    f.field("max_length_a", max_length_a, "tokens at most: this for each of the source, its end included,",
-            between(0, 1000));
-    f.field("max_length_b", max_length_b, "and these, the translation's end not counted", between(0, 1 << 20));
-    f.field("min_length", min_length, "tokens at least, the end not counted; no more than the most of its source",
+    f.field("max_length_a", max_length_a,
+            "a in the maximum length ax + b, where x is the source length, end token included", between(0, 1000));
+    f.field("max_length_b", max_length_b, "b in the maximum length ax + b, which excludes the end token",
             between(0, 1 << 20));
-    f.field("no_unknown", no_unknown, "never write the unknown token");
+    f.field("min_length", min_length, "minimum length, end token excluded; limited by the maximum length",
+            between(0, 1 << 20));
+    f.field("no_unknown", no_unknown, "whether the unknown token is banned");
   }
   // Throws Error(usage) for a beam wider than the vocabulary, and a minimum length above every maximum.
   void check(model::LanguageModel& model) const;
@@ -58,11 +59,11 @@ struct SamplingOptions {
   int64_t top_k = 0;
   int64_t seed = 1;
   void describe(Fields& f) {
-    f.field("samples", samples, "draw so many translations of each sentence instead; 0: search", between(0, 1 << 16));
-    f.field("temperature", temperature, "samples: below 1: nearer to the likeliest; 0: always the likeliest",
+    f.field("samples", samples, "number of samples of each sentence; 0: beam search", between(0, 1 << 16));
+    f.field("temperature", temperature, "samples: temperature of the softmax; 0: always the likeliest token",
             at_least(0));
-    f.field("top_k", top_k, "samples: choose among the k likeliest tokens only; 0: among all", at_least(0));
-    f.field("seed", seed, "samples: the same seed gives the same ones", at_least(0));
+    f.field("top_k", top_k, "samples: number of likeliest tokens to sample from; 0: all", at_least(0));
+    f.field("seed", seed, "samples: random seed", at_least(0));
   }
 };
 

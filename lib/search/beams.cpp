@@ -30,8 +30,8 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
     Beam beam{i, longest_hypothesis(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto given = static_cast<int64_t>(s.prefix.size()); given > beam.longest)
       throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
-                                       str("at most ", beam.longest, " tokens, which a hypothesis may have"),
-                                       str(given), "shorten it, or raise --max-length-b"});
+                                       str("at most ", beam.longest, " tokens, the maximum length of a hypothesis"),
+                                       str(given), "shorten the prefix, or raise --max-length-b"});
     beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
     for (size_t k = 0; k < beam.live.size(); ++k) {
       beam.live[k].slot = static_cast<int64_t>(k);
@@ -93,8 +93,8 @@ void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64
 }
 
 void BeamPolicy::throw_no_candidates() {
-  throw Error(Exit::usage, Problem{"the search", "a token that may come next", "none",
-                                   "lower --min-length, or leave out --no-unknown"});
+  throw Error(Exit::usage,
+              Problem{"the search", "an allowed next token", "none", "lower --min-length, or leave out --no-unknown"});
 }
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {

@@ -78,8 +78,8 @@ constexpr int64_t kBlock = 64;
 void require_finite(std::span<const double> log_sums) {
   for (double sum : log_sums)
     if (!std::isfinite(sum))
-      throw Error(Exit::failed, Problem{"decoding", "finite scores of the next token", str(sum),
-                                        "the model's weights are spoilt, or too large for --precision bf16"});
+      throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(sum),
+                                        "the weights of the model are damaged, or too large for --precision bf16"});
 }
 
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints) {

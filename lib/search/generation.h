@@ -19,11 +19,11 @@ struct GenerationOptions {
   int64_t seed = 1;
   int64_t samples = 1;
   void describe(Fields& f) {
-    f.field("length", length, "tokens to add to the prompt", at_least(1));
-    f.field("temperature", temperature, "below 1: nearer to the likeliest; 0: always the likeliest", at_least(0));
-    f.field("top_k", top_k, "choose among the k likeliest only; 0: among all", at_least(0));
-    f.field("seed", seed, "the same seed gives the same text", at_least(0));
-    f.field("samples", samples, "texts to make", at_least(1));
+    f.field("length", length, "number of tokens to generate", at_least(1));
+    f.field("temperature", temperature, "temperature of the softmax; 0: always the likeliest token", at_least(0));
+    f.field("top_k", top_k, "number of likeliest tokens to sample from; 0: all", at_least(0));
+    f.field("seed", seed, "random seed", at_least(0));
+    f.field("samples", samples, "number of texts", at_least(1));
   }
 };
 

@@ -11,7 +11,7 @@ namespace mh::search {
 int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random) {
   const float* x = logits.data();
   const size_t n = logits.size();
-  if (n == 0) throw std::logic_error("a token was to be drawn from no logits");
+  if (n == 0) throw std::logic_error("draw() requires at least one logit");
   if (temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
   std::vector<int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);

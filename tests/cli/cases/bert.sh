@@ -216,7 +216,7 @@ expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said
 head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
 expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; printed '"blocks":10'
-expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the pairs or rows there are"
+expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the number of pairs or rows"
 expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
 expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors

@@ -53,8 +53,8 @@ at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"][
 open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
 P
 expect 0 mh-convert spoilt -o nan.safetensors; said "hold NaN or infinite numbers, such as decoder.layers.0.self.norm.weight"
-expect 1 mh-eval generate nan.safetensors --length 3; said "finite scores"
-expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite scores"
+expect 1 mh-eval generate nan.safetensors --length 3; said "finite logits"
+expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite logits"
 expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
 
 # What is converted serves every tool: scored, trained on, cut; cut it is not transformers' any more.

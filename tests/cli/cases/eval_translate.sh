@@ -65,8 +65,8 @@ refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "somet
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 refused 3 "long:1" translate $m long
 expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 sources were cut off"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
-refused 2 "the vocabulary's entries" translate $m s --beam 60000
-refused 2 "the vocabulary's entries" $m p.mhs --beam 60000 --hypotheses none
+refused 2 "the size of the vocabulary" translate $m s --beam 60000
+refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
 refused 2 "at most --beam, 5" translate $m s --nbest 6
 refused 2 "--samples, which they are for" translate $m s --temperature 0.5
 refused 2 "no --samples" translate $m s --samples 2 --nbest 2
@@ -125,7 +125,7 @@ expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --se
 said "the longest sentence of"; said "at most model.max_positions, 20 tokens"
 expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu; said "--valid, of which it is"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
-said "the vocabulary's entries"
+said "the size of the vocabulary"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue; said "bleu"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; said "train.validation.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \

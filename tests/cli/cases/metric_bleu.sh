@@ -38,7 +38,7 @@ P
 # Refused.
 record 2 mh-prune curve --by taylor --beam 3 $m p.mhs
 record 2 mh-prune curve --by taylor --metric bleu --blocks 3 $m p.mhs
-expect 2 mh-prune curve --by taylor --metric bleu --beam 999 $m p.mhs; said "the vocabulary's entries"
+expect 2 mh-prune curve --by taylor --metric bleu --beam 999 $m p.mhs; said "the size of the vocabulary"
 record 2 mh-prune curve --by taylor --metric bleu --smooth-value 1 $m p.mhs
 record 2 mh-prune curve --by taylor --metric chrf $m p.mhs
 mh-prep lm -q --vocab v t -o t.mhs

@@ -66,7 +66,7 @@ dry "which takes more than forward passes" --set train.validation.every=1e --set
 dry "its combiner weighs no heads" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
-dry "streams, a token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
+dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1

@@ -73,11 +73,11 @@ expect 2 mh-eval --set train.lr=4 $m v.mhs;      said "a key of model or attenti
 expect 2 mh-eval --set model.mem=4 $m v.mhs;     said "did you mean"
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
-expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "a model that keeps a memory"
+expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "a model with a memory"
 # What training refuses.
 try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "a folder is left"; }
 try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
-try "streams, a token in each" --valid v.mhs --set train.batch.tokens=1000000
+try "streams, one token in each" --valid v.mhs --set train.batch.tokens=1000000
 try "train.validation.block" --valid v.mhs --set train.validation.block=100
 try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
 try "no --valid"

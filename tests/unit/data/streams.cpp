@@ -200,7 +200,7 @@ TEST_CASE("how a text is scored follows from the options and the model", "[strea
   CHECK(name(resolved(*with, 2, -1, 0)) == "context-window");
   CHECK(name(resolved(*without, 0, -1, 0)) == "independent-blocks");
   CHECK(name(resolved(*without, 2, -1, 0)) == "context-window");
-  CHECK(contains(refusal([&] { resolved(*without, 0, 5, 0); }), "a model that keeps a memory"));
+  CHECK(contains(refusal([&] { resolved(*without, 0, 5, 0); }), "a model with a memory"));
   CHECK(contains(refusal([&] { resolved(*without, 0, -1, 5); }), "--streams"));
   CHECK(contains(refusal([&] { resolved(*with, 2, 5, 0); }), "a context or a memory"));
 }

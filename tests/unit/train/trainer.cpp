@@ -184,7 +184,7 @@ TEST_CASE("a text shorter than a batch or a block is trained on whole, and one o
         } catch (const Error& error) {
           said = error.what();
         }
-        CHECK(said.find(tokens == 0 ? "found 0 tokens" : "streams, a token in each") != std::string::npos);
+        CHECK(said.find(tokens == 0 ? "found 0 tokens" : "streams, one token in each") != std::string::npos);
         CHECK_FALSE(std::filesystem::exists(folder.file(name)));
         continue;
       }
