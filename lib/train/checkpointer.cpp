@@ -45,7 +45,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   parts_.optimizer.last_lr = state.last_lr;
   parts_.optimizer.set_steps(state.steps);
   if (state.memory && model.memory() == 0)
-    throw Error(Exit::input, Problem{checkpoint.name(), "no memory, as the model keeps none", "one", ""});
+    throw Error(Exit::input, Problem{checkpoint.name(), "no memory, since the model has none", "a memory", ""});
   if (state.memory)
     parts_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
                                            batches.rows_per_micro_batch(), width, model.parameters().device());

@@ -57,7 +57,8 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
     batches = batches_of(run, *shard, tokenizers);
   }
   if (vocabulary.target == 0)
-    throw Error(Exit::usage, Problem{where, "model.vocabulary_rows, or --train for its vocabulary", "neither", ""});
+    throw Error(Exit::usage,
+                Problem{where, "model.vocabulary_rows or --train, for the size of the vocabulary", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
   // the checks of training, except for missing data and length

@@ -31,7 +31,7 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
 
 nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::ForwardContext& step) {
   if (batch.input.source.defined() || batch.input.segments.defined())
-    throw Error(Exit::failed, "a recorded pass is of tokens and targets alone");
+    throw Error(Exit::failed, "a captured pass supports tokens and targets only");
   const Signature signature = signature_of(batch);
   repeats_ = signature == last_ ? repeats_ + 1 : 1;
   last_ = signature;
@@ -64,9 +64,10 @@ void GraphedPass::record(const Signature& signature, const data::Batch& batch, c
     throw;
   } catch (const std::exception& error) {
     recording_.reset();
-    throw Error(Exit::device,
-                Problem{"train.cuda_graph", "kernels that a graph can record, without the host in between",
-                        first_line(error.what()), "train.cuda_graph=false launches them one by one"});
+    throw Error(
+        Exit::device,
+        Problem{"train.cuda_graph", "kernels that a CUDA graph can capture, without synchronisation with the host",
+                first_line(error.what()), "train.cuda_graph=false launches the kernels one by one"});
   }
   for (nn::Parameter& p : model_.parameters().all())
     for (const at::Tensor& leaf : {p.master(), p.value()})

@@ -47,8 +47,8 @@ void Groups::read(Config& config) {
                   Problem{"train.groups." + name + ".decay_norms_and_biases", "rule = \"adamw\" in the group",
                           group.rule.empty() ? "none" : group.rule, "leave the key out"});
     if (group.frozen && trains)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "frozen, or what says how it trains", "both",
-                                       "freeze_until freezes it for some time only"});
+      throw Error(Exit::usage, Problem{"train.groups." + name, "frozen, or options of training", "both",
+                                       "freeze_until freezes the group for a limited time"});
   }
 }
 
@@ -88,8 +88,8 @@ std::string Groups::taken(const nn::ParameterList& parameters, const GroupOption
     for (const auto& [name, other] : groups_)
       if (&other == of(p.name()) && in(group, p.name())) earlier.insert(name);
   }
-  if (earlier.empty()) return "only such that never train";
-  return "all of them in " + join({earlier.begin(), earlier.end()}, ", ");
+  if (earlier.empty()) return "only parameters that are not trainable";
+  return "all matching parameters in " + join({earlier.begin(), earlier.end()}, ", ");
 }
 
 void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
@@ -100,8 +100,9 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       bool found = false;
       for (const std::string& parameter : names) found = found || matches(pattern, parameter);
       if (!found)
-        throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "a pattern that some parameter matches",
-                                         "'" + pattern + "'", did_you_mean(pattern, names)});
+        throw Error(Exit::usage,
+                    Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
+                            "'" + pattern + "'", did_you_mean(pattern, names)});
     }
   std::map<const GroupOptions*, int64_t> counts;  // trainable parameters by group
   for (const nn::Parameter& p : parameters.all())
@@ -112,8 +113,9 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the rule sgd or nag", rule,
                                        "set the group's rule, or leave momentum out"});
     if (counts.count(&group) == 0)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "a parameter that trains and is in no group before it",
-                                       taken(parameters, group), "the first group by name takes a parameter"});
+      throw Error(Exit::usage, Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
+                                       taken(parameters, group),
+                                       "a parameter belongs to the first matching group, in the order of names"});
   }
 }
 

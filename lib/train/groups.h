@@ -40,8 +40,8 @@ struct GroupOptions {
             between(-1, 1));
     f.field("weight_decay", weight_decay, "Weight decay; -1: train.optimizer.weight_decay.", at_least(-1));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "Whether adamw decays layer norms and biases too, where rule is adamw; where it is empty, "
-            "train.optimizer.decay_norms_and_biases says so.");
+            "Whether adamw decays layer norms and biases too, for rule = adamw; with an empty rule, "
+            "train.optimizer.decay_norms_and_biases applies.");
   }
 };
 

@@ -52,7 +52,7 @@ void ModelSelection::restart() {
 std::string ModelSelection::best_weights() const {
   std::string best = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best))
-    throw Error(Exit::failed, Problem{best, "the best weights so far, to go on from", "no validation was finite", ""});
+    throw Error(Exit::failed, Problem{best, "a validation with a finite result, to return to its weights", "none", ""});
   return best;
 }
 

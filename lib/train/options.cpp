@@ -23,25 +23,24 @@ std::string written(DecodeOptions options) {
 
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
-    refuse("train.optimizer.betas", "two numbers", std::to_string(betas.size()), "such as [0.9, 0.98]");
+    refuse("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "such as [0.9, 0.98]");
   for (double beta : betas)
     if (beta >= 1) refuse("train.optimizer.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
 }
 
 void CheckpointOptions::check() const {
   if (retain_by == "best" && retain == 0)
-    refuse("train.checkpoint.retain_by", "train.checkpoint.retain, how many models are kept, or newest", retain_by,
+    refuse("train.checkpoint.retain_by", "newest, or train.checkpoint.retain above 0", retain_by,
            "such as train.checkpoint.retain=5");
 }
 
 void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
-    refuse("train.validation.min_improvement", "train.validation.patience, which it is for, or 0", str(min_improvement),
-           "");
+    refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement), "");
   decode.bleu.check();
   if (const auto set = changes(written({}), written(decode), {"train.validation.decode."});
       !set.empty() && metric != "bleu")
-    refuse("train.validation.decode", "train.validation.metric=bleu, which it is for", join(set, "; "), "");
+    refuse("train.validation.decode", "no keys of this section, or train.validation.metric=bleu", join(set, "; "), "");
 }
 
 void ScheduleOptions::check() const {
@@ -54,11 +53,11 @@ void ScheduleOptions::check() const {
              "");
     if (period.count > 0)
       refuse("train.schedule.decay_from",
-             "warmup, from whose end the cycles of train.schedule.period count, or no period",
+             "warmup, since the cycles of train.schedule.period begin after the warm-up, or no period",
              str("start and train.schedule.period=", to_string(period)), "");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
-    refuse("train.schedule.period", "half a cycle of the schedule cyclic-cosine", "nothing", "such as 16000u");
+    refuse("train.schedule.period", "half the length of a cycle of cyclic-cosine", "0u", "such as 16000u");
 }
 
 void TrainOptions::check() const {

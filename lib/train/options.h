@@ -93,7 +93,7 @@ struct DecodeOptions {
   metrics::BleuOptions bleu;
   void describe(Fields& f) {
     f.section("", search);
-    f.field("batch_tokens", batch_tokens, "source tokens searched at once", between(1, 1 << 24));
+    f.field("batch_tokens", batch_tokens, "Source tokens in a batch of the search.", between(1, 1 << 24));
     f.section("", bleu);
   }
 };

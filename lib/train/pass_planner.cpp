@@ -36,8 +36,8 @@ std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& here) const
     std::vector<Pass> its = entry.plugin->passes(here);
     if (its.empty()) continue;
     if (!said.empty())
-      throw Error(Exit::usage, Problem{"train.procedures", "one that says which passes an update takes",
-                                       str(said, " and ", entry.name), "leave one out"});
+      throw Error(Exit::usage, Problem{"train.procedures", "at most one procedure that sets the passes of an update",
+                                       str(said, " and ", entry.name), "remove one of them"});
     passes = std::move(its), said = entry.name;
   }
   return passes;
@@ -111,8 +111,8 @@ void PassPlanner::check() const {
       if (any) continue;
       const std::string which = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
       throw Error(Exit::usage,
-                  Problem{str("epoch ", here.epoch, " (from 0)"), "a parameter that trains in " + which,
-                          "all of its parameters frozen", "see train.trainable, train.groups and train.procedures"});
+                  Problem{str("epoch ", here.epoch, " (from 0)"), "a trainable parameter in " + which,
+                          "only frozen parameters", "see train.trainable, train.groups and train.procedures"});
     }
   }
 }

@@ -58,31 +58,32 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
     (changeable.has(difference.key) ? changed : wrong).push_back(difference.text);
   if (!wrong.empty())
     throw Error(Exit::usage, Problem{file, "the model, data and batches that the run was started with",
-                                     join(wrong, "; "), "start a new run for another setting"});
+                                     join(wrong, "; "), "start a new run for other settings"});
   for (const std::string& change : changed) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
-    log_warning("the end of the schedule moves from " + to_string(old_run.train.length) + " to " +
+    log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +
-                ": not the run that this length would have given from the start; train.schedule.length keeps it");
+                ": the run differs from a new run of this length; train.schedule.length keeps the schedule");
 }
 
 void continue_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
   if (state.update > end)
-    throw Error(Exit::usage, Problem{"train.length", str("at least ", state.update, "u, where the run stands"),
-                                     to_string(options.length), ""});
+    throw Error(Exit::usage,
+                Problem{"train.length", str("at least ", state.update, "u, the number of completed updates"),
+                        to_string(options.length), ""});
   if (state.schedule_rule != kScheduleRule) {
     if (state.update > 0 && state.update < end &&
         (options.schedule.rule != "constant" || state.update < lengths.warmup))
       log_warning(str(
-          "the run began with an earlier version, whose update n took the learning rate at n completed updates; "
+          "the run was started by an earlier version, in which update n used the learning rate at n completed updates; "
           "from update ",
-          with_commas(state.update + 1), " on it takes the rate at n - 1, as LEARNING RATES in mh-train(1) has it"));
+          with_commas(state.update + 1), " on, update n uses the rate at n - 1 (LEARNING RATES in mh-train(1))"));
     state.schedule_rule = kScheduleRule;
   }
   if (state.update < end) log_info(str("resumes at update ", with_commas(state.update), " of ", with_commas(end)));
   if (state.threads != at::get_num_threads())
-    log_warning(str("runs with ", at::get_num_threads(), " threads, after ", state.threads,
-                    ": sums are rounded in another order, so that the weights differ in their last digits"));
+    log_warning(str("runs with ", at::get_num_threads(), " threads instead of ", state.threads,
+                    ": sums are accumulated in another order, so the weights differ in the last digits"));
 }
 
 }  // namespace mh::train

@@ -45,14 +45,16 @@ void complete_stored(Config& config) {
 
 void RunConfig::check() const {
   if (train.length.count == 0)
-    throw Error(Exit::usage, Problem{"train.length", "where to stop", "nothing", "such as --set train.length=300u"});
-  if (train.validation.patience > 0 && data.valid.empty())
     throw Error(Exit::usage,
-                Problem{"train.validation.patience", "--valid, which early stopping needs, or 0", "no --valid", ""});
+                Problem{"train.length", "the length of training", "none", "such as --set train.length=300u"});
+  if (train.validation.patience > 0 && data.valid.empty())
+    throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
+                                     "no --valid", ""});
   if (train.validation.metric != "loss" && data.valid.empty())
-    throw Error(Exit::usage, Problem{"train.validation.metric", "--valid, of which it is, or loss", "no --valid", ""});
+    throw Error(Exit::usage,
+                Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid", ""});
   if (train.checkpoint.retain_by == "best" && data.valid.empty())
-    throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "--valid, by which models are the best, or newest",
+    throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
                                      "no --valid", ""});
   check_together();
 }
@@ -64,18 +66,19 @@ void RunConfig::check_together() const {
   };
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
-           "an adaptive softmax never scores the other entries that it would spread over");
+           "an adaptive softmax does not score all entries, over which smoothing spreads the probability");
   check_for_task();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)
-    refuse("train.batch.order", "streams, where a memory holds what came before", "blocks, which are shuffled",
+    refuse("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
            "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse("train.validation.memory", "a model with a memory", str(train.validation.memory),
            "set model.transformer-xl.memory");
   if (memory > 0 && validation_memory() < 0)
-    refuse("train.validation.block", str("at most memory and block, ", memory + train.batch.block),
-           str(train.validation.block), "or say the memory by train.validation.memory");
+    refuse("train.validation.block",
+           str("at most model.transformer-xl.memory + train.batch.block, ", memory + train.batch.block),
+           str(train.validation.block), "lower this, or set train.validation.memory");
 }
 
 void RunConfig::check_for_task() const {
@@ -87,10 +90,10 @@ void RunConfig::check_for_task() const {
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
   if (metric == "bleu" && !has_metric)
-    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which is of translations", "");
+    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, a score of translations", "");
   if (traits.perplexity && !has_metric)
     refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
-           metric + ", which is of examples", "mh-finetune continues a model that reads them");
+           metric + ", a score of examples", "mh-finetune trains a model of examples");
   const BatchOptions& batch = train.batch;
   if (batch.rows > 0 && !traits.counts_rows)
     refuse("train.batch.rows", "0, for a model that does not read examples", str(batch.rows), "set train.batch.tokens");
@@ -99,14 +102,16 @@ void RunConfig::check_for_task() const {
   if (batch.long_block > 0 && !traits.counts_rows)
     refuse("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block), "");
   if ((batch.long_block > 0) != (batch.long_from.count > 0))
-    refuse("train.batch.long_from", "where rows of train.batch.long_block tokens begin, with that key alone",
-           batch.long_block > 0 ? "nothing" : "no train.batch.long_block", "such as train.batch.long_from=900u");
+    refuse("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
+           batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
+           "such as train.batch.long_from=900u");
   task().check(batch.long_block);
   if (!traits.text_order && batch.order == Batching::streams)
-    refuse("train.batch.order", str("blocks: ", traits.rows, " stand alone"), "streams, which are of a text",
+    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"), "streams, which require a text",
            "leave the key out");
   if (traits.perplexity && !traits.text_order && train.validation.block > 0)
-    refuse("train.validation.block", "0: sentences are scored whole", str(train.validation.block), "leave the key out");
+    refuse("train.validation.block", "0, since sentences are scored whole", str(train.validation.block),
+           "leave the key out");
 }
 
 void RunConfig::check_model(model::LanguageModel& built) const {
@@ -122,13 +127,15 @@ void RunConfig::check_model(model::LanguageModel& built) const {
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)
-    throw Error(Exit::usage, Problem{"train.attention_path", "auto or composed, as a regulariser looks at attention",
-                                     "fused", "leave the regulariser out, or change this"});
+    throw Error(Exit::usage,
+                Problem{"train.attention_path", "auto or composed, since a regulariser observes the attention", "fused",
+                        "leave the regulariser out, or change train.attention_path"});
   for (const auto& entry : procedures.entries())
     if (entry.plugin->observes())
-      throw Error(Exit::usage, Problem{"train.attention_path",
-                                       str("auto or composed, as the procedure ", entry.name, " observes validations"),
-                                       "fused", "leave the procedure out, or change this"});
+      throw Error(Exit::usage,
+                  Problem{"train.attention_path",
+                          str("auto or composed, since the procedure ", entry.name, " observes validations"), "fused",
+                          "leave the procedure out, or change train.attention_path"});
 }
 
 void RunConfig::check_recordable(model::LanguageModel& built) const {
@@ -137,17 +144,16 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
   };
   if (!built.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
   if (!task().traits().text_order)
-    refuse("a language model, whose rows are all as long", "a model of pairs or examples");
-  if (built.memory() > 0) refuse("rows that stand alone", str("model.transformer-xl.memory=", built.memory()));
+    refuse("a language model, whose rows have equal lengths", "a model of pairs or examples");
+  if (built.memory() > 0) refuse("a model without a memory", str("model.transformer-xl.memory=", built.memory()));
   if (train.batch.micro_tokens > 0)
-    refuse("an update in one pass, train.batch.micro_tokens=0",
-           str("train.batch.micro_tokens=", train.batch.micro_tokens));
+    refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
-    refuse("a vocabulary without bands", "cutoffs, whose bands differ with the tokens");
+    refuse("a vocabulary without bands", "cutoffs, whose bands have shapes that depend on the tokens");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : built.attention_layers())
     if (const std::string draws = layer->samples_on_host(); !draws.empty())
-      refuse("stages that do the same in every update", draws);
+      refuse("stages that draw no random numbers on the host", draws);
 }
 
 task::DatasetOptions RunConfig::dataset_options(bool learn) const {

@@ -29,12 +29,13 @@ struct DataOptions {
     f.field("valid", valid, "shard to validate on; empty: none").changeable();
     f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
     f.field("source_vocabulary", source_vocabulary,
-            "the same of the source, where pairs have two vocabularies; filled in at the start");
-    f.field("train_checksum", train_checksum, "of the training shard's tokens; filled in at the start");
-    f.field("valid_checksum", valid_checksum, "of the validation shard's tokens; filled in at the start")
+            "fingerprint of the source vocabulary of pairs with two vocabularies; filled in at the start");
+    f.field("train_checksum", train_checksum, "checksum of the training shard's tokens; filled in at the start");
+    f.field("valid_checksum", valid_checksum, "checksum of the validation shard's tokens; filled in at the start")
         .fixed_once_validated();
-    f.field("train_tokens", train_tokens, "filled in at the start", at_least(0));
-    f.field("valid_tokens", valid_tokens, "filled in at the start", at_least(0)).changeable();
+    f.field("train_tokens", train_tokens, "tokens in the training shard; filled in at the start", at_least(0));
+    f.field("valid_tokens", valid_tokens, "tokens in the validation shard; filled in at the start", at_least(0))
+        .changeable();
   }
 };
 

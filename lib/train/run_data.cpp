@@ -13,16 +13,16 @@ namespace {
 void make_absolute(std::string& path) {
   path = std::filesystem::absolute(path).lexically_normal().string();
   if (find_invalid_utf8(path) != std::string::npos)
-    throw Error(Exit::usage, Problem{path, "a path in UTF-8, which the run's configuration can hold",
-                                     "other bytes in the name of a folder", "rename it, or use a link to it"});
+    throw Error(Exit::usage, Problem{path, "a path in UTF-8, for the configuration of the run",
+                                     "other bytes in the name of a folder", "rename the folder, or use a link to it"});
 }
 
 }  // namespace
 
 void require_tokens(int64_t tokens, const std::string& shard) {
   if (tokens == 0)
-    throw Error(Exit::input, Problem{shard, "a token to train on, or more", "0 tokens",
-                                     "make the shard of a text that is not empty"});
+    throw Error(Exit::input, Problem{shard, "at least one token to train on", "0 tokens",
+                                     "make the shard from a text that is not empty"});
 }
 
 RunData open_data(RunConfig& config) {

@@ -41,23 +41,22 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (resume && !fs::exists(file("config.toml"), error))
     throw Error(Exit::input, Problem{path, "the folder of a run",
                                      fs::exists(path, error) ? "no config.toml in it" : "no such folder",
-                                     "start one with --config and --train"});
+                                     "start a run with --config and --train"});
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
                 Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
   lock_ = open(file("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
-    throw Error(Exit::failed,
-                Problem{path, "a folder that may be written", std::strerror(errno), "choose another --out"});
+    throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
-    throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "one that runs in it",
-                                      "wait for it, or choose another --out"});
+    throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "a running training",
+                                      "wait for the other training, or choose another --out"});
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
   if (!resume && has_progress())
-    throw Error(Exit::usage, Problem{path, "a new folder", "a run that is there already",
-                                     "go on with mh-train --resume --out " + path + ", or choose another --out"});
+    throw Error(Exit::usage, Problem{path, "a new folder", "a folder with a run",
+                                     "continue with mh-train --resume --out " + path + ", or choose another --out"});
 }
 
 RunFolder::~RunFolder() {
@@ -72,8 +71,8 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
   errno = ENOSPC;  // the cause of a short write; a failing call sets errno itself
   if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw Error(Exit::failed, Problem{file("log.jsonl"), "to write here", std::strerror(errno),
-                                      "make room, then mh-train --resume --out " + path_});
+    throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(errno),
+                                      "free space, then mh-train --resume --out " + path_});
 }
 
 void RunFolder::rewind_log(int64_t update, bool settled) {
@@ -84,8 +83,9 @@ void RunFolder::rewind_log(int64_t update, bool settled) {
     if (!parsed.is_object()) continue;
     const auto at = parsed.find("update");
     if (at == parsed.end() || !at->is_number_integer())
-      throw Error(Exit::input, Problem{file("log.jsonl"), "lines with an update", line, "take the line out"});
-    // Actions of procedures before the update are not repeated.
+      throw Error(Exit::input,
+                  Problem{file("log.jsonl"), "lines with the number of an update", line, "delete the line"});
+    // Lines that procedures wrote before the update are not written again.
     const bool follows = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
     if (*at < update || (*at == update && (settled || !follows))) kept += line + "\n";
   }

@@ -41,11 +41,11 @@ void check_seeds(const Seeds& seeds) {
     const bool exists = std::filesystem::exists(folder);
     if (seeds.resume && !exists)
       throw Error(Exit::usage, Problem{"--resume --seeds", str("a run with seed ", seed), "none: " + folder,
-                                       str("begin it alone, with --init and the rest as before, --seed ", seed,
-                                           " and --out ", folder, "; then give this command again")});
+                                       str("start this run alone, with --init and the other options as before, --seed ",
+                                           seed, " and --out ", folder, "; then repeat this command")});
     if (!seeds.resume && exists)
-      throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which is there",
-                                       "go on with --resume, or choose another folder or --seed"});
+      throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which exists",
+                                       "continue with --resume, or choose another folder or --seed"});
   }
 }
 

@@ -79,7 +79,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
     best.best = j.value("best", best.best), best.counted_best = j.value("counted_best", best.best);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "where the training stands", error.what(), ""});
+    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "the state of a training", error.what(), ""});
   }
   return s;
 }

@@ -47,11 +47,11 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
                                  [&](const nn::Parameter& p) { return p.traits().trainable && goes_by(name, p); });
     if (any) continue;
     const std::string near = did_you_mean(name, all);
-    throw Error(
-        Exit::usage,
-        Problem{"train.trainable",
-                str("parameters of the model that train: a pattern of their names, or one of ", join(known, ", ")),
-                str("'", name, "', which none goes by"), words().count(name) > 0 || name == kHead ? "" : near});
+    throw Error(Exit::usage,
+                Problem{"train.trainable",
+                        str("patterns that match names of trainable parameters, or words: ", join(known, ", ")),
+                        str("'", name, "', which matches no trainable parameter"),
+                        words().count(name) > 0 || name == kHead ? "" : near});
   }
 }
 

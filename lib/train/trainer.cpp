@@ -53,7 +53,7 @@ void Trainer::return_to_best() {
   memories_.clear();
   selection_->restart();
   folder_->log({{"update", state_.update}, {"returned_to", best_update()}});
-  log_info(str("update ", with_commas(state_.update), ": goes on from the best weights, of update ",
+  log_info(str("update ", with_commas(state_.update), ": continues from the best weights, of update ",
                with_commas(best_update())));
 }
 
@@ -70,7 +70,7 @@ bool Trainer::finish_update() {
       validates_now && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : Validation{};
   state_.settled = stop_signal() == 0;
   if (!state_.settled) {
-    save_state("the run stops");
+    save_state("stopped by a signal");
     return false;
   }
   const bool better = validates_now && selection_->record(result);
@@ -94,19 +94,22 @@ void Trainer::save_after_update(const Validation* result, bool better) {
   // Saves the state also after a return to the best weights: these may soon be overwritten, and a resume with other
   // options (such as another rate) must have the weights of best.safetensors.
   if (at_save || better || retained || stopped_early() || returns)
-    save_state(at_save ? "it is due" : returns ? "a new phase" : better || retained ? "a good model" : "the run stops");
+    save_state(at_save              ? "train.checkpoint.every"
+               : returns            ? "new phase"
+               : better || retained ? "good model"
+                                    : "early stopping");
   if (retained) selection_->delete_others();
 }
 
 void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
-  // not last.safetensors, since the weights may be damaged already
-  save_state("the loss is not finite", "diverged.safetensors");
+  // Does not overwrite last.safetensors, since the weights may already be damaged.
+  save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
       Problem{str("update ", state_.update + 1, ", ", batches_->place(state_.update)), "a finite loss and gradient",
               str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
-                  " is in diverged.safetensors; --resume goes on from last.safetensors, with a lower "
+                  " is in diverged.safetensors; --resume continues from last.safetensors, with a lower "
                   "train.lr or with train.optimizer.clip_norm")});
 }
 
@@ -145,38 +148,37 @@ void Trainer::announce() const {
                        {"configuration", toml_}};
   if (!from_.empty()) started["from"] = from_;
   folder_->log(started);
-  if (!from_.empty()) log_info("begins with the weights of " + from_);
+  if (!from_.empty()) log_info("starts from the weights of " + from_);
   if (const int64_t trained = pass_planner_->trained(); trained < model_->parameters().count())
-    log_info(str(with_commas(trained), " parameters train, the others stay as they are"));
+    log_info(str(with_commas(trained), " parameters are trained, the others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info(
-        "the first update has learning rate 0, where the warm-up starts (train.schedule.warmup_lr): it changes no "
+        "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
   if (step_->records())
     log_info(
-        "updates that repeat one another launch one recorded graph; passes that draw experts or skip layers do not");
-  if (pass_planner_->skips_passes())
-    log_info("passes of an update that would train nothing of train.trainable are left out");
+        "updates of equal shapes replay one captured CUDA graph; passes that sample experts or skip layers do not");
+  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
 }
 
 int Trainer::run() {
   catch_stop_signals();
-  // A resume may lower train.validation.patience to a value that is exhausted already.
-  if (state_.settled && state_.update < end_ && stopped_early() && begin_phase()) save_state("a new phase");
+  // A resume may have lowered train.validation.patience below the number of validations without improvement.
+  if (state_.settled && state_.update < end_ && stopped_early() && begin_phase()) save_state("new phase");
   if (finished() && state_.settled) {
     log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
-                 state_.update < end_ ? ", stopped early; train.validation.patience=0 goes on"
-                                      : "; train.length=… makes it longer"));
+                 state_.update < end_ ? ", stopped early; train.validation.patience=0 continues it"
+                                      : "; a larger train.length continues it"));
     return 0;
   }
   announce();
-  // Detects a full disk now; a run without a state has done nothing.
-  if (!folder_->has("last.safetensors")) save_state("the start");
+  // Detects a full disk before training, and ensures that a folder without a state has no progress.
+  if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
   progress_->start();
@@ -188,11 +190,11 @@ int Trainer::run() {
   }
   if (goes_on) {
     if (state_.update < end_)
-      log_info(str("no better validation in ", state_.selection.stale_validations, " tries: stops"));
+      log_info(str("stops early: no improvement in ", state_.selection.stale_validations, " validations"));
     return 0;
   }
   log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),
-               "; mh-train --resume goes on"));
+               "; mh-train --resume continues"));
   return 128 + stop_signal();
 }
 

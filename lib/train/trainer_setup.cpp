@@ -20,7 +20,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
                                start.checkpoint->name());
   build(folder, resume, start);
   open_folder(folder, resume, start);
-  if (config_.regularisers.observer() != nullptr) log_info("attention: composed, as a regulariser looks at it");
+  if (config_.regularisers.observer() != nullptr) log_info("attention: composed, since a regulariser observes it");
   else
     for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
 }
@@ -77,13 +77,13 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     continue_state(state_, config_.train, lengths_, end_);
   } else if (resume) {
     if (folder_->has_progress())
-      throw Error(Exit::input, Problem{last, "the state that the log says was reached", "no such file",
-                                       "bring it back, or start a new run"});
+      throw Error(Exit::input, Problem{last, "the training state of a run with progress", "no such file",
+                                       "restore the file, or start a new run"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
   if (start.checkpoint != nullptr) {
     from_ = start.checkpoint->name();
-    save_state("the start");  // before config.toml: a resume without the state would start with other weights
+    save_state("start");  // before config.toml: a resume without this state would start from random weights
   }
   // Written last, so that a refused resume changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);

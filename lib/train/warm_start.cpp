@@ -23,18 +23,19 @@ void load_partially(const io::Checkpoint& from, model::LanguageModel& model, con
   const model::PartialLoad adoption = model::partial_load_of(from, model.parameters(), from.name());
   model::load_matching_parameters(from, model.parameters());
   for (const auto& [names, what] :
-       {std::pair(&adoption.added, " are new, drawn from the seed: "), {&adoption.left_out, " are left out: "}})
+       {std::pair(&adoption.added, " are new, initialised from the seed: "), {&adoption.left_out, " are left out: "}})
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
   if (const auto still = never_trained(adoption.added, model.parameters(), options); !still.empty())
-    log_warning(str("new, and by train.trainable not trained, so as drawn to the end: ", join(still, ", "),
-                    model::is_of_head(still.back()) ? "; --train-only takes the word head too" : ""));
+    log_warning(
+        str("new parameters that train.trainable excludes keep their random initial values: ", join(still, ", "),
+            model::is_of_head(still.back()) ? "; --train-only also accepts the word head" : ""));
   const double change = model::change_by_added_stages(from, model);
-  if (change == 0) log_info("what is new changes no hidden state yet");
+  if (change == 0) log_info("the new parameters do not change the hidden states yet");
   else
-    log_warning(str("what is new changes hidden states from the start, on a few random tokens by up to ", change,
-                    ": the run does not begin where ", from.name(), " ended"));
+    log_warning(str("the new parameters change the hidden states from the start, on a few random tokens by up to ",
+                    change, ": the run does not start where ", from.name(), " ended"));
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ bool is_no_gate(const nn::Parameter& p) { return !is_gate(p); }
 class BlockCoordinate : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.field("every", every_, "gates are trained in one of so many epochs", at_least(1));
-    f.field("first", first_, "the first epoch in which they are, from 0", at_least(0));
+    f.field("every", every_, "period in epochs; the gates are trained in one epoch of each period", at_least(1));
+    f.field("first", first_, "first epoch in which the gates are trained, from 0", at_least(0));
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
@@ -45,7 +45,7 @@ class BlockCoordinate : public Procedure {
 };
 
 const Registration<BlockCoordinate> block_coordinate_entry(procedures(), "block-coordinate",
-                                                           "gates and all else trained in turn");
+                                                           "alternating training of gates and all other parameters");
 
 }  // namespace
 }  // namespace mh::train

@@ -32,25 +32,30 @@ enum class Soft { paper, released };
 class HeadRotation : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.choice("mode", mode_,
-             {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
-             "which heads change places: those of pairs, or of all layers or of opposite ones by importance, or any");
-    f.field("start", schedule_.start, "the first epoch, from 1, before which heads change places", at_least(1));
-    f.field("frequency", schedule_.frequency, "epochs until they are put back", at_least(1));
-    f.field("rest", schedule_.rest, "epochs in their own places until others change", at_least(1));
-    f.field("end", schedule_.end, "the last epoch before which heads change places", at_least(1));
-    f.field("k", k_, "pairs; soft: heads of each layer, or with soft = released pairs of layers", at_least(1));
-    f.field("t_max", t_max_, "soft: pairs of opposite layers, the outermost first; 0: all of them", at_least(0));
-    f.field("kind", kinds_, "kinds of attention, such as decoder.self, each by itself; none: all of the model");
-    f.field("measure", measure_name_, "how hard and soft measure the importance of a head",
+    f.choice(
+        "mode", mode_, {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
+        "selection of swapped heads: the given pairs, by importance over all layers or in opposite layers, or random");
+    f.field("start", schedule_.start, "first epoch, from 1, before which heads are swapped", at_least(1));
+    f.field("frequency", schedule_.frequency, "epochs until the heads are swapped back", at_least(1));
+    f.field("rest", schedule_.rest, "epochs without swapped heads until the next swap", at_least(1));
+    f.field("end", schedule_.end, "last epoch before which heads are swapped", at_least(1));
+    f.field("k", k_, "number of pairs; soft: number of heads in each layer; soft = released: number of pairs of layers",
+            at_least(1));
+    f.field("t_max", t_max_, "soft: number of pairs of opposite layers, outermost first; 0: all", at_least(0));
+    f.field("kind", kinds_,
+            "kinds of attention in which heads are swapped, such as decoder.self; none: all of the model");
+    f.field("measure", measure_name_, "hard, soft: measure of the importance of a head",
             analysis::importances().names());
     f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
-             "each layer by its own importance, or 4 heads of each by that of the first");
-    f.field("pairs", pairs_, "manual: as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
-    f.field("epochs", epochs_, "manual: before which epochs, from 1, the pairs change places, or back", at_least(1));
-    f.field("swap_output", options_.output, "columns of the output projection go with the heads");
-    f.field("swap_stages", options_.stages, "what stages hold for a head, such as its gate or alphas, goes with it");
-    f.field("swap_optimizer_state", swap_optimizer_state_, "the optimizer's moments go with the heads");
+             "soft: least important heads of each layer, or 4 heads of both layers by the ranking of the first");
+    f.field("pairs", pairs_,
+            "manual: pairs such as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
+    f.field("epochs", epochs_, "manual: epochs, from 1, before which the pairs are swapped or swapped back",
+            at_least(1));
+    f.field("swap_output", options_.output, "whether the columns of the output projection move with the heads");
+    f.field("swap_stages", options_.stages,
+            "whether the parameters of stages for a head, such as its gate or alphas, move with the head");
+    f.field("swap_optimizer_state", swap_optimizer_state_, "whether the moments of the optimizer move with the heads");
   }
 
   void plan(const Plan& plan) override {
@@ -60,8 +65,8 @@ class HeadRotation : public Procedure {
     if (made() == nullptr)
       throw Error(Exit::usage,
                   Problem{key("measure"),
-                          "one that a validation makes on its way: " + join(analysis::watching_importances(), ", "),
-                          measure_name_ + ", which takes more than forward passes", "mh-swap takes any"});
+                          "a measure that a validation can compute: " + join(analysis::watching_importances(), ", "),
+                          measure_name_ + ", which needs more than forward passes", "mh-swap supports all measures"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
       throw Error(Exit::usage, Problem{where, expected, found, next});
@@ -70,10 +75,10 @@ class HeadRotation : public Procedure {
     if (!plan.validates)
       refuse("--valid", "a shard to rank heads on, for " + need, "none", "mode = \"random\" needs none");
     if (!plan.validates_epochs)
-      refuse("train.validation.every", "a validation at the end of each epoch, for " + need, "epochs that end without",
-             "such as \"1e\"");
+      refuse("train.validation.every", "a validation at the end of each epoch, for " + need,
+             "epochs that end without a validation", "such as \"1e\"");
     if (schedule_.start < 2)
-      refuse(key("start"), "at least 2: no validation comes before epoch 1", str(schedule_.start), "");
+      refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start), "");
   }
 
   void start(model::LanguageModel& model) override {
@@ -134,7 +139,7 @@ class HeadRotation : public Procedure {
                          swap_optimizer_state_ ? moments : analysis::Companions{});
     const auto texts = analysis::to_strings(active_);
     if (undo) active_.clear();
-    log_info(str("epoch ", epoch, ": heads ", undo ? "put back: " : "change places: ", join(texts, " ")));
+    log_info(str("epoch ", epoch, ": heads ", undo ? "swapped back: " : "swapped: ", join(texts, " ")));
     return nlohmann::json{{"epoch", epoch}, {undo ? "undone" : "swapped", texts}}.dump();
   }
 
@@ -157,7 +162,8 @@ class HeadRotation : public Procedure {
       begun_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
       active_ = pairs(j.at("active")), planned_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input, Problem{"the saved state of head-rotation", "where it stands", error.what(), ""});
+      throw Error(Exit::input,
+                  Problem{"the saved state of head-rotation", "the state of the procedure", error.what(), ""});
     }
   }
 
@@ -189,10 +195,12 @@ class HeadRotation : public Procedure {
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_));
     if (pairs_.empty()) refuse("pairs", "pairs of heads, for mode = \"manual\"", "none");
-    if (epochs_.empty()) refuse("epochs", "epochs before which they change places", "none");
-    if (!kinds_.empty()) refuse("kind", "none with mode = \"manual\", whose pairs name theirs", join(kinds_, ", "));
+    if (epochs_.empty()) refuse("epochs", "epochs before which the pairs are swapped", "none");
+    if (!kinds_.empty())
+      refuse("kind", "none with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "));
     for (size_t i = 1; i < epochs_.size(); ++i)
-      if (epochs_[i] <= epochs_[i - 1]) refuse("epochs", "epochs that rise", str(epochs_[i - 1], ", ", epochs_[i]));
+      if (epochs_[i] <= epochs_[i - 1])
+        refuse("epochs", "epochs in ascending order", str(epochs_[i - 1], ", ", epochs_[i]));
   }
 
   // Moments can be exchanged only between parameters with the same update rule.
@@ -206,7 +214,7 @@ class HeadRotation : public Procedure {
       const std::string rule = optimizer_of_(p.name());
       const auto [found, first] = rules.emplace(name_of(layer->kind) + part, rule);
       if (found->second != rule)
-        throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers whose heads have the same optimizer",
+        throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
                                          str(found->second, " and ", rule, " for ", p.name()), "see train.groups"});
     }
   }
@@ -250,7 +258,7 @@ class HeadRotation : public Procedure {
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",
-                                                     "heads change places between layers for some epochs");
+                                                     "temporary swaps of heads between layers");
 
 }  // namespace
 }  // namespace mh::train

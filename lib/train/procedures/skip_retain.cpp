@@ -36,10 +36,9 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_first, "not-first"},
               {SkipSchedule::not_last, "not-last"},
               {SkipSchedule::not_ends, "not-ends"}},
-             "which layers are skipped; linear: with 0 up to nearly .5, and the last never");
-    f.field("rate", rate_, "probability that a layer is skipped; linear has its own", between(0, 0.999));
-    f.field("until", until_,
-            "end of phase 1, where training goes on from the best weights so far, at the latest; 0u: it has no end");
+             "skipped layers; linear: all but the last, with a probability that rises from 0 to nearly .5");
+    f.field("rate", rate_, "probability that a layer is skipped; unused by linear", between(0, 0.999));
+    f.field("until", until_, "latest end of phase 1, after which training continues from the best weights; 0u: no end");
   }
 
   void plan(const Plan& plan) override {
@@ -49,22 +48,22 @@ class SkipRetain : public Procedure {
     if (until_.count == 0) return;
     if (plan.weights_move)
       throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain.until", "0u beside a procedure that moves weights about",
-                          to_string(until_), "the best weights do not say where it had put them"});
+                  Problem{"train.procedures.skip-retain.until", "0u with a procedure that moves weights",
+                          to_string(until_), "the best weights do not contain the positions of moved weights"});
     if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
                                        "a validation before it, for the best weights of phase 1",
-                                       plan.validates ? "none so early" : "no --valid",
+                                       plan.validates ? "none this early" : "no --valid",
                                        plan.validates ? "lower train.validation.every" : ""});
     if (end_ >= plan.end)
-      log_warning(str("skip-retain: phase 1 lasts to update ", end_, ", the end of the run or beyond"));
+      log_warning(str("skip-retain: phase 1 lasts to update ", end_, ", the end of the run or later"));
   }
 
   void start(model::LanguageModel& model) override {
     layers_ = model.skippable_layers();
     if (layers_ == 0)
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
-                                       "one that cannot", "such as model.backbone = \"transformer-xl\""});
+                                       "a model that cannot", "such as model.backbone = \"transformer-xl\""});
   }
 
   // One random decision per layer and update serves the whole batch.
@@ -92,7 +91,8 @@ class SkipRetain : public Procedure {
     try {
       stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input, Problem{"the saved state of skip-retain", "where it stands", error.what(), ""});
+      throw Error(Exit::input,
+                  Problem{"the saved state of skip-retain", "the state of the procedure", error.what(), ""});
     }
   }
 
@@ -106,7 +106,7 @@ class SkipRetain : public Procedure {
 };
 
 const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",
-                                                 "layers skipped at random, then training from the best weights");
+                                                 "random skipping of layers, then training from the best weights");
 
 }  // namespace
 }  // namespace mh::train

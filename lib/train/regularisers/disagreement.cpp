@@ -14,7 +14,7 @@ class Disagreement : public ShownTerm {
   Disagreement() : ShownTerm(0.01) {}
   void describe(Fields& f) override {
     ShownTerm::describe(f);
-    f.field("of", of_, "what heads should differ in", {"outputs", "positions"});
+    f.field("of", of_, "property in which heads should differ", {"outputs", "positions"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -39,7 +39,7 @@ class Disagreement : public ShownTerm {
 };
 
 const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement",
-                                                    "heads that look elsewhere or say something else");
+                                                    "heads with different attention or different outputs");
 
 }  // namespace
 }  // namespace mh::train

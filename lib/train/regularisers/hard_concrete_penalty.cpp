@@ -14,7 +14,7 @@ namespace {
 class HardConcretePenalty : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_, "of the term, added to the loss per token", at_least(0));
+    f.field("weight", weight_, "weight of the term in the loss per token", at_least(0));
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p : find_matching(
@@ -48,7 +48,7 @@ class HardConcretePenalty : public Regulariser {
 };
 
 const Registration<HardConcretePenalty> hard_concrete_penalty_entry(regularisers(), "hard-concrete-penalty",
-                                                                    "hard-concrete gates that close");
+                                                                    "L0 penalty of hard-concrete gates");
 
 }  // namespace
 }  // namespace mh::train

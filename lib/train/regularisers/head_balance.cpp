@@ -27,7 +27,7 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
 };
 
 const Registration<HeadBalance> head_balance_entry(regularisers(), "head-balance",
-                                                   "a mixture of heads that chooses all of them");
+                                                   "load balancing of a mixture of heads");
 
 }  // namespace
 }  // namespace mh::train

@@ -20,9 +20,11 @@ constexpr const char* kAlphas = "*.combiner.alpha";
 class NuclearGrowth : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_, "γ, per token: the published 40 over the tokens of an update", at_least(0));
-    f.field("margin", margin_, "Δ; in the loss's value only", at_least(0));
-    f.field("start", start_, "share of training during which the alphas stay frozen", between(0, 1));
+    f.field("weight", weight_,
+            "weight γ of the term in the loss per token; published: 40 divided by the tokens of an update",
+            at_least(0));
+    f.field("margin", margin_, "margin Δ, which changes the value of the loss but no gradient", at_least(0));
+    f.field("start", start_, "fraction of training during which the alphas are frozen", between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
@@ -35,7 +37,7 @@ class NuclearGrowth : public Regulariser {
       });
       if (!there && ratio.ratio != Ratio().ratio)
         throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
-                                         "a kind of attention with alphas", "none of them in the model", ""});
+                                         "a kind of attention with alphas", "no alphas of this kind in the model", ""});
     }
   }
   at::Tensor loss(const TrainProgress& here) override {
@@ -61,7 +63,7 @@ class NuclearGrowth : public Regulariser {
   struct Ratio {
     double ratio = 1;
     void describe(Fields& f) {
-      f.field("ratio", ratio, "of the term for this kind of attention; 0: its alphas stay frozen", at_least(0));
+      f.field("ratio", ratio, "ratio r of the term for this kind of attention; 0: its alphas stay frozen", at_least(0));
     }
   };
   double ratio_of(const nn::Parameter& p) const {
@@ -75,8 +77,8 @@ class NuclearGrowth : public Regulariser {
   std::vector<nn::Parameter*> alphas_;
 };
 
-const Registration<NuclearGrowth> nuclear_growth_entry(regularisers(), "nuclear-growth",
-                                                       "alphas whose nuclear norm grows, frozen at first");
+const Registration<NuclearGrowth> nuclear_growth_entry(
+    regularisers(), "nuclear-growth", "growth of the nuclear norm of the alphas, which are frozen at first");
 
 }  // namespace
 }  // namespace mh::train

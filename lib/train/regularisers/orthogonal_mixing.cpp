@@ -15,7 +15,8 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   OrthogonalMixing() : ShownTerm(1e-3) {}
   void describe(Fields& f) override {
     ShownTerm::describe(f);
-    f.field("of", of_, "the learned matrices, or for Mixhead B those of the positions", {"parameters", "positions"});
+    f.field("of", of_, "matrices of the term: the learned ones, or for Mixhead B the mixing matrix of each position",
+            {"parameters", "positions"});
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ = find_matching(parameters, "*.mixer.matrix",
@@ -45,7 +46,7 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
 };
 
 const Registration<OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
-                                                             "mixing matrices near orthogonal ones");
+                                                             "orthogonality of mixing matrices");
 
 }  // namespace
 }  // namespace mh::train

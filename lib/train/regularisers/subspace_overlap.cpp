@@ -39,7 +39,7 @@ class SubspaceOverlap : public ShownTerm {
 };
 
 const Registration<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
-                                                           "heads whose attention spans different spaces");
+                                                           "small overlap between the subspaces of heads");
 
 }  // namespace
 }  // namespace mh::train

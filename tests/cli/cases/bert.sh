@@ -110,7 +110,7 @@ expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "ex
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "the seed once"
-expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which is there"; [ ! -d ft/seed4 ] || fail "a run of other seeds"
+expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a run of other seeds"
 expect 3 mh-eval ft classes.mhs; said "name a file in it"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
@@ -139,12 +139,12 @@ expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; said "finit
 
 # Stages that do nothing at first leave it as it was; others say that they do not.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
-said "changes no hidden state yet"
+said "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u --set attention.mixer=mixhead-b --set train.precision=bf16
-said "changes no hidden state yet"
+said "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u --set attention.pairing=cross-head
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
-said "the run does not begin where"
+said "the run does not start where"
 
 # A number.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
@@ -234,9 +234,9 @@ no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --s
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
-said "not trained, so as drawn to the end: "; said "the word head too"
+said "keep their random initial values: "; said "also accepts the word head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
-! grep -q "as drawn to the end" err || fail "a head that trains is warned of"
+! grep -q "keep their random initial values" err || fail "a head that trains is warned of"
 ! grep -q perplexity headed/log.jsonl || fail "the perplexity of classes"
 no 2 "5 or more" --train t.mhs $go --set train.batch.block=4
 no 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'

@@ -123,14 +123,14 @@ expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; sai
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
 expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20
 said "the longest sentence of"; said "at most model.max_positions, 20 tokens"
-expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu; said "--valid, of which it is"
+expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu; said "loss, or --valid"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
 said "the size of the vocabulary"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue; said "bleu"
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; said "train.validation.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
-said "bleu, which is of translations"
+said "bleu, a score of translations"
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss; said "train.validation.metric"
 [ ! -e no ] || fail "a folder is left"
 

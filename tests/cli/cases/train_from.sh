@@ -10,7 +10,7 @@ go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set t
 
 # The weights are the checkpoint's: a rate of nearly 0 leaves them, and validation says what mh-eval says.
 expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
-said "begins with the weights of plain.safetensors"
+said "starts from the weights of plain.safetensors"
 mh-eval -q --format json plain.safetensors t.mhs > score.json
 python3 - <<'P'
 import json

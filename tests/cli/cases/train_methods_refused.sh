@@ -8,9 +8,9 @@ try() { expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"; said
 r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
 try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validation.every=0u
-try "no validation comes before epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
-try "which takes more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-try "which takes more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
+try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
+try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
 try "its combiner weighs no heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 try "too few layers or heads for this mode" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
@@ -18,8 +18,8 @@ try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --
 try "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 try "mode = \"manual\", or no pairs" --set $r.mode=random --set "$r.pairs=['decoder.self:0.0-0.1']"
 manual() { try "$1" --set $r.mode=manual --set "$r.pairs=[$2]" --set "$r.epochs=$3"; }
-manual "epochs before which they change places" "'decoder.self:0.0-0.1'" "[]"
-manual "epochs that rise" "'decoder.self:0.0-0.1'" "[4, 4]"
+manual "epochs before which the pairs are swapped" "'decoder.self:0.0-0.1'" "[]"
+manual "epochs in ascending order" "'decoder.self:0.0-0.1'" "[4, 4]"
 manual "KIND:LAYER.HEAD-LAYER.HEAD" "'decoder.self:0-1'" "[2]"
 manual "did you mean 'decoder.self'?" "'decoder.slef:0.0-0.1'" "[2]"
 manual "a head from 0 to 1 in layer 0" "'decoder.self:0.0-0.2'" "[2]"
@@ -44,40 +44,40 @@ for s in synthesizer-dense synthesizer-random; do
   expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
-try "0u beside a procedure that moves weights about" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
+try "0u with a procedure that moves weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Gates that a pass of a later epoch would find frozen, and groups that say something in vain.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
-try "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
-try "all of its parameters frozen" "${gates[@]}" --set train.groups.g.freeze_until=1000u
-try "train.groups.g: expected frozen, or what says how it trains; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
+try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
+try "train.groups.g: expected frozen, or options of training; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
 group try "train.groups.a.momentum: expected the rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
-group try "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run refuses them too.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
 dry "a model with gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
 dry "blocks, which are shuffled" $xl --set model.transformer-xl.memory=16
-dry "a pattern that some parameter matches" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
+dry "a pattern that matches a parameter of the model" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
-dry "no validation comes before epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
-dry "which takes more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+dry "no validation precedes epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
+dry "which needs more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 dry "its combiner weighs no heads" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
-dry "as a regulariser looks at attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
-dry "as the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
+dry "since a regulariser observes the attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
+dry "since the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
 dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
-dry "a parameter that trains in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+dry "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
-group dry "found all of them in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group dry "found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # Without data, it is known what is frozen for ever.
-expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "all of its parameters frozen"
+expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "only frozen parameters"
 expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u

@@ -45,9 +45,9 @@ sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
 expect 3 mh-train --resume --out decays --set train.length=7u  # gives the checksum of the edited header
 mapfile -t sums < <(grep -oE '[0-9a-f]{16}' err)
 sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
-expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on it takes the rate at n - 1"
+expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on, update n uses the rate at n - 1"
 expect 0 mh-train --resume --out decays --set train.length=8u
-if grep -q "takes the rate" err || grep -q "has learning rate 0" err; then fail "said twice"; fi
+if grep -q "uses the rate" err || grep -q "has learning rate 0" err; then fail "said twice"; fi
 # A run that diverges keeps its last good state and goes on from it.
 cp -r run nan
 expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"

@@ -81,7 +81,7 @@ try "streams, one token in each" --valid v.mhs --set train.batch.tokens=1000000
 try "train.validation.block" --valid v.mhs --set train.validation.block=100
 try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
 try "no --valid"
-try "none so early" --valid v.mhs --set train.validation.every=200u
+try "none this early" --valid v.mhs --set train.validation.every=200u
 try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4; said "train.validation.block"
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0; said "train.batch.order"

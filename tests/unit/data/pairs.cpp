@@ -326,7 +326,8 @@ TEST_CASE("a run refuses data of the other kind, and what is of texts", "[pairs]
   CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\n")), "translation"));
   pairs::write(folder.file("t.mhs"), pairs::some(20), 10, 10);
   CHECK(says(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
-  CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")), "pairs stand alone"));
+  CHECK(
+      says(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")), "pairs are independent"));
   CHECK(says(error_of(config_of(folder, "[train]\nlength = '1u'\nvalidation.block = 5\n")), "train.validation.block"));
   CHECK(
       says(error_of(config_of(

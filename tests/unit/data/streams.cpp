@@ -530,7 +530,7 @@ TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
               "'dot-product'\n"),
       "skip layers"));
   CHECK(contains(refused(skips + "until = '2u'\n"), "no --valid"));
-  CHECK(contains(refused(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none so early"));
+  CHECK(contains(refused(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none this early"));
   // Streams without a memory are segments that stand alone.
   CHECK_NOTHROW(run_of(folder, "alone", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }

@@ -163,11 +163,13 @@ TEST_CASE("which parameters go by a name", "[finetune]") {
   const auto none = [&](const std::string& attention, const std::string& only) {
     return refusal([&] { names_of(attention, only); });
   };
-  CHECK((has(none("", "gates"), "train.trainable") && has(none("", "gates"), "'gates', which none goes by")));
-  CHECK(has(none("[attention]\nmixer = 'random-normal'\n", "mixing"), "which none goes by"));  // drawn once
+  CHECK((has(none("", "gates"), "train.trainable") &&
+         has(none("", "gates"), "'gates', which matches no trainable parameter")));
+  CHECK(has(none("[attention]\nmixer = 'random-normal'\n", "mixing"),
+            "which matches no trainable parameter"));  // drawn once
   CHECK(has(none("", "ouput"), "did you mean 'output'?"));
   CHECK(has(none("", "decoder.layers.0.self.qurey.weight"), "did you mean 'decoder.layers.0.self.query.weight'?"));
-  CHECK(has(none("", "*.slef.*"), "a pattern of their names"));
+  CHECK(has(none("", "*.slef.*"), "patterns that match names"));
 }
 
 TEST_CASE("fine-tuning takes over groups and how gates are trained, and no length", "[finetune]") {

@@ -140,7 +140,7 @@ TEST_CASE("what is frozen must leave each pass something to train, whenever it c
     CHECK(std::filesystem::exists(out) == said.empty());
     return said;
   };
-  const std::string gates = "match = ['*.gate.*']\n", frozen = "all of its parameters frozen";
+  const std::string gates = "match = ['*.gate.*']\n", frozen = "only frozen parameters";
   auto has = [](const std::string& said, const std::string& part) { return said.find(part) != std::string::npos; };
   CHECK(has(start(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
   CHECK(has(start(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (from 0)"));
@@ -173,8 +173,8 @@ TEST_CASE("groups: what has no effect is refused, by the group's name", "[proced
   has(said(a + "momentum = 0.0\n"), "train.groups.a.momentum");
   has(said(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
   has(said(a + b),
-      "train.groups.b: expected a parameter that trains and is in no group before it; found all of them in a");
-  has(said(a + "frozen = true\nlr = 0.1\n"), "frozen, or what says how it trains");
+      "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a");
+  has(said(a + "frozen = true\nlr = 0.1\n"), "frozen, or options of training");
   has(said(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
   has(said(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "nothing");
 }
