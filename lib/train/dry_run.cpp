@@ -25,7 +25,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Fills in the numbers of updates, as far as they are known.
+// Sets the members of `out` that are measured in updates, if they are known.
 void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // 0 for a length in epochs without data, which leave the updates of an epoch unknown

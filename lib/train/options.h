@@ -61,7 +61,7 @@ struct ScheduleOptions {
     f.field("rule", rule, "Learning-rate schedule after the warm-up; see LEARNING RATES",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
         .changeable();
-    f.field("length", length, "Total length of the schedule, of which ratios of training are taken; 0u: train.length.")
+    f.field("length", length, "Total length of the schedule, to which fractions of training refer; 0u: train.length.")
         .changeable();
     f.field("warmup", warmup, "Length of the linear warm-up from warmup_lr to train.lr.").changeable();
     f.field("warmup_ratio", warmup_ratio, "Warm-up as a ratio of the schedule's length, in place of warmup.",
