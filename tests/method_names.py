@@ -13,7 +13,7 @@ CORE = ("lib/nn/*", "lib/model/*", "lib/attention/*", "lib/train/*")
 KERNELS = "lib/attention/fused/*"  # may name a kernel after a method, and include nothing of methods/
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
-TYPES = re.compile(r"^const Registered<", re.MULTILINE)
+TYPES = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are words of the field or of English too: they count only as a whole string.
 WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "relative", "softmax", "differential"}

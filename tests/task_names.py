@@ -26,7 +26,7 @@ RULES = [
 ]
 # Places that name a kind for another reason than to choose by it.
 ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # whether rows have two sides, for spectra
-ENTRY = re.compile(r"const Registered<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
+ENTRY = re.compile(r"const Registration<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
 PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
 
 
@@ -47,7 +47,7 @@ def task_faults():
     """The registered tasks, and which of their files are missing."""
     names, faults = [], []
     records = "".join(path.read_text(encoding="utf-8") for path in files("lib/text/records/**/*.cpp"))
-    jobs = set(re.findall(r"Registered<\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))
+    jobs = set(re.findall(r"Registration<\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))
     for path in files("lib/task/*.cpp"):
         text = code_of(path.read_text(encoding="utf-8"))
         for name in ENTRY.findall(text):
@@ -62,7 +62,7 @@ def task_faults():
             for job in made if made else ["none"]:
                 if job not in jobs:
                     faults.append(f"{path.relative_to(ROOT)}: expected a subcommand of mh-prep: {', '.join(sorted(jobs))}; found {job}")
-    registrations = sum(len(re.findall(r"\bRegistered<", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
+    registrations = sum(len(re.findall(r"\bRegistration<", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
     if len(names) != registrations:
         faults.append(f"lib/task: expected a name for each of {registrations} tasks; found {len(names)}")
     return names, faults

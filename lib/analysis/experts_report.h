@@ -10,8 +10,8 @@
 //   random       evaluation with one-hot gates at an expert that is drawn uniformly for each layer and unit
 //
 // A unit has one gate vector: it is a block of the text or a sentence, or a single position if gates depend on the
-// position (a causal mean). Layers whose kind is not in Subject::kinds are left out and keep their own gates. With a
-// one-hot gate, the t heads that the expert leaves out have weight 0 and the others have weight h / (h - t).
+// position (a causal mean). Layers whose kind is not in AnalysisInput::kinds are left out and keep their own gates.
+// With a one-hot gate, the t heads that the expert leaves out have weight 0 and the others have weight h / (h - t).
 #pragma once
 
 #include <map>

@@ -11,8 +11,8 @@
 // In every measure a higher score means a more important head. Scores are comparable within a layer; across layers only
 // if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
 //
-// In layers with separate score, value or output heads, Subject::side selects the side; `whole` covers all sides of a
-// head.
+// In layers with separate score, value or output heads, AnalysisInput::side selects the side; `whole` covers all sides
+// of a head.
 #pragma once
 
 #include "analysis/measure.h"
@@ -56,8 +56,8 @@ std::vector<std::string> watching_importances();
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
                       const Kinds& kinds = {});
 
-// Returns the scores of all heads, with a row for every layer of Subject::kinds. Throws like check_importance() and
-// require_finite(). If a signal asks the process to stop, returns early with the scores so far.
+// Returns the scores of all heads, with a row for every layer of AnalysisInput::kinds. Throws like check_importance()
+// and require_finite(). If a signal asks the process to stop, returns early with the scores so far.
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& subject);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose

@@ -199,8 +199,8 @@ class StageFactory {
 };
 
 // The factory of an implementation, for Registry::add. An implementation with options declares
-// `using Options = MyOptions;` and a constructor (const Options&, const Shape&), which throws Error(usage) for options
-// that are invalid in this layer. One without options has the constructor (const Shape&) or ().
+// `using Options = MyOptions;` and a constructor (const Options&, const LayerSpec&), which throws Error(usage) for
+// options that are invalid in this layer. One without options has the constructor (const LayerSpec&) or ().
 template <class S>
 template <class Implementation>
 class StageFactory<S>::Of : public StageFactory<S> {
