@@ -101,7 +101,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* keep = unused + padded(params.in_heads);
   float* positions = keep + decisions_scratch(params, l);
   const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
-  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 operands, which are not used with relative positions
+  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
   const bool once = l.span >= params.keys;
   for (int64_t round = 0; round * part.count * l.rows < params.queries; ++round) {
     const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, params.queries - first);
@@ -166,7 +166,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax, in the layout of a query
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
-  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 operands, which are not used with relative positions
+  auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
   const MixScratch mixing{of_lanes, given, scaled, mixed};
   if (params.has_relative()) {
     std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);
