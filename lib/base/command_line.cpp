@@ -63,7 +63,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   if (entry.option->count() == 0) return false;
   if (find_invalid_utf8(entry.text) != std::string::npos)
     throw Error(Exit::usage,
-                Problem{origin(field.key), "text in UTF-8", "other bytes", "rename the file, or use a link to it"});
+                Problem{origin(field.key), "UTF-8 text", "invalid UTF-8", "rename the file, or use a link to it"});
   bool text_like = field.type == "text" || field.type == "length";
   text = text_like ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;

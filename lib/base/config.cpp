@@ -65,8 +65,7 @@ void Config::insert(const std::string& key, const Value& value, Renaming renamin
   std::vector<std::string> forms;
   forms.reserve(present.size());
   for (const Assignment& assignment : present) forms.push_back(assignment.key + " = " + assignment.text);
-  log_warning(
-      str(value.origin, ": ", key, " = ", value.text, " is of an earlier version; it is now ", join(forms, ", ")));
+  log_warning(str(value.origin, ": ", key, " = ", value.text, " is from an earlier version; use ", join(forms, ", ")));
 }
 
 void Config::load_file(const std::string& path) { load_file(path, {}); }
@@ -78,7 +77,7 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
     return std::filesystem::equivalent(other, path, missing);
   };
   if (std::any_of(open_files.begin(), open_files.end(), same))
-    throw Error(Exit::usage, Problem{path, "includes that end",
+    throw Error(Exit::usage, Problem{path, "includes without a cycle",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path, ""});
   open_files.push_back(path);
   std::string text = read_text_file(path);
@@ -123,7 +122,7 @@ void Config::set(const std::string& assignment) {
 
 void Config::set_text(const std::string& key, const std::string& text, const std::string& origin) {
   if (find_invalid_utf8(text) != std::string::npos)
-    throw Error(Exit::usage, Problem{origin, "text in UTF-8, which the run's configuration can hold", "other bytes",
+    throw Error(Exit::usage, Problem{origin, "UTF-8 text, since the configuration stores it as TOML", "invalid UTF-8",
                                      "rename the file, or use a link to it"});
   insert(key, {quoted_toml(text), origin}, Renaming::warns);
 }
@@ -146,7 +145,7 @@ void Config::check_all_known() const {
     const auto inside = known_.lower_bound(key + ".");
     if (value.text == kEmptyTable && inside != known_.end() && inside->rfind(key + ".", 0) == 0) continue;
     throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
-                                     nearest(key, known).empty() ? "mh-train --list keys shows all of them"
+                                     nearest(key, known).empty() ? "mh-train --list keys lists all keys"
                                                                  : did_you_mean(key, known)});
   }
 }

@@ -23,7 +23,7 @@ Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem
 
 BrokenPipe::BrokenPipe(const std::string& where)
     : Error(Exit::failed, Problem{where, "a reader", "a closed pipe",
-                                  "what was written is not whole; check the program that reads it"}),
+                                  "the output is incomplete; check the program that reads the pipe"}),
       where_(where) {}
 
 void quietly(const std::function<void()>& printer) {

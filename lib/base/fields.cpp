@@ -68,7 +68,7 @@ void read(const toml::node& node, int64_t& v, const std::vector<std::string>&, R
 void read(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
   if (!node.is_number()) throw Complaint{"a number" + bounds(r)};
   double found = *node.value<double>();
-  if (!std::isfinite(found)) throw Complaint{"a number" + bounds(r) + ", finite"};
+  if (!std::isfinite(found)) throw Complaint{"a finite number" + bounds(r)};
   check_range(found, r, "a number");
   v = found;
 }
@@ -140,7 +140,7 @@ void Fields::handle(const std::string& key, T& value, const std::string& help, c
     toml::table table = toml::parse("v = " + text);
     read(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
-    throw Error(Exit::usage, Problem{where, "a value in TOML syntax, and in UTF-8", text, ""});
+    throw Error(Exit::usage, Problem{where, "a value in TOML syntax and UTF-8", text, ""});
   } catch (const Complaint& c) {
     throw Error(Exit::usage, Problem{where, c.expected, text, ""});
   }

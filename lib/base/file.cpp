@@ -32,9 +32,9 @@ std::string advice(int code) {
     case EACCES:
     case EPERM:
     case EROFS:
-      return "choose a folder that may be written";
+      return "choose a writable folder";
     case ENOENT:
-      return "make the folder first";
+      return "create the folder first";
     default:
       return "";
   }
@@ -42,7 +42,7 @@ std::string advice(int code) {
 
 [[noreturn]] void fail_to_write(const std::string& name, int code) {
   if (code == EPIPE) throw BrokenPipe(name);
-  throw Error(Exit::failed, Problem{name, "to write here", system_words(code), advice(code)});
+  throw Error(Exit::failed, Problem{name, "a writable output", system_words(code), advice(code)});
 }
 
 class DescriptorSink : public ByteSink {
@@ -177,7 +177,7 @@ class DescriptorSource : public ByteSource {
     for (;;) {
       ssize_t n = ::read(descriptor_, data, size);
       if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "to read here", system_words(errno), ""});
+      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "a readable input", system_words(errno), ""});
     }
   }
   const std::string& name() const override { return name_; }
@@ -193,7 +193,7 @@ int open_to_read(const std::string& path, struct stat& status) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
     throw Error(Exit::input, Problem{path, "a file to read", system_words(errno),
-                                     errno == ENOENT ? "check the name" : "check who may read it"});
+                                     errno == ENOENT ? "check the name" : "check its permissions"});
   if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
     throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in it"});
@@ -214,7 +214,7 @@ std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& 
 
 std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
-  if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file's name or - for standard output", "''", ""});
+  if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", ""});
   struct stat status {};
   mode_t mask = umask(0);
   umask(mask);
@@ -252,13 +252,13 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : name_(path) {
   if (path == "-")
-    throw Error(Exit::input, Problem{"standard input", "a regular file, as it is not read in order", "-",
+    throw Error(Exit::input, Problem{"standard input", "a regular file, since it needs random access", "-",
                                      "write it to a file first"});
   struct stat status {};
   int descriptor = open_to_read(path, status);
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a regular file, as it is not read in order", "a pipe or a device",
+    throw Error(Exit::input, Problem{path, "a regular file, since it needs random access", "a pipe or a device",
                                      "write it to a file first"});
   }
   size_ = static_cast<size_t>(status.st_size);
@@ -310,7 +310,7 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
   for (const std::string& input : files) {
     struct stat in {};
     if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output apart from the inputs",
+      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output other than the inputs",
                                        "the input " + (input == "-" ? "on standard input" : input) + " itself",
                                        "write to another file"});
   }

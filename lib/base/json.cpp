@@ -49,8 +49,8 @@ void require_sound_json(std::string_view text, const std::string& name, const st
   if (const size_t offset = text.find('\0'); offset != text.npos)
     refuse(offset, "JSON without NUL bytes", "a NUL byte");
   if (const int depth = json_depth(text); depth > kDeepestJson)
-    throw Error(Exit::input, Problem{name, str("JSON that is nested at most ", kDeepestJson, " deep"),
-                                     str("one that is nested ", depth, " deep"), next});
+    throw Error(Exit::input, Problem{name, str("JSON with at most ", kDeepestJson, " nested levels"),
+                                     str(depth, " nested levels"), next});
   struct Level {
     bool object, key;  // whether the next string is a key
     std::set<std::string> keys;
@@ -65,7 +65,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
       levels.back().key = false;
       const std::string key = unescaped_json(text.substr(begin, i - begin));
       if (!levels.back().keys.insert(key).second)
-        refuse(begin - 1, "each key of a JSON object once", str("'", key, "' again"));
+        refuse(begin - 1, "unique keys in a JSON object", str("'", key, "' again"));
     } else if (c == '{' || c == '[') {
       levels.push_back({c == '{', c == '{', {}});
     } else if (levels.empty()) {

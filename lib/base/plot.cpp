@@ -56,7 +56,7 @@ std::string terminal(const std::string& path, size_t panels) {
 // Runs gnuplot on a script as its input. `silent`: its output is discarded.
 void run_gnuplot(const std::string& script, bool silent) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot make a pipe to gnuplot");
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[0], 0);
@@ -78,7 +78,7 @@ void run_gnuplot(const std::string& script, bool silent) {
   close(ends[1]);
   int status = 0;
   if (failed != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw Error(Exit::failed, "gnuplot has failed; what it said stands above");
+    throw Error(Exit::failed, "gnuplot failed; see its messages above");
 }
 
 }  // namespace
@@ -89,9 +89,9 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
     throw Error(Exit::usage,
                 Problem{"--plot", "a file that ends in .svg, .png or .pdf, or - for the terminal", path_, ""});
   if (!installed())
-    throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the pictures", "none on PATH",
-                                      "install the package gnuplot-nox, or leave --plot out"});
-  if (path_ != "-") open_sink(path_);  // throws if the file cannot be written; the sink leaves no file without close()
+    throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the plots", "none on PATH",
+                                      "install the package gnuplot-nox, or omit --plot"});
+  if (path_ != "-") open_sink(path_);  // throws if the folder is not writable; creates no file without close()
 }
 
 void Plot::add(const Chart& chart) {

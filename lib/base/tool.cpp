@@ -51,7 +51,7 @@ Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::A
   app_->set_version_flag("--version", info_.name + " " + version(), "print the version and end");
   app_->set_help_flag("-h,--help", "print this help and end");
   app_->add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
-  app_->add_flag("-v,--verbose", verbose_, "more on stderr");
+  app_->add_flag("-v,--verbose", verbose_, "more messages on stderr");
   app_->footer("Examples:\n" + info_.examples);
   app_->fallthrough();
   app_->get_formatter()->column_width(34);
@@ -72,7 +72,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
       app_->exit(done);
       std::cout.flush();
       if (!std::cout && errno != EPIPE)
-        throw Error(Exit::failed, Problem{kStandardOutput, "to write here", std::strerror(errno), ""});
+        throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno), ""});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage,

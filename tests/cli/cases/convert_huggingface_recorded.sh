@@ -36,8 +36,8 @@ expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
 expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "says how text is read"
 expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "says how text is read"
-expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "apart from the inputs"
-expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "apart from the inputs"
+expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "other than the inputs"
+expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "other than the inputs"
 
 # One added token, in each file that can say so.
 copy() { rm -rf bad; cp -r "$1" bad; }

@@ -24,10 +24,10 @@ no 2 "--padded-vocabulary: expected it with a folder" --padded-vocabulary --fold
 no 2 "--seed: expected it with a folder" --seed 3 --average empty.safetensors
 # An output onto a file of the folder, and text that is nested without end.
 echo '{"model_type": "bert"}' > none/config.json
-expect 2 mh-convert none -o none/config.json; said "apart from the inputs"
+expect 2 mh-convert none -o none/config.json; said "other than the inputs"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
-no 3 "nested 1000001 deep" llama
+no 3 "1000001 nested levels" llama
 expect 2 mh-convert --to onnx empty x; said "huggingface"
 expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
 make_shards

@@ -93,7 +93,7 @@ head -20 t > few
 refused 3 "few: expected a line for each of the" $m p.mhs --beam 2 --references few --hypotheses none
 refused 3 "missing" $m p.mhs --references missing
 refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
-refused 2 "an output apart from the inputs" $m p.mhs --hypotheses p.mhs
+refused 2 "an output other than the inputs" $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm

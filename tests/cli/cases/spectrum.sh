@@ -90,7 +90,7 @@ refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "heads are mixed" $model t.mhs --of mixing --blocks 8
 refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
-refuse 2 "an output apart" $model t.mhs --curves $model
+refuse 2 "an output other" $model t.mhs --curves $model
 refuse 2 "a file" $model t.mhs --curves -
 refuse 2 "of its own" $model t.mhs --curves no/x.svg --plot no/x.svg
 refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors

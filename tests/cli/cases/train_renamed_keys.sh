@@ -14,9 +14,9 @@ optimizer = "adamw"
 length = "2u"
 C
 expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0
-said 'old.toml:8: train.block = 16 is of an earlier version; it is now train.batch.block = 16'
+said 'old.toml:8: train.block = 16 is from an earlier version; use train.batch.block = 16'
 said 'train.optimizer.rule = "adamw", train.optimizer.decay_norms_and_biases = false'
-said '--set train.clip: train.clip = 1.0 is of an earlier version; it is now train.optimizer.clip_norm = 1.0'
+said '--set train.clip: train.clip = 1.0 is from an earlier version; use train.optimizer.clip_norm = 1.0'
 [ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "one warning for each key"
 ! grep -q '^clip = ' run/config.toml || fail "the run's configuration has an old key"
 # A run that an earlier version began goes on as one of this version, without a warning.
