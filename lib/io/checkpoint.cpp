@@ -28,9 +28,9 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
-constexpr const char* kHeaderSum =
-    "__metadata__";  // key of the header among the checksums; no tensor may have this name
-constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or take another one of the run";
+// Key of the header's checksum; the format reserves this name, so that no tensor has it.
+constexpr const char* kHeaderSum = "__metadata__";
+constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
 
 const Type& find_type(DType type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.type == type; });
@@ -121,8 +121,8 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   uint64_t length = text.size();
   if (length > kLargestHeader)
     throw Error(Exit::failed,
-                Problem{"a checkpoint's header", str("at most ", kLargestHeader, " bytes, the format's bound"),
-                        str(length, " bytes"), "it holds the vocabulary; take a smaller one"});
+                Problem{"checkpoint header", str("at most ", kLargestHeader, " bytes, the limit of the format"),
+                        str(length, " bytes"), "the header contains the vocabulary; use a smaller one"});
   uint8_t head[8];
   for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(head, 8);
@@ -138,8 +138,8 @@ struct Checkpoint::Header {
 Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
   if (std::filesystem::is_directory(path))
     throw Error(Exit::input, Problem{path, "a checkpoint", "a folder",
-                                     "name a file in it, such as best.safetensors of a run; mh-convert makes one of a "
-                                     "folder of Hugging Face"});
+                                     "name a file in it, such as best.safetensors of a run; mh-convert converts a "
+                                     "Hugging Face folder to a checkpoint"});
   if (MappedFile::possible(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();
@@ -174,13 +174,13 @@ Checkpoint::Header Checkpoint::read_header() const {
   const uint64_t length = header_length(bytes_);
   if (!plausible(length, bytes_[8]))
     throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
-                                     "mh-train makes checkpoints; mh-prep's shards come after the models"});
+                                     "mh-train writes checkpoints; name shards of mh-prep after the models"});
   if (length > size_ - 8)
-    throw bad(": byte 0", str("a header of ", length, " bytes"), str("a file of ", size_, ": it is cut off"));
+    throw bad(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
   require_sound_json(text, name_ + ": header", kAdvice);
   Header header{length, json::parse(text, nullptr, false)};
-  if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "something else");
+  if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "other text");
   return header;
 }
 
@@ -203,10 +203,10 @@ void Checkpoint::parse(const Header& header) {
       auto type_name = value.at("dtype").get<std::string>();
       auto type =
           std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
-      if (type == std::end(kTypes)) throw bad(": " + key, "a known type of numbers", type_name);
+      if (type == std::end(kTypes)) throw bad(": " + key, "a known dtype", type_name);
       info.type = type->type;
       for (const char* entry : {"shape", "data_offsets"})
-        if (!all_whole(value.at(entry))) throw bad(": " + key, str("whole numbers in ", entry), value.at(entry).dump());
+        if (!all_whole(value.at(entry))) throw bad(": " + key, str("integers in ", entry), value.at(entry).dump());
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
@@ -219,7 +219,7 @@ void Checkpoint::parse(const Header& header) {
     } catch (const json::exception& error) {
       throw bad(": " + key, "dtype, shape and data_offsets", error.what());
     } catch (const std::overflow_error&) {
-      throw bad(": " + key, "a shape that memory can hold", value.at("shape").dump());
+      throw bad(": " + key, "a shape of less than 2^63 bytes", value.at("shape").dump());
     }
   }
   std::sort(spans.begin(), spans.end(),
@@ -236,7 +236,7 @@ void Checkpoint::parse(const Header& header) {
     try {
       sums_ = parsed.get<std::map<std::string, std::string>>();
     } catch (const json::exception& error) {
-      throw bad(": metadata", "checksums by tensor", error.what());
+      throw bad(": metadata", "a JSON object of checksums by tensor", error.what());
     }
     for (const TensorInfo& info : infos_)
       if (sums_.count(info.name) == 0) throw bad(": metadata", "a checksum of " + info.name, "none");
@@ -271,8 +271,8 @@ const void* Checkpoint::data(const std::string& name) const {
 const std::string& Checkpoint::entry(const char* key) const {
   auto it = metadata_.find(key);
   if (it == metadata_.end())
-    throw Error(Exit::input, Problem{name_, str("the entry ", key, " of a checkpoint that mh-train made"), "none",
-                                     "it holds tensors only"});
+    throw Error(Exit::input, Problem{name_, str("the entry ", key, ", as in a checkpoint of mh-train"), "none",
+                                     "the file contains only tensors"});
   return it->second;
 }
 

@@ -32,7 +32,7 @@ Json parse_object(const std::string& text, const std::string& path) {
   require_sound_json(text, path, "copy the folder again");
   Json object = Json::parse(text, nullptr, false);
   if (!object.is_object())
-    throw Error(Exit::input, Problem{path, "a JSON object", "something else", "copy the folder again"});
+    throw Error(Exit::input, Problem{path, "a JSON object", "other text", "copy the folder again"});
   return object;
 }
 

@@ -68,10 +68,10 @@ class Machine {
     std::set<std::string> seen;
     for (const auto& [key, value] : *dict->items) {
       const auto* name = std::get_if<std::string>(&key);
-      if (name == nullptr) refuse("names of tensors", key.kind(), kSaveAsSafetensors);
+      if (name == nullptr) refuse("tensor names as keys", key.kind(), kSaveAsSafetensors);
       const auto* tensor = std::get_if<StoredTensor>(&value);
-      if (tensor == nullptr) refuse("a tensor as " + *name, value.kind(), kSaveAsSafetensors);
-      if (!seen.insert(*name).second) refuse("each tensor once", *name + " twice");
+      if (tensor == nullptr) refuse("a tensor under the key " + *name, value.kind(), kSaveAsSafetensors);
+      if (!seen.insert(*name).second) refuse("unique tensor names", *name + " twice");
       tensors.push_back(*tensor);
       tensors.back().info.name = *name;
     }
@@ -88,7 +88,7 @@ class Machine {
     switch (opcode) {
       case kProto:
         if (const uint64_t version = number(1); version != 2)
-          refuse("pickle's protocol 2, torch.save's own", str(version), kSaveAsSafetensors);
+          refuse("pickle protocol 2, as written by torch.save", str(version), kSaveAsSafetensors);
         return;
       case kMark:
         return push(MarkOnStack{});
@@ -137,10 +137,10 @@ class Machine {
       case kLongBinGet:
         return push(remembered(number(4)));
       case kBinPersId:
-        return push(storage(take<Tuple>("a tuple that says which storage")));
+        return push(storage(take<Tuple>("a tuple that identifies a storage")));
       case kReduce: {
         const auto arguments = take<Tuple>("a tuple of arguments");
-        return push(call(take<Global>("a name of Python's").name, *arguments.items));
+        return push(call(take<Global>("a Python global").name, *arguments.items));
       }
       case kBuild: {  // attributes of the dict: PyTorch's information about modules, on which no tensor depends
         take<Dict>("attributes of a dict");
@@ -149,7 +149,7 @@ class Machine {
       }
       default: {
         constexpr const char* digits = "0123456789abcdef";
-        refuse("the pickle of a state dict", str("the opcode 0x", digits[opcode >> 4], digits[opcode & 15]),
+        refuse("an opcode of a pickled state dict", str("the opcode 0x", digits[opcode >> 4], digits[opcode & 15]),
                kSaveAsSafetensors);
       }
     }
@@ -163,7 +163,8 @@ class Machine {
     return n;
   }
   std::span<const uint8_t> take_bytes(uint64_t count) {
-    if (count > pickle_.size() - at_) refuse(str(count, " bytes more"), str(pickle_.size() - at_, ": it is cut off"));
+    if (count > pickle_.size() - at_)
+      refuse(str(count, " more bytes"), str(pickle_.size() - at_, ": the data is truncated"));
     const auto part = pickle_.subspan(at_, count);
     at_ += count;
     return part;
@@ -171,7 +172,7 @@ class Machine {
   std::string utf8(uint64_t size) {
     const auto part = take_bytes(size);
     std::string text(part.begin(), part.end());
-    if (find_invalid_utf8(text) != text.npos) refuse("UTF-8", "other bytes");
+    if (find_invalid_utf8(text) != text.npos) refuse("UTF-8 text", "invalid UTF-8");
     return text;
   }
   int64_t long_number() {
@@ -190,8 +191,8 @@ class Machine {
     };
     const std::string module = line(), name = module + "." + line();
     if (!is_known(name))
-      refuse("a name that a state dict needs", "the global '" + escaped(name) + "', which is not called",
-             std::string("a pickle may run any program: where you trust the file, ") + kSaveAsSafetensors);
+      refuse("a Python global of a state dict", "the global '" + escaped(name) + "', which is not called",
+             std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
     return {name};
   }
   static std::string escaped(const std::string& text) {
@@ -235,7 +236,7 @@ class Machine {
   }
   const Value& remembered(uint64_t place) const {
     const auto found = memo_.find(place);
-    if (found == memo_.end()) refuse(str("value ", place, " of the memory"), "none");
+    if (found == memo_.end()) refuse(str("the memo entry ", place), "none");
     return found->second;
   }
 
@@ -243,7 +244,7 @@ class Machine {
   Tuple tuple_of(Values values) { return {&tuples_.emplace_back(std::move(values))}; }
   Dict new_dict() { return {&dicts_.emplace_back()}; }
   void set_items(Values values) {
-    if (values.size() % 2 != 0) refuse("keys with values", "a key without");
+    if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
     if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
     for (size_t i = 0; i < values.size(); i += 2)
@@ -260,10 +261,10 @@ class Machine {
 
   Storage storage(const Tuple& id) const {
     const Values& parts = *id.items;
-    if (argument<std::string>(parts, 0, "'storage'") != "storage") refuse("'storage'", "something else");
-    const std::string& type = argument<Global>(parts, 1, "a type of storage").name;
+    if (argument<std::string>(parts, 0, "'storage'") != "storage") refuse("'storage'", "other text");
+    const std::string& type = argument<Global>(parts, 1, "a storage type").name;
     const auto known = storage_type(type);
-    if (!known) refuse("a type of storage", type);
+    if (!known) refuse("a storage type", type);
     const auto size = argument<int64_t>(parts, 4, "the size of a storage");
     if (size < 0) refuse("the size of a storage", str(size));
     return {*known, argument<std::string>(parts, 2, "the key of a storage"), size};
@@ -271,12 +272,12 @@ class Machine {
 
   Value call(const std::string& function, const Values& arguments) {
     if (function == kDict) {
-      if (!arguments.empty()) refuse("an empty dict", "one with arguments", kSaveAsSafetensors);
+      if (!arguments.empty()) refuse("an empty dict", "arguments", kSaveAsSafetensors);
       return new_dict();
     }
     if (function == kTensor) return tensor(arguments);
     if (function == kParameter) return argument<StoredTensor>(arguments, 0, "a tensor");
-    refuse("a call of what a state dict calls", function, kSaveAsSafetensors);
+    refuse("a call of a function of a state dict", function, kSaveAsSafetensors);
   }
 
   std::vector<int64_t> numbers(const Tuple& tuple, const char* expected) const {
@@ -290,14 +291,15 @@ class Machine {
 
   StoredTensor tensor(const Values& arguments) const {
     const auto& storage = argument<Storage>(arguments, 0, "a storage");
-    StoredTensor made{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "sides of a tensor")},
+    StoredTensor made{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
                       storage.key,
                       storage.size,
                       argument<int64_t>(arguments, 1, "an offset"),
                       numbers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
-    if (made.strides.size() != made.info.shape.size()) refuse("a stride for each side", "another number of them");
-    if (made.strides.size() > kMostSides) refuse(str("at most ", kMostSides, " sides"), str(made.strides.size()));
-    if (!fits(made)) refuse(str("a tensor within a storage of ", storage.size, " numbers"), "one that reaches beyond");
+    if (made.strides.size() != made.info.shape.size())
+      refuse("one stride per dimension", "a different number of strides");
+    if (made.strides.size() > kMostSides) refuse(str("at most ", kMostSides, " dimensions"), str(made.strides.size()));
+    if (!fits(made)) refuse(str("a tensor within a storage of ", storage.size, " numbers"), "a tensor beyond the end");
     return made;
   }
   static bool fits(const StoredTensor& t) {

@@ -55,8 +55,8 @@ struct Value
     : std::variant<Nothing, MarkOnStack, bool, int64_t, std::string, Global, Storage, Tuple, Dict, StoredTensor> {
   using variant::variant;
   const char* kind() const {
-    constexpr const char* names[] = {"None",      "a mark",  "a truth value", "a number", "text", "a name of Python's",
-                                     "a storage", "a tuple", "a dict",        "a tensor"};
+    constexpr const char* names[] = {"None",      "a mark",  "a boolean", "a number", "text", "a Python global",
+                                     "a storage", "a tuple", "a dict",    "a tensor"};
     return names[index()];
   }
 };

@@ -13,7 +13,7 @@ const RecordKind* record_kind(const std::string& name) {
       {kPairsKind,
        {"source", "target"},
        2,
-       "pairs whose sides have at least their end",
+       "pairs whose sides have at least an end-of-line token",
        [](size_t, uint64_t length, uint64_t) { return length > 0; }},
       {kDocumentsKind,
        {"sentence"},

@@ -32,11 +32,11 @@ std::pair<json, std::string_view> unseal(std::string_view payload, std::string_v
     damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
   size_t body = payload.size() - 8;
-  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a checksum that matches", "another one");
+  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a matching checksum", "a different one");
   uint64_t length = load64(bytes + 8);
   if (length > body - 16) damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
   json parsed = json::parse(payload.substr(16, length), nullptr, false);
-  if (!parsed.is_object()) damaged(name, 16, "a JSON object", "something else");
+  if (!parsed.is_object()) damaged(name, 16, "a JSON object", "other text");
   return {parsed, payload.substr(16 + length, body - 16 - length)};
 }
 
@@ -48,8 +48,8 @@ void damaged(const std::string& name, uint64_t offset, const std::string& expect
 }
 
 void cut_off(const std::string& name, uint64_t offset, const std::string& expected) {
-  throw Error(Exit::input,
-              Problem{str(name, ": byte ", offset), expected, "the end", str("the shard is cut off; ", kAgain)});
+  throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, "the end of the file",
+                                   str("the shard is truncated; ", kAgain)});
 }
 
 namespace {
@@ -71,7 +71,7 @@ std::string header_fault(const ShardHeader& h) {
   if (kind != nullptr && h.fields != kind->fields)
     return str("the kind ", h.kind, " with the fields ", join(h.fields, ", "));
   if (std::string fault = limits_fault(h, kind); !fault.empty()) return fault;
-  if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is no JSON object";
+  if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is not a JSON object";
   if (h.joint() != h.source_tokenizer.empty() || h.joint() != h.source_fingerprint.empty() || h.source_vocabulary < 0 ||
       h.source_vocabulary > INT32_MAX || (!h.joint() && h.kind != kPairsKind))
     return str("a source side of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
@@ -86,7 +86,7 @@ int64_t ShardHeader::largest_limit() const {
 
 void ShardHeader::hold(const std::string& name, std::vector<int64_t> limit_of_fields) {
   const RecordKind* known = record_kind(name);
-  if (known == nullptr) throw Error(Exit::usage, "no shard holds the kind " + name);
+  if (known == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
   kind = name;
   fields = known->fields;
   limits = std::move(limit_of_fields);
@@ -136,7 +136,7 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
   h.tokenizer = std::string(rest.substr(0, rest.size() - source_bytes));
   h.source_tokenizer = std::string(rest.substr(rest.size() - source_bytes));
   if (std::string fault = header_fault(h); !fault.empty())
-    damaged(name, 16, "2 or 4 bytes a token, a vocabulary, and the fields, limits and sides of its kind", fault);
+    damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of its kind", fault);
   return h;
 }
 
@@ -169,7 +169,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
 void decode_lengths(const std::string& packed, const Trailer& t, const std::string& name,
                     std::vector<uint32_t>* lengths) {
   if (packed.size() != t.lengths_bytes || XXH64(packed.data(), packed.size(), 0) != t.lengths_hash)
-    damaged(name, 0, "run lengths whose checksum matches", "others");
+    damaged(name, 0, "run lengths with a matching checksum", "a different one");
   if (lengths != nullptr) lengths->reserve(t.runs <= packed.size() ? t.runs : 0);
   uint64_t runs = 0, sum = 0, value = 0;
   int shift = 0;
@@ -178,7 +178,7 @@ void decode_lengths(const std::string& packed, const Trailer& t, const std::stri
     value |= uint64_t{byte & 0x7FU} << shift;
     shift += 7;
     if ((byte & 0x80) != 0) {
-      if (shift > 28) damaged(name, 0, "run lengths below 2^32", "a longer one");
+      if (shift > 28) damaged(name, 0, "run lengths below 2^32", "a larger one");
       continue;
     }
     if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));

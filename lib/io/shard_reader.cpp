@@ -32,11 +32,12 @@ void decompress_all(const std::string& packed, uint64_t limit, std::string& out,
     ZSTD_outBuffer piece{buffer.data(), buffer.size(), 0};
     left = ZSTD_decompressStream(context.get(), &piece, &in);
     if (ZSTD_isError(left) != 0) damaged(name, 0, "compressed run lengths", ZSTD_getErrorName(left));
-    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of run lengths"), "more");
+    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of run lengths"), "more bytes");
     out.append(buffer.data(), piece.pos);
     if (left == 0 || (in.pos == in.size && piece.pos < piece.size)) break;
   }
-  if (left != 0 || in.pos != in.size) damaged(name, 0, "one whole zstd stream of run lengths", "another");
+  if (left != 0 || in.pos != in.size)
+    damaged(name, 0, "one complete zstd stream of run lengths", "an incomplete stream or trailing bytes");
 }
 
 [[noreturn]] void no_shard(const std::string& name, const std::string& found,
@@ -60,8 +61,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint8_t* data = file_.data();
   const uint64_t size = file_.size();
   if (size == 0) no_shard(name(), "an empty file");
-  if (size > 8 && data[8] == '{')  // after the length of its header, as in safetensors
-    no_shard(name(), "what looks like a checkpoint", "name the shard here, or make one with mh-prep");
+  if (size > 8 && data[8] == '{')  // safetensors: 8 bytes of header length, then JSON
+    no_shard(name(), "a file that looks like a checkpoint", "name the shard here, or make one with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
@@ -76,7 +77,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   uint64_t table_size = 8 * count + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
-    damaged(name(), size - 9, "a seek table that fits its count", str(count, " frames"));
+    damaged(name(), size - 9, "a seek table that matches its number of frames", str(count, " frames"));
   const uint8_t* entry = data + size - table_size;
   uint64_t offset = 0, content = 0;
   const uint64_t end = size - table_size - 8;
@@ -106,7 +107,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     }
     offset += compressed;
   }
-  if (!trailer_seen || offset != end) damaged(name(), offset, "a trailer, then the seek table", "something else");
+  if (!trailer_seen || offset != end) damaged(name(), offset, "a trailer, then the seek table", "other frames");
   counts_ = trailer.counts;
   content_hash_ = trailer.content_hash;
   if (content != counts_.tokens * header_.token_bytes || trailer.runs != counts_.records * header_.fields.size())
@@ -128,7 +129,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
   const Frame& f = frames_[index];
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
   size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed);
-  if (ZSTD_isError(n) != 0) damaged(name(), f.offset, "a frame whose checksum matches", ZSTD_getErrorName(n));
+  if (ZSTD_isError(n) != 0) damaged(name(), f.offset, "a frame with a matching checksum", ZSTD_getErrorName(n));
   if (n != f.bytes) damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
   std::lock_guard lock(mutex_);
   cache_[index % cache_.size()] = {index, bytes};
@@ -176,7 +177,7 @@ void ShardFile::verify(const TokenCheck& check) const {
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
-  if (found != content_hash_) damaged(name(), 0, "content whose checksum matches", "another one");
+  if (found != content_hash_) damaged(name(), 0, "content with a matching checksum", "a different one");
   verified_ = true;
 }
 
@@ -249,14 +250,15 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     uint32_t block = head[0] | uint32_t{head[1]} << 8 | uint32_t{head[2]} << 16;
     last = (block & 1) != 0;
     size_t length = (block >> 1 & 3) == 1 ? 1 : block >> 3;
-    if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes)) damaged(name, start, "blocks of a frame", "more");
+    if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes))
+      damaged(name, start, "a compressed frame within the size limit", "a larger one");
     take(length);
   }
   take(4);  // checksum
   tokens.resize(expected);
   taken = 0;
   size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
-  if (ZSTD_isError(n) != 0) damaged(name, start, "a frame whose checksum matches", ZSTD_getErrorName(n));
+  if (ZSTD_isError(n) != 0) damaged(name, start, "a frame with a matching checksum", ZSTD_getErrorName(n));
   if (n != expected) damaged(name, start, str(expected, " bytes in the frame"), str(n));
   XXH64_update(hash, tokens.data(), tokens.size());
   content += n;
@@ -269,7 +271,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   table += '\0';
   store32(table, kSeekFooter);
   if (size != table.size() || need_text(size, "the seek table") != table)
-    damaged(name, offset, "a seek table that lists the frames read", "another one");
+    damaged(name, offset, "a seek table that lists the frames read", "a different one");
   char extra = 0;
   if (source->read(&extra, 1) != 0) damaged(name, offset, "the end", "more bytes");
   std::string plain;
@@ -280,7 +282,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
     damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer says"),
             str(content / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash) != trailer.content_hash)
-    damaged(name, offset, "content whose checksum matches", "another one");
+    damaged(name, offset, "content with a matching checksum", "a different one");
   ended = true;
 }
 
@@ -377,7 +379,7 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
       Exit::input,
       Problem{name, str("the ", which, " ", fingerprint, " of ", owner), str("the ", which, " ", found),
               swapped ? "this is the vocabulary of the other side: make the shard again with the sides exchanged"
-                      : "make the shard again from its text with the vocabulary that made the other one"});
+                      : "make the shard again from its text with the expected vocabulary"});
 }
 
 }  // namespace mh::io

@@ -141,7 +141,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 
 void ShardWriter::end_run() {
   State& s = *state_;
-  if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a record holds fewer than 2^32 tokens; break the line up");
+  if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a run has fewer than 2^32 tokens; split the line");
   if (s.kind != nullptr && !s.kind->fits(s.trailer.runs % s.header.fields.size(), s.run_tokens, s.last_run))
     throw Error(Exit::failed, s.kind->rule);
   s.last_run = s.run_tokens;

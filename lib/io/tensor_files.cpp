@@ -57,7 +57,7 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
   require_sound_json(text, path, "copy the folder again");
   const auto index = nlohmann::json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    refuse("JSON with a weight_map from tensors to files", "something else");
+    refuse("JSON with a weight_map from tensors to files", "other text");
   std::set<std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
@@ -76,7 +76,9 @@ std::unique_ptr<TensorFile> open_safetensors(const std::string& path) { return s
 void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file) {
   for (const TensorInfo& info : file->tensors()) {
     const auto [it, fresh] = entries_.emplace(info.name, Entry{info, file.get(), path});
-    if (!fresh) throw Error(Exit::input, Problem{path, "each tensor once", info.name + ", as " + it->second.path, ""});
+    if (!fresh)
+      throw Error(Exit::input,
+                  Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path, ""});
   }
   files_.push_back(std::move(file));
 }
@@ -99,8 +101,8 @@ std::vector<float> TensorFiles::floats(const std::string& name) const {
     case DType::bf16:
       return converted<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
     default:
-      throw Error(Exit::input, Problem{entry.path + ": " + name, "numbers with a fraction (F32, F16, BF16 or F64)",
-                                       name_of(entry.info.type), "the file holds another model"});
+      throw Error(Exit::input, Problem{entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
+                                       name_of(entry.info.type), "the file belongs to another model"});
   }
 }
 
@@ -129,8 +131,8 @@ TensorFiles open_model_files(const std::string& folder) {
     return files;
   }
   throw Error(Exit::input, Problem{folder, "model.safetensors or pytorch_model.bin", "neither",
-                                   "for weights of TensorFlow or Flax: load them with transformers in Python, and "
-                                   "save_pretrained"});
+                                   "to use weights of TensorFlow or Flax, load them with transformers in Python and "
+                                   "save them with save_pretrained"});
 }
 
 }  // namespace mh::io

@@ -18,7 +18,7 @@ class TorchFile : public TensorFile {
     if (const std::string order = folder + "byteorder"; archive_.has(order)) {
       const auto bytes = archive_.data(order);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
-        throw Error(Exit::input, Problem{path, "numbers of the byte order little", text, kSaveAsSafetensors});
+        throw Error(Exit::input, Problem{path, "data of the byte order little", text, kSaveAsSafetensors});
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle), path + ": " + pickle)) {
       infos_.push_back(tensor.info);
@@ -33,8 +33,9 @@ class TorchFile : public TensorFile {
     const size_t size = bytes_of(t.info.type);
     const auto storage = archive_.data(t.storage);
     if (storage.size() / size != static_cast<uint64_t>(t.storage_size) || storage.size() % size != 0)
-      throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " numbers of ", name),
-                                       str(storage.size(), " bytes"), "the file is damaged; copy it again"});
+      throw Error(Exit::input,
+                  Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " elements of ", name),
+                          str(storage.size(), " bytes"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.bytes());
     uint8_t* to = out.data();
     if (!out.empty()) copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * size, size, to);
@@ -69,7 +70,7 @@ void refuse_old_form(const std::string& path) {
   uint8_t first[sizeof kMagic];
   if (!open_source(path)->read_exactly(first, sizeof first) || std::memcmp(first, kMagic, sizeof first) != 0) return;
   throw Error(Exit::input,
-              Problem{path, "the form that torch.save writes since PyTorch 1.6", "the one before", kSaveAsSafetensors});
+              Problem{path, "the format of torch.save since PyTorch 1.6", "the older format", kSaveAsSafetensors});
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ uint32_t crc32(std::span<const uint8_t> bytes) {
 ZipArchive::ZipArchive(const std::string& path) : file_(path) {
   const Directory directory = find_directory();
   if (directory.begin > file_.size() || directory.size > file_.size() - directory.begin)
-    throw bad(": its end", str("a directory within ", file_.size(), " bytes"),
+    throw bad(": central directory", str("a range within ", file_.size(), " bytes"),
               str(directory.size, " bytes at ", directory.begin));
   uint64_t at = directory.begin;
   for (uint64_t i = 0; i < directory.entries; ++i) at = add_entry(at);
@@ -55,13 +55,13 @@ ZipArchive::ZipArchive(const std::string& path) : file_(path) {
 }
 
 Error ZipArchive::bad(const std::string& place, const std::string& expected, const std::string& found) const {
-  return {Exit::input, Problem{name() + place, expected, found, "the file is damaged or no file of torch.save"}};
+  return {Exit::input, Problem{name() + place, expected, found, "the file is damaged, or torch.save did not write it"}};
 }
 
 uint64_t ZipArchive::number(uint64_t at, int bytes) const {
   const auto size = static_cast<uint64_t>(bytes);
   if (file_.size() < size || at > file_.size() - size)
-    throw bad("", str("at least ", at, " bytes"), str(file_.size(), ": it is cut off"));
+    throw bad("", str("at least ", at, " bytes"), str("a truncated file of ", file_.size(), " bytes"));
   uint64_t n = 0;
   for (uint64_t i = 0; i < size; ++i) n |= uint64_t{file_.data()[at + i]} << (8 * i);
   return n;
@@ -69,7 +69,9 @@ uint64_t ZipArchive::number(uint64_t at, int bytes) const {
 
 ZipArchive::Directory ZipArchive::find_directory() const {
   const uint64_t size = file_.size();
-  auto none = [&] { return bad("", "a zip archive with its directory at the end", "none: cut off, or another kind"); };
+  auto none = [&] {
+    return bad("", "a zip archive with its directory at the end", "none: the file is truncated or of another kind");
+  };
   if (size < kEndBytes) throw none();
   uint64_t end = size - kEndBytes;
   const uint64_t first = end > kLongestComment ? end - kLongestComment : 0;
@@ -77,16 +79,17 @@ ZipArchive::Directory ZipArchive::find_directory() const {
     if (end-- == first) throw none();
   Directory found{number(end + 16, 4), number(end + 12, 4), number(end + 10, 2)};
   if (number(end + 4, 2) != 0 && number(end + 4, 2) != kLarge16)
-    throw bad(str(": byte ", end), "an archive in one file", "one of several");
+    throw bad(str(": byte ", end), "an archive in a single file", "a part of a split archive");
   if (end < kLocatorBytes || number(end - kLocatorBytes, 4) != kLocator64) return found;
   const uint64_t large = number(end - kLocatorBytes + 8, 8);
-  if (number(large, 4) != kEnd64) throw bad(str(": byte ", large), "the end of a directory", "something else");
+  if (number(large, 4) != kEnd64)
+    throw bad(str(": byte ", large), "the end record of a ZIP64 directory", "other bytes");
   return {number(large + 48, 8), number(large + 40, 8), number(large + 32, 8)};
 }
 
 uint64_t ZipArchive::add_entry(uint64_t at) {
   const std::string place = str(": byte ", at);
-  if (number(at, 4) != kListed) throw bad(place, "an entry of the directory", "something else");
+  if (number(at, 4) != kListed) throw bad(place, "an entry of the directory", "other bytes");
   const uint64_t flags = number(at + 8, 2), method = number(at + 10, 2);
   Entry entry{number(at + 42, 4), number(at + 24, 4), static_cast<uint32_t>(number(at + 16, 4))};
   uint64_t packed = number(at + 20, 4);
@@ -102,14 +105,14 @@ uint64_t ZipArchive::add_entry(uint64_t at) {
     if (kind != 1) continue;  // sizes and offsets that need 64 bits, in this order
     for (uint64_t* n : {&entry.size, &packed, &entry.header}) {
       if (*n != kLarge32) continue;
-      if (value + 8 > field) throw bad(place, "sizes of 64 bits", "fewer");
+      if (value + 8 > field) throw bad(place, "64-bit sizes", "fewer bytes");
       *n = number(value, 8);
       value += 8;
     }
   }
   if (method != 0 || (flags & 1) != 0 || packed != entry.size)
-    throw bad(": " + name, "an entry stored as it is", (flags & 1) != 0 ? "an encrypted one" : "a compressed one");
-  if (!entries_.emplace(name, entry).second) throw bad(place, "entries that all differ", name + " again");
+    throw bad(": " + name, "an uncompressed entry", (flags & 1) != 0 ? "an encrypted one" : "a compressed one");
+  if (!entries_.emplace(name, entry).second) throw bad(place, "unique entry names", name + " again");
   return next;
 }
 
@@ -119,10 +122,10 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   const Entry& entry = found->second;
   const std::string place = ": " + name;
   if (entry.header > file_.size() || number(entry.header, 4) != kEntry)
-    throw bad(place, str("an entry at byte ", entry.header), "something else");
+    throw bad(place, str("an entry at byte ", entry.header), "other bytes");
   const uint64_t begin = entry.header + kEntryBytes + number(entry.header + 26, 2) + number(entry.header + 28, 2);
   if (begin > file_.size() || entry.size > file_.size() - begin)
-    throw bad(place, str(entry.size, " bytes at ", begin), str("a file of ", file_.size(), ": it is cut off"));
+    throw bad(place, str(entry.size, " bytes at ", begin), str("a truncated file of ", file_.size(), " bytes"));
   const std::span<const uint8_t> bytes(file_.data() + begin, entry.size);
   if (entry.crc == 0 || checked_.count(name) > 0) return bytes;
   if (const uint32_t sum = crc32(bytes); sum != entry.crc) throw bad(place, str("the checksum ", entry.crc), str(sum));

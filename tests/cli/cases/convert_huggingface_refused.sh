@@ -128,7 +128,7 @@ no 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.l
 copy gpt2; tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
 no 3 "the tensor h.1.mlp.c_fc.bias" bad
 copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
-no 3 "each tensor once" bad
+no 3 "unique tensor names" bad
 copy bert; tensors 'del tensors["cls.predictions.transform.dense.weight"]'
 no 3 "cls.predictions.transform.dense.weight" bad
 copy gpt2; rm bad/tokenizer.json bad/merges.txt
@@ -141,7 +141,7 @@ no 3 "--padded-vocabulary" gpt2-padded
 copy gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json
 no 3 "<pad>" bad
 copy gpt2-bin; head -c 9000 gpt2-bin/pytorch_model.bin > bad/pytorch_model.bin
-no 3 "cut off" bad
+no 3 "truncated" bad
 copy gpt2-shards; rm bad/model-00002-of-00004.safetensors
 no 3 "model-00002-of-00004.safetensors" bad
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - <<'P'
