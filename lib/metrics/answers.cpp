@@ -56,11 +56,11 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::distinct(const text::Paragrap
 void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<const float> end) {
   const auto length = static_cast<size_t>(questions_.length(row));
   if (start.size() != length || end.size() != length)
-    throw Error(Exit::failed, Problem{str("row ", row), str(length, " scores of starts and of ends"),
+    throw Error(Exit::failed, Problem{str("row ", row), str(length, " start logits and end logits"),
                                       str(start.size(), " and ", end.size()), ""});
   auto finite = [](float v) { return std::isfinite(v); };
   if (!std::all_of(start.begin(), start.end(), finite) || !std::all_of(end.begin(), end.end(), finite))
-    throw Error(Exit::failed, Problem{str("row ", row), "finite scores of starts and ends", "others", ""});
+    throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
   Row& r = rows_[static_cast<size_t>(row)];
   r = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
@@ -91,12 +91,13 @@ Answers AnswerSearch::answers(int64_t question) const {
   const Row* least = nullptr;
   for (int64_t i = first; i < behind; ++i) {
     const Row& row = rows_[static_cast<size_t>(i)];
-    if (!row.added) throw Error(Exit::failed, Problem{"question " + q.id, "the scores of all its rows", "not all", ""});
+    if (!row.added)
+      throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all its rows", "only a part of them", ""});
     all.insert(all.end(), row.best.begin(), row.best.end());
     if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
   }
-  if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "a row at least", "none", ""});
-  // Counted starts of a later window are later positions.
+  if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
+  // before() compares starts, not windows: each start belongs to one window, and later windows have later starts.
   std::sort(all.begin(), all.end(), before);
   Answers out;
   for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});

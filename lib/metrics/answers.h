@@ -27,11 +27,11 @@ struct AnswerOptions {
   int64_t longest = 30;
   double null_threshold = 0;
   void describe(Fields& f) {
-    f.field("best", best, "answers to a question that are kept", at_least(1));
-    f.field("longest", longest, "tokens of an answer at most", at_least(1));
+    f.field("best", best, "number of best answers kept per question", at_least(1));
+    f.field("longest", longest, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
-            "where questions may be impossible: one is taken for it whose score of no answer exceeds that of the best "
-            "answer by more than this");
+            "if questions may be impossible: threshold of the score of no answer minus that of the best answer, above "
+            "which no answer is predicted");
   }
 };
 

@@ -36,19 +36,20 @@ double smoothing_value(const BleuOptions& o) {
 }  // namespace
 
 void BleuOptions::describe(Fields& f) {
-  f.choice("tokenize", tokenize, bleu_token_names(), "what words are, as sacrebleu's tokeniser of that name says");
+  f.choice("tokenize", tokenize, bleu_token_names(), "tokeniser, named as in sacrebleu");
   f.field("lowercase", lowercase, "compare in lower case");
-  f.field("compound_split", compound_split, "part words at hyphens first, as the published scores of WMT En-De do");
-  f.choice("smooth", smooth, smoothing_names(), "what stands for a precision without a match");
-  f.field("smooth_value", smooth_value, "of floor and add-k; 0: floor 0.1, add-k 1", between(0, 1e6));
+  f.field("compound_split", compound_split, "split words at hyphens first, as in the published scores of WMT En-De");
+  f.choice("smooth", smooth, smoothing_names(), "smoothing of precisions without a match");
+  f.field("smooth_value", smooth_value, "smoothing value of floor and add-k; 0: 0.1 for floor, 1 for add-k",
+          between(0, 1e6));
 }
 
 void BleuOptions::check() const {
   if (smooth_value > 0 && !takes_value(smooth))
-    throw Error(Exit::usage, Problem{"smooth_value", "smoothing that has a value: floor or add-k",
+    throw Error(Exit::usage, Problem{"smooth_value", "smoothing with a value: floor or add-k",
                                      name_of(smoothing_names(), smooth), ""});
   if (compound_split && tokenize == BleuTokens::characters)
-    throw Error(Exit::usage, Problem{"compound_split", "a tokeniser that leaves words whole", "char", ""});
+    throw Error(Exit::usage, Problem{"compound_split", "a tokeniser that produces whole words", "char", ""});
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {

@@ -28,7 +28,7 @@ struct ChrfOptions {
   int64_t words = 0;
   static constexpr int64_t kMostWords = 2;
   void describe(Fields& f) {
-    f.field("words", words, "word n-grams up to this many; 2 is chrF++", between(0, kMostWords));
+    f.field("words", words, "maximum order of word n-grams; 2 is chrF++", between(0, kMostWords));
   }
 };
 

@@ -42,7 +42,7 @@ std::string best_json(const text::Questions& questions, const std::vector<Answer
 Predictions read_predictions(const std::string& path) {
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id", found,
-                                     "as the official scripts of SQuAD take them"});
+                                     "use the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);
@@ -55,7 +55,7 @@ Predictions read_predictions(const std::string& path) {
       predictions[id] = text.get<std::string>();
     }
   } catch (const nlohmann::json::parse_error& error) {
-    refuse(str("no JSON at byte ", error.byte));
+    refuse(str("invalid JSON at byte ", error.byte));
   }
   return predictions;
 }

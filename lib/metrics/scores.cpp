@@ -17,8 +17,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 void require_same(size_t truth, size_t predicted) {
   if (truth != predicted)
-    throw Error(Exit::input,
-                Problem{"scores", str("as many rows as there are true ones, ", truth), str(predicted), ""});
+    throw Error(Exit::input, Problem{"scores", str("one prediction per true value, ", truth), str(predicted), ""});
 }
 
 // Returns the deviations from the mean, in units of the largest, so that squares neither overflow nor underflow; empty
@@ -166,7 +165,7 @@ std::string normalised_answer(std::string_view answer) {
 }
 
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> truth) {
-  if (truth.empty()) throw Error(Exit::input, Problem{"answers", "a true answer", "none", ""});
+  if (truth.empty()) throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", ""});
   const std::u32string own = normalised(answer);
   AnswerScore best;
   for (const std::string& one : truth) {
