@@ -33,7 +33,7 @@ def options_of_page(text):
 
 def faults_of_lists(tools, pages, write):
     faults = []
-    for name in sorted(page.name for page in pages.glob("*.[15]")):
+    for name in sorted(page.name for page in pages.glob("*.[157]")):
         text = (pages / name).read_text()
         made, misplaced = page_lists.with_lists(name, text, tools)
         faults += misplaced
