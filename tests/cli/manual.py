@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Each option of a tool's --help is in its manual page and the other way round, subcommands included, and each list of a page that
-the tools know is what they print (page_lists.py).
+"""Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Prints what is missing where; exit status 1 if anything is. --write first writes the lists into the pages, and the stages of each method
-into its METHOD.md.
+Checks that the page of each tool has the options and subcommands of its --help and no others, that generated lists are what the tools
+print (page_lists.py), that mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build
+installs every page. Prints a line for each fault; exit status 1 if there is one. --write first writes the lists into the pages, and the
+stages of each method into its METHOD.md.
 """
 import pathlib
 import re
 import sys
 
 import page_lists
-from method_pages import output_of, write_stages
+from method_pages import ROOT, output_of, write_stages
 
 
 def options_of_help(text):
@@ -47,11 +48,29 @@ def faults_of_lists(tools, pages, write):
     return faults
 
 
+def faults_of_environment(pages):
+    """Exit statuses and environment variables of the sources against those of mh-environment(7)."""
+    text = (pages / "mh-environment.7").read_text()
+    statuses = re.search(r"enum class Exit\b.*?\{(.*?)\};", (ROOT / "lib/base/error.h").read_text(), re.DOTALL).group(1)
+    wanted = {("Li", number) for number in re.findall(r"^\s*\w+ = (\d+),", statuses, re.MULTILINE)}
+    for source in sorted(path for folder in ("lib", "kernels", "tools") for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h")):
+        wanted |= {("Ev", name) for name in re.findall(r"getenv\(\s*\"?(\w+)", source.read_text())}
+    written = set(re.findall(r"^\.It (Li|Ev) (\w+)$", text, re.MULTILINE))
+    return [f"mh-environment.7: lacks .It {macro} {name}, which the sources have" for macro, name in sorted(wanted - written)]
+
+
+def faults_of_installation(pages):
+    """Pages that meson.build does not install."""
+    installed = re.findall(r"'man/([^']+)'", (ROOT / "meson.build").read_text())
+    return [f"meson.build: expected man/{page.name} in install_man; found none" for page in sorted(pages.iterdir()) if page.name not in installed]
+
+
 def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
     if "--write" in sys.argv:
         write_stages(tools / "mh-train")
     wrong, seen = faults_of_lists(tools, pages, "--write" in sys.argv), 0
+    wrong += faults_of_environment(pages) + faults_of_installation(pages)
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
