@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The checks of sources that take seconds: includes between folders, names of methods in the core, decisions by task, format, shell scripts, manual pages, words.
+"""Runs the checks of sources that take seconds: includes between folders, names of methods in the core, decisions by task, format, shell
+scripts, manual pages, paths in the docs, words.
 
-    lint.py             runs them; a line each, and the closing line that ./run test adds up
-    lint.py --write     lowers the numbers in words.tsv to how often each word is left
+    lint.py             prints a line for each check, and the closing line that ./run test adds up
+    lint.py --write     lowers the numbers in words.tsv to the present number of uses of each word
 """
 import argparse
 import pathlib
@@ -19,7 +20,7 @@ def files(*patterns):
 
 
 def run(*command):
-    """Runs a command in the repository; its output where it fails, "" where it passes."""
+    """Runs a command in the repository and returns its output if it fails, "" if it passes."""
     done = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit status {done.returncode}"
 
@@ -52,8 +53,19 @@ def check_manual():
     return run("mandoc", "-T", "lint", "-W", "warning", *files("man/*"))
 
 
+def check_paths():
+    """Returns a line for each path in the docs that does not exist; paths with placeholders such as NAME are skipped."""
+    lines = []
+    for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/performance.md"):
+        text = page.read_text(encoding="utf-8")
+        for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
+            if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # NAME.h.in makes NAME.h
+                lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
+    return "".join(lines)
+
+
 def word_rows():
-    """(pattern, what to say instead, how often it may occur) of each word."""
+    """Yields for each word its pattern, what to write instead, and the number of uses that are allowed."""
     for line in WORDS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             pattern, instead, allowed = line.split("\t")
@@ -97,7 +109,7 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "words": check_words}
+              "manual pages": check_manual, "paths": check_paths, "words": check_words}
     failed = 0
     for name, check in checks.items():
         output = check()
