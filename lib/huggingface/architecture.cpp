@@ -57,7 +57,7 @@ std::string toml_of(const Settings& settings) {
 Json activation_of(const ConfigFile& config, const char* key, const char* otherwise) {
   std::vector<Json> known;
   for (const auto& [theirs, ours] : kActivations) known.emplace_back(theirs);
-  config.require(key, otherwise, known, "no other activation is known here");
+  config.require(key, otherwise, known, "other activations are not supported");
   const Json found = config.value(key, otherwise);
   for (const auto& [theirs, ours] : kActivations)
     if (found == theirs) return ours;
@@ -76,7 +76,7 @@ void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings&
     if (key.otherwise.is_number_float()) value = value.get<double>();
     if (key.otherwise.is_number_integer() && value < 1)
       throw Error(Exit::input,
-                  Problem{config.path() + ": " + key.theirs, "a whole number from 1 up", value.dump(), ""});
+                  Problem{config.path() + ": " + key.theirs, "a whole number of at least 1", value.dump(), ""});
     for (const char* ours : key.ours) settings[ours] = value;
   }
 }

@@ -51,7 +51,7 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
       known.emplace_back(kind.architecture);
     }
     throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known, ", "), named[0].dump(),
-                                     "its head is not known here"});
+                                     "other heads are not supported"});
   }
   if (tensors.count("classifier.weight") > 0) return "classes";
   return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
@@ -70,8 +70,8 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
   for (size_t i = 0; i < found.size(); ++i) {
     const auto label = found.find(std::to_string(i));
     if (label == found.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
-      throw Error(Exit::input, Problem{config.path() + ": id2label", "a name of its own for each number from 0 on",
-                                       found.dump(), ""});
+      throw Error(Exit::input,
+                  Problem{config.path() + ": id2label", "a unique label for each number from 0 on", found.dump(), ""});
     labels.push_back(*label);
   }
   return labels;
@@ -90,10 +90,10 @@ class Bert : public Architecture {
                {"attention.bias", true}};
     take_keys(keys(), config, s);
     s["model.activation"] = activation_of(config, "hidden_act", "gelu");
-    config.require("position_embedding_type", "absolute", {"absolute"}, "our positions are those of the text's begin");
-    config.require("is_decoder", false, {false}, "ours reads whole texts");
-    config.require("add_cross_attention", false, {false}, "ours attends to itself alone");
-    config.require("pruned_heads", Json::object(), {Json::object()}, "every layer has all of its heads here");
+    config.require("position_embedding_type", "absolute", {"absolute"}, "other positions are not supported");
+    config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
+    config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
+    config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
     for (const char* key : kWithoutEffect) config.value(key, nullptr);
     s["model.bert.head"] = head_of(config, tensors);
     if (s["model.bert.head"] == "words") {
@@ -137,12 +137,12 @@ class Bert : public Architecture {
     const Json& head = settings.at("model.bert.head");
     const bool next = head == "words" && settings.at("model.bert.next_sentence") == true;
     if (head == "classes" || head == "number" || next) add("pooler.dense", "pooler", "the pooler (pooler.dense)");
-    if (head == "classes") add("classifier", "head.classes", "the head of classes (classifier)");
-    if (head == "number") add("classifier", "head.number", "the head of numbers (classifier)");
-    if (head == "span") add("qa_outputs", "head.span", "the head of spans (qa_outputs)");
-    if (next) add("cls.seq_relationship", "head.next", "the head of next sentences (cls.seq_relationship)");
+    if (head == "classes") add("classifier", "head.classes", "the classification head (classifier)");
+    if (head == "number") add("classifier", "head.number", "the regression head (classifier)");
+    if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
+    if (next) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
     if (head != "words") return n;
-    const std::string part = "the head of masked words (cls.predictions)", theirs = "cls.predictions.";
+    const std::string part = "the masked-word head (cls.predictions)", theirs = "cls.predictions.";
     add(theirs + "transform.dense", "head.words.transform", part);
     add(theirs + "transform.LayerNorm", "head.words.norm", part);
     const bool tied = settings.at("model.tied") == true;

@@ -37,10 +37,10 @@ class Gpt2 : public Architecture {
     const Json inner = config.value("n_inner", nullptr);
     s["model.ffn"] = inner.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
     s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
-    const std::string why = "its layers attend in another way than ours";
+    const std::string why = "other scalings of attention scores are not supported";
     config.require("scale_attn_weights", true, {true}, why);
     config.require("scale_attn_by_inverse_layer_idx", false, {false}, why);
-    config.require("add_cross_attention", false, {false}, "a decoder of its own attends to no encoder");
+    config.require("add_cross_attention", false, {false}, "cross-attention is not supported for GPT-2");
     for (const char* key : kWithoutEffect) config.value(key, nullptr);
     return s;
   }

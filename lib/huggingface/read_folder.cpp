@@ -62,7 +62,7 @@ class Reader {
     for (const auto& [name, entry] : files_.all()) {
       const std::string plain = plain_name(name, architecture_->prefix());
       if (const auto [it, fresh] = theirs_.emplace(plain, name); !fresh)
-        throw Error(Exit::input, Problem{entry.path, "each tensor once", it->second + " and " + name, ""});
+        throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
       plain_.insert(plain);
     }
   }
@@ -70,9 +70,8 @@ class Reader {
   model::LoadedModel read() {
     Settings settings = architecture_->settings(config_, plain_);
     if (const Json& layers = settings.at("model.layers"); layers > plain_.size())
-      throw Error(Exit::input,
-                  Problem{config_.path() + ": number of layers",
-                          str("as many as ", plain_.size(), " tensors are of at most"), layers.dump(), ""});
+      throw Error(Exit::input, Problem{config_.path() + ": number of layers",
+                                       str("at most ", plain_.size(), ", the number of tensors"), layers.dump(), ""});
     settings = with_rows(std::move(settings));
     tell_of_token_ids();
     tell_of_other_keys();
@@ -92,14 +91,14 @@ class Reader {
   static ConfigFile read_config(const std::string& folder) {
     const std::string path = folder + "/config.json";
     if (!std::filesystem::exists(path))
-      throw Error(Exit::input, Problem{folder, "a folder of Hugging Face, with config.json", "none in it",
-                                       "give the folder that save_pretrained wrote"});
+      throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "none",
+                                       "name the folder that save_pretrained wrote"});
     return {read_text_file(path), path};
   }
   std::unique_ptr<Architecture> find_architecture() const {
     std::vector<Json> known;
     for (const std::string& name : architectures().names()) known.emplace_back(name);
-    config_.require("model_type", "", known, "other architectures are not known here");
+    config_.require("model_type", "", known, "other architectures are not supported");
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
@@ -111,7 +110,7 @@ class Reader {
       loaded.config = model::ModelConfig::read(config);
       loaded.model = model::build_language_model(loaded.config, model::sizes_of(loaded.tokenizers), at::kCPU);
     } catch (const Error& error) {
-      throw Error(Exit::input, config_.path() + ", in our words: " + error.what());
+      throw Error(Exit::input, config_.path() + ", converted to TOML: " + error.what());
     }
   }
 
@@ -122,17 +121,17 @@ class Reader {
     const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().theirs);
     const int64_t rows = found.info.shape.empty() ? 0 : found.info.shape[0], entries = tokenizers_.target->size();
     if (rows < entries || (rows > entries && !options_.padded))
-      throw Error(
-          Exit::input,
-          Problem{found.path + ": " + found.info.name,
-                  str("a row for each of the ", entries, " entries of the vocabulary"), str(rows, " rows"),
-                  rows < entries ? "the vocabulary is that of another model"
-                                 : "where rows were added for speed, keep them by --padded-vocabulary; else the "
-                                   "vocabulary is that of another model"});
+      throw Error(Exit::input,
+                  Problem{found.path + ": " + found.info.name,
+                          str("a row for each of the ", entries, " entries of the vocabulary"), str(rows, " rows"),
+                          rows < entries ? "the vocabulary belongs to another model"
+                                         : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
+                                           "vocabulary belongs to another model"});
     if (rows == entries) return settings;
     settings["model.vocabulary_rows"] = rows;
     settings["model.score_padded_rows"] = true;
-    log_info(str(rows - entries, " rows behind the vocabulary are kept, and scored as transformers does"));
+    log_info(str(rows - entries,
+                 " rows of the embedding past the end of the vocabulary are kept, and scored as in transformers"));
     return settings;
   }
 
@@ -158,8 +157,8 @@ class Reader {
     const Json numbers = architecture_->token_ids(tokenizers_);
     for (const auto& [key, number] : numbers.items())
       if (const Json theirs = config_.value(key, nullptr); !theirs.is_null() && theirs != number)
-        log_warning(str(config_.path(), ": ", key, " is ", theirs.dump(), "; the tokenizer's files say ", number.dump(),
-                        ", which is kept"));
+        log_warning(str(config_.path(), ": ", key, " is ", theirs.dump(), "; using ", number.dump(),
+                        " from the tokenizer files"));
   }
 
   void tell_of_other_keys() const {
@@ -167,7 +166,7 @@ class Reader {
     for (const std::string& key : config_.others())
       if (std::find(std::begin(kHousekeeping), std::end(kHousekeeping), key) == std::end(kHousekeeping))
         others.push_back(key);
-    if (!others.empty()) log_warning(config_.path() + ": not known here, and left out: " + join(others, ", "));
+    if (!others.empty()) log_warning(config_.path() + ": ignored unknown keys: " + join(others, ", "));
   }
 
   void check_unknown(const Settings& settings) const {
@@ -182,7 +181,7 @@ class Reader {
                                          "the unknown tensor " + name, did_you_mean(plain, known)});
       left_out.push_back(name);
     }
-    if (!left_out.empty()) log_info("left out, as this model has no use for it: " + join(left_out, ", "));
+    if (!left_out.empty()) log_info("ignored tensors, which this model does not use: " + join(left_out, ", "));
   }
 
   // Returns the parts of which the file has no tensor.
@@ -198,14 +197,15 @@ class Reader {
   void fill(nn::ParameterList& parameters) const {
     const std::set<std::string> from_seed = lacking();
     if (!from_seed.empty()) parameters.initialise(options_.seed);
-    for (const std::string& part : from_seed) log_warning(part + " is not there: it is filled from the seed");
+    for (const std::string& part : from_seed) log_warning(part + " is missing; it is initialised from the seed");
     std::set<std::string> named;
     for (const TensorPair& pair : names_.pairs) {
       named.insert(pair.ours.begin(), pair.ours.end());
       if (from_seed.count(pair.part) == 0) fill_from(pair, parameters);
     }
     for (const nn::Parameter& parameter : parameters.all())
-      if (named.count(parameter.name()) == 0) throw Error(Exit::failed, parameter.name() + " has no name of theirs");
+      if (named.count(parameter.name()) == 0)
+        throw Error(Exit::failed, parameter.name() + " has no counterpart in transformers");
     parameters.refresh_copies();
     nn::warn_not_finite(folder_, parameters);
   }
@@ -215,12 +215,13 @@ class Reader {
     for (const std::string& name : pair.ours) {
       ours.push_back(parameters.find(name));
       if (ours.back() == nullptr)
-        throw Error(Exit::input, Problem{config_.path(), "a model with " + pair.theirs, "none as it is described", ""});
+        throw Error(Exit::input, Problem{config_.path(), "settings of a model with the tensor " + pair.theirs,
+                                         "settings of a model without it", ""});
     }
     const io::TensorFiles::Entry& entry = entry_of(names_, pair.theirs);
     std::vector<int64_t> shape = their_shape(pair, ours);
     if (entry.info.shape != shape)
-      throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as config.json says",
+      throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
                                        shape_text(entry.info.shape), "the files of two models are mixed"});
     std::vector<float> numbers = files_.floats(entry.info.name);
     c10::NoGradGuard no_gradient;
@@ -247,14 +248,13 @@ class Reader {
       if (plain_.count(copy) == 0 || plain_.count(of) == 0) continue;
       const io::TensorFiles::Entry &a = *files_.find(theirs_.at(copy)), &b = *files_.find(theirs_.at(of));
       if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
-      if (names_.ineffective.count(copy) > 0)
-        log_info(a.info.name + " has no effect beside " + b.info.name + ", and is left out");
+      if (names_.ineffective.count(copy) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
       else
         throw Error(Exit::input,
-                    Problem{a.path + ": " + a.info.name, "the same numbers as " + b.info.name, "others",
-                            copy.ends_with(".bias") ? "keep the one that the model was trained with"
-                                                    : "where the model's output layer is its own, config.json says "
-                                                      "tie_word_embeddings = false"});
+                    Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
+                            copy.ends_with(".bias") ? "keep only the tensor that the model was trained with"
+                                                    : "if the output layer is not tied to the embedding, set "
+                                                      "tie_word_embeddings = false in config.json"});
     }
   }
 

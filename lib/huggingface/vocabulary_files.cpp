@@ -27,8 +27,9 @@ io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const 
 }
 
 void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& wanted) {
-  throw Error(Exit::input, Problem{name, "a vocabulary of the type " + wanted + ", as this architecture has there",
-                                   "one of the type " + tokenizer.type(), ""});
+  throw Error(Exit::input,
+              Problem{name, "a vocabulary of the type " + wanted + ", which this architecture has in transformers",
+                      "one of the type " + tokenizer.type(), ""});
 }
 
 }  // namespace mh::huggingface

@@ -46,12 +46,13 @@ class Writer {
     files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
     write_tensors(folder + "/model.safetensors");
-    log_info("written as " + config.at("architectures").at(0).get<std::string>() + ", with all that our model has");
+    log_info("saved as " + config.at("architectures").at(0).get<std::string>() +
+             "; all settings and parameters are preserved");
   }
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input, Problem{loaded_.name, expected, found, "keep it in our form"});
+    throw Error(Exit::input, Problem{loaded_.name, expected, found, "keep it as a checkpoint of mh-train"});
   }
 
   std::unique_ptr<Architecture> find_architecture() const {
@@ -62,13 +63,13 @@ class Writer {
       if (backbone == one->backbone()) return one;
       known.push_back(one->backbone());
     }
-    refuse("a model that transformers has: model.backbone " + join(known, " or "), backbone.dump());
+    refuse("a model that transformers supports: model.backbone " + join(known, " or "), backbone.dump());
   }
 
   const nn::Parameter& parameter(const std::string& name) const {
     for (const nn::Parameter& p : loaded_.model->parameters().all())
       if (p.name() == name) return p;
-    refuse("the parameter " + name + ", as transformers has it", "none of this name");
+    refuse("the parameter " + name + ", which the architecture has in transformers", "none of this name");
   }
 
   // Checks that the written model is the same: read back, it must have our settings and parameters.
@@ -79,7 +80,7 @@ class Writer {
     try {
       settings = architecture_->settings({config.dump(), "config.json"}, theirs);
     } catch (const Error& error) {
-      refuse("a model that transformers has", error.what());
+      refuse("a model that transformers supports", error.what());
     }
     const int64_t entries = loaded_.tokenizers.target->size();
     settings["model.vocabulary_rows"] = rows_ > entries ? Json(rows_) : settings_.at("model.vocabulary_rows");
@@ -91,16 +92,16 @@ class Writer {
     for (const std::string& change : changes(loaded_.config.toml(), back.toml(), {"model.", "attention."}))
       if (is_of_training(change)) training.push_back(change);
       else if (!is_of_sizes(change)) others.push_back(change);
-    if (!others.empty()) refuse("settings that transformers has", join(others, "; "));
+    if (!others.empty()) refuse("settings that transformers supports", join(others, "; "));
     const auto model = model::build_language_model(back, model::sizes_of(loaded_.tokenizers), at::kMeta);
     for (const nn::Parameter& ours : loaded_.model->parameters().all()) {
       const nn::Parameter* there = model->parameters().find(ours.name());
       if (there == nullptr || there->master().sizes() != ours.master().sizes())
-        refuse("the parameters that transformers has",
-               str(ours.name(), " ", shape_text(ours.master().sizes()), ", there ",
+        refuse("the parameters of the architecture in transformers",
+               str(ours.name(), " ", shape_text(ours.master().sizes()), ", in transformers ",
                    there == nullptr ? "none" : shape_text(there->master().sizes())));
     }
-    for (const std::string& change : training) log_info("acts in training alone, and is not said there: " + change);
+    for (const std::string& change : training) log_info("training setting that config.json does not store: " + change);
   }
 
   void write_tensors(const std::string& path) const {
@@ -133,13 +134,14 @@ class Writer {
 void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
   namespace fs = std::filesystem;
   if (fs::exists(folder))
-    throw Error(Exit::usage, Problem{folder, "a new folder", "one that is there", "remove it, or choose another name"});
+    throw Error(Exit::usage,
+                Problem{folder, "a new folder", "an existing folder", "remove it, or choose another name"});
   const Writer writer(loaded);
   const std::string part = folder + ".part";
   std::error_code error;
   if (!fs::create_directory(part, error))
-    throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "one that is there",
-                                      error ? "" : "remove it: it was left by a conversion that did not end"});
+    throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "an existing folder",
+                                      error ? "" : "remove it; an interrupted conversion left it"});
   try {
     writer.write(part);
     fs::rename(part, folder);

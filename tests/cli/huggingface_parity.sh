@@ -11,8 +11,8 @@ for folder in "${all[@]}"; do
   [ "$folder" != gpt2-padded ] || options=(--padded-vocabulary)
   expect 0 mh-convert "$folder/" "${options[@]}" -o "$folder.safetensors"; said "parameters"
   case $folder in
-    bert-base) said "the head of masked words"; said "the head of next sentences" ;;
-    bert-base-bare) said "the head of masked words" ;;
+    bert-base) said "the masked-word head"; said "the next-sentence head" ;;
+    bert-base-bare) said "the masked-word head" ;;
     gpt2-padded) said "13 rows" ;;
     gpt2-added) said "not special (2): 'w1 w2', 'w100'" ;;
     bert-added) said "not special (2): '[NEW]', 'w1w1'" ;;

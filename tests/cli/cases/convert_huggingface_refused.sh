@@ -94,7 +94,7 @@ gpt2|{"scale_attn_weights": false}|scale_attn_weights
 gpt2|{"add_cross_attention": true}|add_cross_attention
 gpt2|{"activation_function": "silu"}|activation_function
 gpt2|{"n_embd": "32"}|a whole number
-gpt2|{"n_embd": 16}|as config.json says
+gpt2|{"n_embd": 16}|as in config.json
 gpt2|{"n_layer": 3}|h.2.ln_1.weight
 gpt2|{"n_layer": 1}|unknown tensor transformer.h.1.
 gpt2|{"n_head": 5}|heads
@@ -108,13 +108,13 @@ bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "multi
 bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "regression"}|2 outputs
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "2": "b"}}|id2label
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
-bert|{"num_attention_heads": 0}|a whole number from 1 up
+bert|{"num_attention_heads": 0}|a whole number of at least 1
 bert|{"num_hidden_layers": 300000000}|number of layers
 bert|{"pruned_heads": {"0": [1]}}|pruned_heads
-gpt2|{"n_head": 0}|a whole number from 1 up
+gpt2|{"n_head": 0}|a whole number of at least 1
 T
 setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
-expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; the tokenizer's files say 0"
+expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; using 0 from the tokenizer files"
 tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
 import sys
 from safetensors.numpy import load_file, save_file
