@@ -93,14 +93,15 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
   };
   if (task.is_number() != (model.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
-           task.is_number() ? "numbers" : "classes", "take a model of the other head");
+           task.is_number() ? "numbers" : "classes", "use a model with the other head");
   if (!task.is_number() && model.classes == 0)
-    throw Error(Exit::usage, Problem{"model.bert.classes", str(task.labels.size(), ", as ", shard, " has"), "0", ""});
+    throw Error(Exit::usage,
+                Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0", ""});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
-    refuse(str(model.classes, " classes, as the model has"), str(task.labels.size()), "");
+    refuse(str(model.classes, " classes, as in the model"), str(task.labels.size()), "");
   if (!model.labels.empty() && task.labels != model.labels)
     refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
-           "make the shard with these labels, or, where they mean the same, set model.bert.labels=[]");
+           "make the shard with these labels, or, if they have the same meaning, set model.bert.labels=[]");
 }
 
 class Classification : public Task {
@@ -142,16 +143,16 @@ class Classification : public Task {
     require_segments(task.sentences, o, name);
     const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
     if (const int64_t without = examples->unlabelled(); o.learn && without > 0)
-      throw Error(Exit::input, Problem{name, "labels to learn from",
-                                       str(without, " of ", examples->size(), " examples without one"), ""});
+      throw Error(Exit::input, Problem{name, "a label for each example",
+                                       str(without, " of ", examples->size(), " examples without a label"), ""});
     if (const int64_t truncated = examples->truncated(); truncated > 0)
-      log_info(
-          str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are cut to ", o.block, " tokens"));
+      log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
+                   " tokens"));
     return std::make_unique<ClassificationDataset>(examples, tokenizer.special().padding, name);
   }
 };
 
-const Registration<Classification> entry(tasks(), "classification", "classes of texts, or numbers for them");
+const Registered<Classification> entry(tasks(), "classification", "classes of texts, or numbers");
 
 }  // namespace
 

@@ -43,7 +43,7 @@ constexpr int64_t kTokens = 4096;  // tokens of a padded batch
 
 const at::Tensor& require_finite(const at::Tensor& logits) {
   if (!logits.isfinite().all().item<bool>())
-    throw Error(Exit::failed, Problem{"the model", "logits that are finite", "others",
+    throw Error(Exit::failed, Problem{"the model", "finite logits", "NaN or infinity",
                                       "its parameters are damaged, or its training diverged"});
   return logits;
 }
@@ -51,7 +51,7 @@ const at::Tensor& require_finite(const at::Tensor& logits) {
 void require_known(bool any, const std::string& name) {
   if (!any)
     throw Error(Exit::input,
-                Problem{name, "labels or answers, which a loss is measured by", "none", "take a set that has them"});
+                Problem{name, "labels or answers, which the loss requires", "none", "use data with labels or answers"});
 }
 
 Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const EvaluationOptions& options) const {

@@ -39,7 +39,8 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registration<LanguageModelling> entry(tasks(), "language-modelling", "tokens of a text from those before them");
+const Registered<LanguageModelling> entry(tasks(), "language-modelling",
+                                          "each token of a text from the tokens before it");
 
 }  // namespace
 

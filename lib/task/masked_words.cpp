@@ -111,7 +111,7 @@ class MaskedWords : public Task {
   void check(int64_t long_block) const override {
     if (options_.long_predictions > 0 && long_block == 0)
       throw Error(Exit::usage,
-                  Problem{"mlm.long_predictions", "train.batch.long_block, whose rows it bounds, or 0",
+                  Problem{"mlm.long_predictions", "0, or a value for train.batch.long_block, whose rows it limits",
                           str(options_.long_predictions), "set mlm.max_predictions, or train.batch.long_block"});
   }
   // Earlier versions gave long rows the bound of the other rows.

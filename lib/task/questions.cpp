@@ -156,9 +156,9 @@ class Questions : public Task {
     const auto questions =
         std::make_shared<const text::Questions>(records.runs(), records.header(), tokenizer, windows,
                                                 o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, name);
-    report(questions->cut(), str(" questions of ", name, " are cut to ", windows.question, " tokens"));
+    report(questions->cut(), str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     report(questions->left_out(),
-           str(" questions of ", name, " are left out, as their answer is not in the paragraph"));
+           str(" questions of ", name, " are omitted, since their answer is not in the paragraph"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
   }
 
@@ -166,7 +166,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registration<Questions> entry(tasks(), "questions", "answers to questions, in paragraphs");
+const Registered<Questions> entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
 
 }  // namespace
 

@@ -89,7 +89,7 @@ const std::vector<std::string>& all_score_names() {
 
 void require_segments(int64_t wanted, const DatasetOptions& options, const std::string& shard) {
   if (wanted > options.bert.segments)
-    throw Error(Exit::usage, Problem{"model.bert.segments", "2 or more, for the two parts of rows of " + shard,
+    throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, for the two segments of the rows of " + shard,
                                      str(options.bert.segments), ""});
 }
 

@@ -24,7 +24,7 @@ void TaskOptions::read(Config& config, const model::ModelOptions& model) {
     config.read(section, *task);
     if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model))
       throw Error(Exit::usage,
-                  Problem{str(section, ".", keys[0]), "a model.bert.head that it is for, of model.backbone='bert'",
+                  Problem{str(section, ".", keys[0]), "model.backbone='bert' with the model.bert.head of this section",
                           "another model", "leave the key out"});
   }
 }

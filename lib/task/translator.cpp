@@ -24,8 +24,8 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
                const std::string& place, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
   if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
-    throw Error(Exit::input, Problem{place, "the end of a line only there", "'" + tokenizer.piece(end) + "' in it",
-                                     "take it out of the text"});
+    throw Error(Exit::input, Problem{place, "text without the end-of-line token",
+                                     "'" + tokenizer.piece(end) + "' in the text", "remove it from the text"});
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
 }
 
@@ -86,8 +86,8 @@ void Translator::fit(search::Sentence& s, const Name& name) {
   if (length <= options_.max_source) return;
   if (!options_.truncate)
     throw Error(Exit::input,
-                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, its end included"),
-                        str(length), "split it, raise --max-source as far as the model goes, or --truncate"});
+                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, end token included"),
+                        str(length), "split it, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();
   s.source.resize(static_cast<size_t>(options_.max_source));
   s.source.back() = end;
@@ -107,7 +107,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
       continue;
     }
     if (!sentences[i].prefix.empty())
-      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, as its translation has a prefix",
+      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since its translation has a prefix",
                                        "an empty line", "leave that line of the prefixes empty"});
     found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), search::Hypothesis{{ends.end}, 0, 0});
   }

@@ -23,11 +23,10 @@ struct TranslationOptions {
   int64_t batch_tokens = 1024;
   void describe(Fields& f) {
     f.section("", search);
-    f.field("max_source", max_source, "tokens of a source at most, its end included, and no more than the model takes",
+    f.field("max_source", max_source, "maximum length of a source in tokens, end token included; limited by the model",
             between(1, 1 << 20));
-    f.field("truncate", truncate, "cut longer sources off instead of refusing them");
-    f.field("batch_tokens", batch_tokens,
-            "source tokens at once, each source filled up to the longest beside it. Changes speed, not what is found",
+    f.field("truncate", truncate, "truncate longer sources instead of rejecting them");
+    f.field("batch_tokens", batch_tokens, "source tokens in a batch, padding included; affects speed, not results",
             between(1, 1 << 24));
   }
 };

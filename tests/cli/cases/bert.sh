@@ -67,7 +67,7 @@ mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 expect 2 mh-train $go --out no --set train.batch.long_block=65; said "train.batch.long_block"
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48; said "train.batch.long_from"
 
-expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.batch.long_block, whose rows it bounds"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.batch.long_block, whose rows it limits"
 # Documents of three pieces in rows with room for one.
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
 expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
@@ -231,7 +231,7 @@ no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two parts of rows"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two segments of the rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 said "keep their random initial values: "; said "also accepts the word head"

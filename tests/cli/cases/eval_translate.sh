@@ -73,11 +73,11 @@ refused 2 "no --samples" translate $m s --samples 2 --nbest 2
 refused 2 "no --samples, which take the place" translate $m s --samples 2 --beam 7
 refused 2 "from -10 to 10" translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
-refused 3 "gap:2: expected a sentence, as its translation has a prefix" translate $m gap --prefix-file begin2
+refused 3 "gap:2: expected a sentence, since its translation has a prefix" translate $m gap --prefix-file begin2
 printf '\nv1 <eos> v2\n\n' > begin2
-refused 3 "begin2:2: expected the end of a line only there; found '<eos>'" translate $m three --prefix-file begin2
+refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
-refused 3 "ended:2: expected the end of a line only there" translate $m ended
+refused 3 "ended:2: expected text without the end-of-line token" translate $m ended
 refused 2 "another file than that of --per-token" $m p.mhs --per-token none --hypotheses ./none
 refused 2 "standard input for one file" translate - -
 refused 2 "from 1 to" translate $m s --beam 0
