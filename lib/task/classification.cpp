@@ -152,7 +152,7 @@ class Classification : public Task {
   }
 };
 
-const Registered<Classification> entry(tasks(), "classification", "classes of texts, or numbers");
+const Registration<Classification> entry(tasks(), "classification", "classes of texts, or numbers");
 
 }  // namespace
 

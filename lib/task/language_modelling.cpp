@@ -39,8 +39,8 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registered<LanguageModelling> entry(tasks(), "language-modelling",
-                                          "each token of a text from the tokens before it");
+const Registration<LanguageModelling> entry(tasks(), "language-modelling",
+                                            "each token of a text from the tokens before it");
 
 }  // namespace
 

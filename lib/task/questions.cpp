@@ -166,7 +166,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registered<Questions> entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
+const Registration<Questions> entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
 
 }  // namespace
 
