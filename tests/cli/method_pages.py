@@ -2,9 +2,9 @@
 """Checks the METHOD.md of each folder of lib/attention/methods against the stages that mh-train registers.
 
 usage: method_pages.py FOLDER-OF-TOOLS
-Prints each fault; exit status 1 if there is one. A page lists each stage that the sources of its folder register with the options and
-defaults of `mh-train --list stages`, which `manual.py --write` writes, and each tensor of these stages with its meaning, which mhc(5)
-takes from there. Each path that a page names exists.
+Prints a line for each fault; exit status 1 if there is one. A page lists each stage that the sources of its folder register, with the
+options and defaults of `mh-train --list stages`, which `manual.py --write` writes, and each tensor of these stages with its meaning, which
+mhc(5) repeats. Every path in a page exists.
 """
 import csv
 import pathlib
@@ -26,23 +26,23 @@ def output_of(tool, *arguments):
 
 
 def table_of(tool, *arguments):
-    """The rows that a tool prints as a table, each a dict by column."""
+    """Returns the rows of a table that a tool prints, each a dict by column."""
     return list(csv.DictReader(output_of(tool, *arguments).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def pages():
-    """The text of each page by its folder's name; of a folder without a page ''."""
+    """Returns the text of each page by the name of its folder, '' for a folder without a page."""
     folders = sorted(folder for folder in METHODS.iterdir() if folder.is_dir())
     return {folder.name: (folder / "METHOD.md").read_text() if (folder / "METHOD.md").exists() else "" for folder in folders}
 
 
 def stages_of(page):
-    """(stage, name) and options, of each row of the table of stages."""
+    """Returns the options of each (stage, name) in the table of stages."""
     return {(stage, name): options for stage, name, options in re.findall(r"^\| (\w+) \| `([\w-]+)` \| `(.*)` \|$", page, re.MULTILINE)}
 
 
 def with_stages(folder, page, stages):
-    """The page with the table of the stages that the folder's sources register."""
+    """Returns the page with a table of the stages that the sources of the folder register."""
     sources = "".join(path.read_text() for path in sorted(METHODS.joinpath(folder).glob("*.cpp")))
     constants = dict(re.findall(r'\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*"([^"]+)"',
                                 sources + "".join(path.read_text() for path in METHODS.joinpath(folder).glob("*.h"))))
@@ -63,7 +63,7 @@ def write_stages(tool):
 
 
 def meanings_of(page):
-    """The meaning of each tensor."""
+    """Returns the meaning of each tensor."""
     return {name: meaning for names, meaning in re.findall(r"^- ((?:`[\w.]+`(?:, )?)+): (.*)$", page, re.MULTILINE)
             for name in re.findall(r"`([\w.]+)`", names)}
 
@@ -73,7 +73,7 @@ def paths_of(page):
 
 
 def faults_of(texts, stages, tensors):
-    """What is wrong in the pages, a line each."""
+    """Returns a line for each fault in the pages."""
     faults = []
     for folder, text in texts.items():
         where = f"lib/attention/methods/{folder}/METHOD.md"
@@ -113,7 +113,7 @@ def main():
     texts = pages()
     stages, tensors = table_of(tool, "--list", "stages"), table_of(tool, "--list", "tensors")
     faults = faults_of(texts, stages, tensors)
-    # The check must find each kind of fault: a page less, a stage twice, other options, a path and a tensor that are not there.
+    # The check must find each kind of fault: a missing page, a stage in two pages, wrong options, a missing path, a missing tensor.
     name = "mixhead"
     for broken in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
                    {**texts, name: texts[name].replace("head_mixing_attention.h", "no.h")},
