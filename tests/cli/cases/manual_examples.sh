@@ -1,4 +1,4 @@
-# The example that opens each manual page works as it stands: that of mh-train(1) in an empty folder, then those of the other pages beside it.
+# The example that opens each manual page works unchanged: that of mh-train(1) in an empty folder, then those of the other pages beside it.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 command -v zstd >/dev/null || skip "zstd is not installed"
 example() { awk '/^\.\\" example$/ { on = 1; next } /^\.\\" end of example$/ { on = 0 } on && !/^\.(Bd|Ed)/' "$1" | sed 's/^\\&//; s/\\e/\\/g'; }
