@@ -143,11 +143,12 @@ def stage_tensors(tools):
     return literal(lines)
 
 
-def words_of_help(tool, subcommand, pattern):
-    """Returns a function that lists the names in a line of a subcommand's help."""
+def names_of_help(tool, subcommand, option):
+    """Returns a function that lists the names in the help of a subcommand's option: three or more, separated by commas, | or the word or."""
     def made(tools):
-        found = re.search(pattern, method_pages.output_of(tools / tool, subcommand, "--help"))
-        names = re.split(r", | or |\|", found.group(1))
+        help_text = method_pages.output_of(tools / tool, subcommand, "--help")
+        entry = re.search(rf"^  {option} .*\n(?:   .*\n)*", help_text, re.MULTILINE).group()
+        names = re.split(r", | or |\|", re.search(r"[\w-]+(?:(?:, | or |\|)[\w-]+){2,}", entry).group())
         return "".join(f".Cm {name} ,\n" for name in names[:-2]) + f".Cm {names[-2]}\nor\n.Cm {names[-1]} .\n"
     return made
 
@@ -157,9 +158,9 @@ LISTS = {
                    {what: named(what) for what in OWNERS},
     "mhc.5": {"metadata": meanings("metadata"), "training": meanings("training"), "backbone tensors": backbone_tensors,
               "stage tensors": stage_tensors},
-    "mh-prune.1": {"measures": words_of_help("mh-prune", "rank", r"measures of importance: (.*)")},
-    "mh-prep.1": {"tasks": words_of_help("mh-prep", "glue", r"--task TEXT +(.*)"),
-                  "tokenizers": words_of_help("mh-prep", "vocab", r"what a token is \((.*?)\)")},
+    "mh-prune.1": {"measures": names_of_help("mh-prune", "rank", "--by")},
+    "mh-prep.1": {"tasks": names_of_help("mh-prep", "glue", "--task"),
+                  "tokenizers": names_of_help("mh-prep", "vocab", "--type")},
 }
 
 
