@@ -77,7 +77,7 @@ void continue_state(TrainState& state, const TrainOptions& options, const Schedu
       log_warning(str(
           "the run was started by an earlier version, in which update n used the learning rate at n completed updates; "
           "from update ",
-          with_commas(state.update + 1), " on, update n uses the rate at n - 1 (LEARNING RATES in mh-train(1))"));
+          with_commas(state.update + 1), " on, update n uses the rate at n - 1 (LEARNING RATES in mh-config(5))"));
     state.schedule_rule = kScheduleRule;
   }
   if (state.update < end) log_info(str("resumes at update ", with_commas(state.update), " of ", with_commas(end)));
