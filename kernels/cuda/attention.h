@@ -1,4 +1,4 @@
-// The attention kernels of a GPU: their tensors and entry points. Nothing here needs CUDA headers.
+// The attention kernels of a GPU: their tensors and entry points. This file needs no CUDA headers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-// (batch, heads, length, size) of any strides; elements of a row are contiguous.
+// A tensor (batch, heads, length, size) of any strides; the elements of a row are contiguous.
 template <class T>
 struct Rows {
   T* data;
@@ -21,12 +21,12 @@ struct KeyRange {
 // Rows of the kernels' type.
 using AnyRows = Rows<void>;
 
-// Statistics of a query of a head for a backward pass with head mixing: log2 of its sum of exponentials, the inverse of
-// the sum of its probabilities as recomputed from that logarithm, and delta = Σ P dP.
+// Statistics of a query and head for a backward pass with head mixing: log-sum-exp (log2), the inverse of the sum of
+// its recomputed probabilities, and delta = Σ P dP.
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
-// Zeros after the last, which tiles read past.
+// Zeros after the last entry, which tiles read past the end.
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in device memory, and its stream. Sizes follow from AttentionParams; q and dq have in_heads,
@@ -34,32 +34,32 @@ constexpr int kStatsPadding = 16;
 struct AttentionTensors {
   int64_t batch = 0;
   AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
-  // Whether dk and dv have the heads of k and v, each of which is read once; else they have the heads of the readers.
+  // Whether dk and dv have the heads of k and v, which then are read once each; otherwise one head for each reader.
   bool joined = true;
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
-  float* delta = nullptr;             // the same size; a backward pass without mixing uses it
-  float* sums = nullptr;              // the same size; a backward pass with mixing uses it
-  QueryStats* query_stats = nullptr;  // and this, (batch * in_heads * queries + kStatsPadding)
-  // With mixing (batch, mixed_gradients of the call, in_heads, out_heads): gradients of the matrix of each query; or of
-  // a shared one, to be summed.
+  float* delta = nullptr;             // the same shape; used by a backward pass without mixing
+  float* sums = nullptr;              // the same shape; used by a backward pass with mixing
+  QueryStats* query_stats = nullptr;  // with mixing, (batch * in_heads * queries + kStatsPadding)
+  // With mixing (batch, mixed_gradients of the call, in_heads, out_heads): gradient of the matrix of each query, or
+  // terms of that of a shared matrix, to be summed.
   float* g = nullptr;
-  float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; or null
-  // Of relative positions: du and dv of the biases (batch, heads, scale_tiles, key_size), to be summed over rows and
-  // tiles, and dr (batch, heads, distances, key_size), over rows. With mixing there are no du and dv.
+  float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; may be null
+  // Gradients of relative positions: du and dv_bias of the biases (batch, heads, scale_tiles, key_size), to be summed
+  // over rows and tiles, and dr (batch, heads, distances, key_size), to be summed over rows. With mixing there are no
+  // du and dv_bias.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // Of relative positions with mixing: q + u and q + v of the kernels' type, whose gradients are dq and dshifted. A
-  // forward pass reads q besides. Without relative positions they are not read, or `biased` is q.
+  // Relative positions with mixing: q + u and q + v in the kernels' type, whose gradients are dq and dshifted. A
+  // forward pass also reads q. Without relative positions they are unused, or `biased` is q.
   AnyRows biased{}, shifted{}, dshifted{};
-  // Split-KV of a forward pass: num_splits of the call, and, where they are several, partial_out (batch, heads,
-  // queries, num_splits, value_size + 2). With mixing mixed_num_splits, or another power of two (1 with relative
-  // positions), and the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits,
-  // value_size).
+  // Split-KV of a forward pass: num_splits of the call, and, if that exceeds 1, partial_out (batch, heads, queries,
+  // num_splits, value_size + 2). With mixing mixed_num_splits, or another power of two (1 with relative positions), and
+  // the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t
 };
 
-// The tensors as the kernels of a type read them.
+// The tensors with pointers of the kernels' type.
 template <class T>
 struct KernelTensors : AttentionTensors {
   Rows<const T> q, k, v, dout, shifted;
@@ -84,22 +84,22 @@ struct KernelTensors : AttentionTensors {
   }
 };
 
-// The kernels of one type and head size. Each function returns nullptr or the problem in words; it launches on the
-// stream without waiting for it and allocates no memory.
+// The kernels of one type and head size. Each function returns null or a description of the problem; it launches on the
+// stream asynchronously and allocates no memory.
 struct AttentionKernels {
-  int size;  // sizes of queries, keys and values up to it
-  // Why attention without mixing cannot take relative positions; nullptr: it can.
+  int size;  // maximum size of queries, keys and values
+  // Returns why attention without mixing does not support relative positions; null if it does.
   const char* (*relative_lacks)();
   int (*scale_tiles)(const AttentionParams& call);
-  // The number of splits of the keys in a forward pass, on the GPU at hand: another number may round differently.
+  // Returns the number of splits of the keys in a forward pass on the present GPU; another number rounds differently.
   int (*num_splits)(const AttentionParams& call, int64_t batch);
   const char* (*forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
-  // Why the GPU at hand cannot mix in_heads heads of queries to out_heads heads of the result, with relative positions
-  // or without; nullptr: it can.
+  // Returns why the present GPU cannot mix in_heads heads of queries to out_heads heads of the result, with relative
+  // positions or without; null if it can.
   const char* (*mixed_lacks)(int in_heads, int out_heads, bool relative);
   int (*mixed_num_splits)(const AttentionParams& call, int64_t batch);
-  // The number of gradients of matrices that mixed_backward writes for a row of the batch.
+  // Returns the number of matrix gradients that mixed_backward writes for a row of the batch.
   int (*mixed_gradients)(const AttentionParams& call);
   const char* (*mixed_forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*mixed_backward)(const AttentionParams& call, const AttentionTensors& tensors);

@@ -1,15 +1,19 @@
-// The gradient of attention of heads that nothing mixes, from the log-sum-exp of each query: tiles of probabilities are
-// taken again, and with D_i = Σ_s P_is dP_is the gradient of a logit is P_is (dP_is - D_i). One kernel goes through the
-// keys for 64 queries and makes dQ, one goes through the queries for 64 keys and makes dK and dV: nothing is added to
-// in memory, so that the bits are the same every time.
+// Backward pass of attention without head mixing. Probabilities are recomputed from the log-sum-exp; with
+// D_i = Σ_s P_is dP_is the gradient of a logit is P_is (dP_is - D_i).
+//
+// Tiling: one kernel computes dQ of 64 queries and loops over the keys; another computes dK and dV of 64 keys and loops
+// over the queries. The rows of the block and of the streamed tile are in shared memory, with one or two pipeline
+// stages; the accumulators of the gradients are in registers. No kernel accumulates in global memory, so results are
+// bit-identical in every run.
 #pragma once
 
 #include "cuda/attention_forward.h"
 
 namespace mh::kernels {
 
-// x.delta (batch, heads, queries) = Σ_c dout out: D, since both contain the dropout of the probabilities and the scale
-// of the head. A warp for each query; blocks: (queries / 4 rounded up, batch * heads), of 128 threads.
+// Computes x.delta (batch, heads, queries) = Σ_c dout out, which equals D, since both contain the dropout of the
+// probabilities and the scale of the head. One warp for each query; blocks: (queries / 4 rounded up, batch * heads), of
+// 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
@@ -23,7 +27,7 @@ MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a
   if (thread.lane() == 0) x.delta[thread.block_y() * a.queries + row] = sum;
 }
 
-// Warps of a block of a backward pass, whose rows and their gradients are both in shared memory.
+// Number of warps of a block of the backward pass, which has both its rows and their gradients in shared memory.
 template <class T, int kSize>
 constexpr int kBackwardWarps = kSize * sizeof(T) <= 512 ? 4 : 2;
 
@@ -34,8 +38,8 @@ struct QueryGradientTiles {
   static constexpr int kPlain = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // Of the gradient, by one block: with relative positions it has two sums, which must fit into the registers of a
-  // warp.
+  // Columns of the gradient computed by a block: relative positions need two accumulators, which must fit into the
+  // registers of a warp.
   static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride], dout[kQueries * kStride];
@@ -43,8 +47,8 @@ struct QueryGradientTiles {
   };
 };
 
-// to (min(kColumns, columns)) = the sums over the rows of all warps, through of_warps (warps, kColumns) in shared
-// memory.
+// Computes to (min(kColumns, columns)) = the sums over the rows of all warps, through of_warps (warps, kColumns) in
+// shared memory.
 template <int kColumns, class Thread>
 MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumns / 8], float* of_warps, float* to,
                                  int columns) {
@@ -64,9 +68,9 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumn
   thread.barrier();
 }
 
-// dq, and for each tile of queries its share of the gradients of the head's scale and biases: dscale (batch, heads,
-// blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of queries, batch
-// * heads, pieces of kColumns columns).
+// Computes dq, and for each tile of queries its term of the gradients of the head's scale and biases: dscale (batch,
+// heads, blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of
+// queries, batch * heads, column blocks of kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -152,7 +156,7 @@ struct KeyGradientTiles {
   static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
+  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
   static constexpr bool kApart = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
@@ -160,10 +164,10 @@ struct KeyGradientTiles {
   };
 };
 
-// dk, if kOfKeys, and dv, if kOfValues: what each head of the result gives to the keys and values that it reads, in
-// dk's and dv's head `key_head` and `value_head` of the policy where each is read once (`joined`), else in its own.
-// Blocks: (tiles of keys, batch * heads). Keys that are not real get zeros. kRelative: tiles of each run, of which
-// there are as many as of all keys together and one for each further run at most.
+// Computes dk, if kOfKeys, and dv, if kOfValues: the gradient of the keys and values that each head of the result
+// reads, stored in dk's and dv's head `key_head` and `value_head` of the parameters if each is read once (`joined`),
+// otherwise in the head of the reader. Blocks: (tiles of keys, batch * heads). Padding keys get zeros. kRelative: tiles
+// of each run; at most as many as of all keys together and one for each further run.
 template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -193,7 +197,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       else shared.go_on(thread, a, head, a.relative.runs[run], first, i, place);
     }
   };
-  // Keys that are not real are not read: they may be anything.
+  // Padding keys are not read; their contents are arbitrary.
   const int looked_at = real < keys ? real : keys;
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, looked_at,
                                          a.key_size, a.aligned);
@@ -212,7 +216,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kRelative) shared.add_to(thread, p, place);
     hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
-    // keep(4 n + x): the dropout factor of probability x of n, 0 or the scale.
+    // keep(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
     const auto take = [&](const auto& normaliser, const auto& keep) {
       MH_FOR (n, Z::kQueries / 8)
         MH_FOR (e, 2) {

@@ -1,8 +1,11 @@
-// Attention of heads that nothing mixes, as a block of 4 warps does it: 64 queries of one head of one row, 16 to a
-// warp, meet the keys tile by tile; sums of the tiles before are brought to the maximum of those so far (online
-// softmax). Products are the tensor cores', sums fp32. The next tile is on its way while one is worked on. Where that
-// gives too few blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial results
-// in fixed order.
+// Forward pass of attention without head mixing.
+//
+// Tiling: a block of 4 warps computes 64 queries of one head of one batch row, 16 queries a warp, and loops over the
+// keys tile by tile. Shared memory: the tile of queries, and one or two pipeline stages of a tile of keys and one of
+// values (cp.async loads the next stage during the products). Registers of a warp: accumulators (16, head size) in
+// fp32, the logits of the tile, and the running maximum and sum of each query (online softmax). Products are m16n8k16
+// or m16n8k8 tensor-core instructions. If the grid has too few blocks, the keys are split across blocks (split-KV), and
+// a second kernel combines the partial results in fixed order.
 #pragma once
 
 #include "cuda/relative.h"
@@ -11,7 +14,7 @@ namespace mh::kernels {
 
 template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
-  // Warps, and keys at once, by what fits into shared memory and registers.
+  // Number of warps and keys of a tile, limited by shared memory and registers.
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
@@ -24,11 +27,11 @@ struct AttentionTiles {
   };
 };
 
-// sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
+// Computes sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
 template <int kSize, int kStride, int kMostAhead = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
   MH_FOR (n, kColumns) sums[n] = Sum{};
-  // Not all of it at once: the pieces of 16 columns that are loaded ahead take registers.
+  // Limits how many pieces of 16 columns are loaded in advance, since they take registers.
   [[maybe_unused]] constexpr int kAhead = sizeof(T) == 4 && kMostAhead > 1 ? 1 : kMostAhead;
   MH_UNROLL_AHEAD
   for (int c = 0; c < kSize; c += 16) {
@@ -44,11 +47,11 @@ MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], cons
   }
 }
 
-// Rows so wide that the sums of one head take half of a warp's registers.
+// Whether rows are so wide that the accumulators of one head take half of a warp's registers.
 template <class T, int kSize>
 constexpr bool kWidest = kSize * sizeof(T) >= 1024;
 
-// sums (16, kSize) += left (16, 8 kInner), rounded to T, rows (8 kInner, kSize), in shared memory.
+// Computes sums (16, kSize) += left (16, 8 kInner), rounded to T, times rows (8 kInner, kSize) in shared memory.
 template <int kSize, int kStride, int kInner, class Thread, class T>
 MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&left)[kInner], const T* rows) {
   MH_UNROLL
@@ -58,7 +61,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const 
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       Right<T> right[2];
-      if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // nothing of the next piece is loaded ahead
+      if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // the next piece is not loaded in advance
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
       multiply(thread, sums[n + 1], operand, right[1]);
@@ -66,7 +69,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const 
   }
 }
 
-// Over the four lanes that share two rows.
+// Reduces over the four lanes that share two rows.
 template <class Thread>
 MH_DEVICE float row_sum(const Thread& thread, float x) {
   x += thread.exchange(x, 1);
@@ -78,16 +81,15 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.exchange(x, 2));
 }
 
-// The queries of a block: from `first` on, of a head of row b, which see the keys `seen`.
+// The queries of a block, from `first` on, of a head of batch row b, and the range of keys that they see.
 struct QueryTile {
   int64_t b, head;
   int first;
   KeyRange seen;
 };
 
-// Calls visit(s, end, stage, place) for tiles of Z::kKeys of the keys that the queries of a block see, with their
-// values if kValues, by the whole block, as each_tile does. With relative positions a tile lies within a run, as `end`
-// does.
+// Calls visit(s, end, stage, place) for the tiles of Z::kKeys keys that the queries of a block see, with their values
+// if kValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which `end` limits.
 template <class Z, class T, int kSize, bool kRelative, bool kValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -119,9 +121,9 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
   }
 }
 
-// The partial output of one split of the keys, of a query of row and head `rows`, in (batch, heads, queries,
-// num_splits, value_size + 2): the sum of its values times their exponentials, then the largest logarithm (log2) and
-// the sum of the exponentials. Without outputs value_size is 0.
+// Returns the partial output of one split of the keys for a query of row and head `rows`, in (batch, heads, queries,
+// num_splits, value_size + 2): the sum of its values times their exponentials, then the maximum logit (log2) and the
+// sum of the exponentials. Without outputs value_size is 0.
 MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors& x, int rows, int query, int split) {
   return x.partial_out + ((rows * a.queries + query) * x.num_splits + split) * (a.value_size + 2);
 }
@@ -133,15 +135,15 @@ MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_
   return {first, end < range.end ? end : range.end};
 }
 
-// ln Σ exp, of exponentials that add up to `total` times 2^top; infinite where there are none.
+// Returns the log-sum-exp (nats) of exponentials with sum `total` times 2^top; infinite if the sum is 0.
 template <class Thread>
 MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
   return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
 }
 
-// Writes x.out and x.lse, infinite where a query sees no key. Blocks: (tiles of queries, batch * heads, num_splits).
-// Without kOutputs it writes x.lse alone and does not read v and out. With several splits it writes x.partial_out, and
-// combine_splits the rest.
+// Writes x.out and x.lse; lse is infinite for a fully masked row. Blocks: (tiles of queries, batch * heads,
+// num_splits). Without kOutputs it writes only x.lse and does not read v and out. With several splits it writes
+// x.partial_out, and combine_splits() the others.
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
@@ -172,7 +174,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
         multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, place);
         hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
-        // Of softmax the scale, which is positive, is left to the exponents.
+        // For softmax the scale, which is positive, is applied in the exponents.
         float factor = a.scale * kLog2E;
         if (a.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
@@ -184,7 +186,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) highest = fmaxf(p[n].x[2 * r + e], highest);
           highest = fmaxf(row_maximum(thread, highest) * factor, top[r]);
-          // Where nothing was seen yet, or logits are all -inf, exponentials are zeros.
+          // If no key has been seen or all logits are -inf, exponentials are zeros.
           const float base = highest == -INFINITY ? 0 : highest, shrinks = thread.exp2(top[r] - base);
           top[r] = highest;
           total[r] *= shrinks;

@@ -1,11 +1,11 @@
-// The kernels and grids of each call of AttentionKernels: of one type and head size, over a launcher. It is
-// launch.h's on a GPU; tests/emulator/host_launcher.h runs the same on the CPU.
+// The kernels and grids of each call of AttentionKernels, for one type and head size, over a launcher: that of launch.h
+// on a GPU, or tests/emulator/host_launcher.h on a CPU.
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
 //   int launcher.most_shared_memory()
 //   int launcher.multiprocessors()
 //
-// A body is a kernel and its arguments: body(thread, shared memory).
+// A body is a kernel with its arguments: body(thread, shared memory).
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@ namespace mh::kernels {
 
 inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
 
-// The number of splits of the keys for `blocks` blocks, each with `tiles` tiles of keys, on a GPU that runs at_once
-// blocks at a time: the one that takes the least time, in tiles. A block takes one tile more than it has, and combining
-// two.
+// Returns the number of splits of the keys for `blocks` blocks with `tiles` tiles of keys each, on a GPU that runs
+// at_once blocks at a time: the number with the shortest time, in tiles. A block takes the time of one tile more than
+// it has, and combining that of two.
 inline int best_num_splits(int64_t blocks, int tiles, int at_once) {
   int best = 1;
   int64_t least = INT64_MAX;
@@ -108,9 +108,9 @@ struct DistanceGradient {
 };
 
 constexpr int kMixedThreads = 32 * kMixedWarps;
-constexpr int kMinSplit = 64;  // keys; a split of fewer is not worth a block
+constexpr int kMinSplit = 64;  // keys; smaller splits are slower
 
-// The tensors as kernels with mixing read them: with relative positions q is q + u.
+// Returns the tensors for kernels with mixing: with relative positions q is q + u.
 inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
   AttentionTensors t = x;
   if (x.biased.data != nullptr) t.q = x.biased;
@@ -254,11 +254,11 @@ struct RowMixKeyGradient {
   }
 };
 
-// Bytes of keys and values that the L2 cache holds besides what else passes through it (an A100 has 40 MB, an H100 50).
+// Bytes of keys and values that the L2 cache can hold besides other traffic (an A100 has 40 MB, an H100 50).
 constexpr int64_t kNearBytes = int64_t{20} << 20;
 
-// The order of blocks over tiles and rows of the batch: groups of rows that are near, but of enough blocks that short
-// ones fill what the long ones of a group leave, all about as large.
+// Returns the order of blocks over tiles and batch rows: groups of rows whose keys and values fit in the L2 cache, all
+// of similar size, with enough blocks that short blocks fill the gaps left by long ones.
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
   const int64_t of_row = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
@@ -295,7 +295,7 @@ struct AttentionLaunches {
     if (const char* problem = relative_lacks(launcher)) return problem;
     return forward_by<kOutputs, true>(launcher, a, x);
   }
-  // The number of splits of the keys in a forward pass.
+  // Returns the number of splits of the keys in a forward pass.
   template <class Launcher>
   static int num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
     const auto best = [&](auto tiles) {
@@ -330,7 +330,7 @@ struct AttentionLaunches {
     const int limit = launcher.most_shared_memory();
     return relative ? mixed_lacks_of<true>(a, limit) : mixed_lacks_of<false>(a, limit);
   }
-  // The number of splits of the keys in a forward pass with mixing: a power of two; 1 with relative positions.
+  // Returns the number of splits of the keys in a forward pass with mixing: a power of two; 1 with relative positions.
   template <class Launcher>
   static int mixed_num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
     const int limit = launcher.most_shared_memory();
@@ -345,7 +345,7 @@ struct AttentionLaunches {
     while (2 * splits <= best) splits *= 2;
     return splits;
   }
-  // The number of gradients of matrices of a row of the batch: one of each query, or of tiles that share one.
+  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a matrix.
   template <class Launcher>
   static int mixed_gradients(const Launcher& launcher, const AttentionParams& a) {
     auto gradients = static_cast<int>(a.queries);
@@ -379,7 +379,7 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Combines the splits of a forward pass, if there are several.
+  // Combines the splits of a forward pass, if there is more than one.
   template <class Launcher>
   static const char* combined(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (x.num_splits == 1) return nullptr;
@@ -387,7 +387,7 @@ struct AttentionLaunches {
     return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
   }
 
-  // Of a backward pass whose row sums are there.
+  // Launches the backward pass after the row sums.
   template <bool kRelative, class Launcher>
   static const char* gradients(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
@@ -423,7 +423,7 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Tiles of `of` keys; with relative positions an upper bound, since each run begins a new tile.
+  // Number of tiles of `of` keys; with relative positions an upper bound, since each run begins a new tile.
   template <bool kRelative>
   static int key_tiles(const AttentionParams& a, int of) {
     const int further = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;
@@ -513,7 +513,7 @@ struct AttentionLaunches {
     }
   }
 
-  // As its plan says.
+  // Launches a kernel with the grid of its plan.
   template <class Launcher, class Body>
   static const char* launched(const Launcher& launcher, const Body& body, int more_blocks) {
     if (body.plan.slots == 0) return kNoPlace;
@@ -521,7 +521,7 @@ struct AttentionLaunches {
                     body);
   }
 
-  // Calls visit(z) with the RowMix of a call, if its heads are as few and as small as that needs; whether it did.
+  // Calls visit(z) with the RowMix of a call if its heads are few and small enough; returns whether they are.
   template <class Visit>
   static bool by_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
     const auto tried = [&](auto z) {

@@ -1,9 +1,9 @@
-// Pieces of matrices in the registers of a warp, as the tensor cores take them (PTX, warp-level matrix instructions,
-// m16n8k16 and m16n8k8), and how they come from shared memory. Lane 4 g + t holds of a sum (16, 8) the rows g and
-// g + 8, columns 2 t and 2 t + 1.
+// Fragments of matrices in the registers of a warp, in the layout of the tensor cores (PTX, warp-level matrix
+// instructions, m16n8k16 and m16n8k8), and their loads from shared memory. Lane 4 g + t holds rows g and g + 8, columns
+// 2 t and 2 t + 1 of an accumulator (16, 8).
 //
-// All of it is written over `Thread`, which offers what one thread of a block can do: cuda/thread.h on a GPU, and
-// tests/emulator/host_thread.h on the CPU, where tests run every kernel thread by thread.
+// All code is a template over `Thread`, which implements the operations of one thread of a block: cuda/thread.h on a
+// GPU, and tests/emulator/host_thread.h on a CPU, where tests run every kernel thread by thread.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@
 #define MH_UNROLL_4
 #define MH_ROLLED
 #endif
-// A loop over registers, which have no addresses.
+// A fully unrolled loop: registers are not addressable, so their indices must be constants.
 #define MH_FOR(i, count) MH_UNROLL for (int i = 0; i < (count); ++i)
 
 namespace mh::kernels {
@@ -39,8 +39,8 @@ struct Sum {
   float x[4] = {0, 0, 0, 0};
 };
 
-// (16, 16), the left operand of a product; and (16, 8), the right one. Of fp32 the columns of the left and the rows of
-// the right operand are permuted, the same way in both.
+// The left operand (16, 16) of a product, and the right operand (16, 8). In fp32 the columns of the left and the rows
+// of the right operand are permuted in the same way.
 template <class T>
 struct alignas(16) Left {
   uint32_t x[4];
@@ -58,10 +58,10 @@ struct Right<float> {
   float x[4];
 };
 
-// Padding elements after each row of a tile in shared memory, so that the rows of a piece lie in different banks.
+// Padding elements after each row of a tile in shared memory, which put the rows of a fragment in different banks.
 constexpr int kPad = 8;
 
-// Row r, column c at tile[r * stride + c].
+// Loads a left operand; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, Left<T>& to, const T* tile, int stride) {
   thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
@@ -73,7 +73,7 @@ MH_DEVICE void load(const Thread& thread, Left<float>& to, const float* tile, in
   MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
-// Two right operands side by side, (16, 16). Row r, column c at tile[c * stride + r].
+// Loads two right operands, (16, 16); row r, column c is at tile[c * stride + r].
 template <class Thread, class T>
 MH_DEVICE void load_turned(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -88,7 +88,7 @@ MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const fl
     MH_FOR (i, 4) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
 }
 
-// The same of row r, column c at tile[r * stride + c].
+// Loads two right operands; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -103,7 +103,7 @@ MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* ti
     MH_FOR (i, 4) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
 }
 
-// Two sums side by side as a left operand, rounded to T.
+// Converts two accumulators to a left operand, rounded to T.
 template <class Thread, class T>
 MH_DEVICE void round_to(const Thread& thread, Left<T>& to, const Sum& left, const Sum& right) {
   to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
@@ -115,7 +115,7 @@ MH_DEVICE void round_to(const Thread&, Left<float>& to, const Sum& left, const S
   MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
 }
 
-// And back, which is exact.
+// Converts a left operand back to accumulators, which is exact.
 template <class Thread, class T>
 MH_DEVICE void widen(const Thread& thread, Sum (&to)[2], const Left<T>& from) {
   MH_FOR (i, 4) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
@@ -126,15 +126,15 @@ MH_DEVICE void widen(const Thread&, Sum (&to)[2], const Left<float>& from) {
   MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
-// sum += left * right.
+// Computes sum += left * right.
 template <class Thread, class T>
 MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// In fp32 by three products of numbers of 11 bits, x = high + low: the omitted low * low is 2^-22 of a product. kApart:
-// the three are added to the sum as a whole. The tensor cores cut sums off towards zero, so that the errors of a chain
-// of products add up.
+// Computes the fp32 product from three products of 11-bit numbers, x = high + low: the omitted low * low is 2^-22 of a
+// product. kApart: the three are added to the sum at once. The tensor cores truncate sums towards zero, so the errors
+// of a chain of products accumulate.
 template <bool kApart, class Thread>
 MH_DEVICE void multiply_split(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
   MH_FOR (half, 2) {
@@ -162,8 +162,8 @@ MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left,
   multiply_split<false>(thread, sum, left, right);
 }
 
-// For logits, whose errors are relative ones of probabilities. Sums over queries or keys, which stay in registers, have
-// no place for another.
+// For logits, whose absolute errors are relative errors of probabilities. Accumulators over queries or keys, which stay
+// in registers, leave no registers for another one.
 template <class Thread, class T>
 MH_DEVICE void multiply_apart(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
   if constexpr (std::is_same_v<T, float>) multiply_split<true>(thread, sum, left, right);

@@ -22,7 +22,7 @@ MH_DEVICE float widened(const Thread&, float x) {
   return x;
 }
 
-// Of threads that share some work, which one this is and how many there are: all of a block, or of a warp.
+// The index of a thread and the number of threads that share some work: those of a block, or of a warp.
 struct Sharing {
   int index, threads;
 };
@@ -35,8 +35,8 @@ MH_DEVICE Sharing warp_of(const Thread& thread) {
   return {thread.lane(), 32};
 }
 
-// Calls visit(row, column) for this thread's vectors of 16 bytes of `rows` rows of kSize elements; without a division
-// in the loop where the threads make up whole rows.
+// Calls visit(row, column) for this thread's 16-byte vectors of `rows` rows of kSize elements; without a division in
+// the loop if the threads cover whole rows.
 template <class T, int kSize, class Visit>
 MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
@@ -49,12 +49,12 @@ MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
   }
 }
 
-// Elements to row `row`: rows are less than 2^31 elements apart.
+// Returns the offset of row `row` in elements; row strides are less than 2^31.
 MH_DEVICE int64_t to_row(int row, int64_t position) { return int64_t{row} * static_cast<int>(position); }
 
-// Rows first … first + count - 1 of one head, at data + r * position, into shared memory, place(r) elements from `to`,
-// by the threads that share it; zeros before row 0, from row `end` and from column `size` on. Asynchronous where rows
-// are aligned.
+// Loads rows first … first + count - 1 of one head, at data + r * position, into shared memory, place(r) elements from
+// `to`, by the threads that share the work; zeros before row 0, from row `end` and from column `size` on. Asynchronous
+// (cp.async) if rows are aligned.
 template <int kSize, class Thread, class T, class Place>
 MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T* data, int64_t position, int first,
                          int count, int end, int size, bool aligned, const Place& place) {
@@ -85,7 +85,7 @@ MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T
   }
 }
 
-// The same of kRows rows, kStride apart, by the whole block.
+// Loads kRows rows with stride kStride, by the whole block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
                          bool aligned) {
@@ -93,10 +93,10 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t pos
                    [](int r) { return r * kStride; });
 }
 
-// visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. What it reads has
-// arrived for this thread only, so it begins with a barrier. load(s, stage, place, begins) starts the copies of a tile;
-// with two stages they are on their way while the one before is visited. `begins`: nothing of the tile before is there.
-// `place` is 0, then next(place): of what moves along with the tiles.
+// Calls visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. The data have
+// arrived for the present thread only, so visit begins with a barrier. load(s, stage, place, begins) starts the copies
+// of a tile; with two stages they run while the tile before is visited. `begins`: no tile before exists. `place` is 0,
+// then next(place): the position of data that slides along with the tiles.
 template <int kStages, int kStep, class Thread, class Load, class Next, class Visit>
 MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
                          const Visit& visit) {
@@ -136,7 +136,7 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// A warp's 16 rows: of `sums` times a factor for each of the lane's rows, by way of its 16 rows of shared memory.
+// Stores a warp's 16 rows of `sums`, times a factor for each of the lane's rows, through its 16 rows of shared memory.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kSize / 8], const float (&factor)[2],
                           T* data, int64_t position, int first, int end, int size, bool aligned) {
