@@ -1,4 +1,5 @@
 // Base: errors, units, random numbers, options, configuration, files.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -17,10 +18,33 @@
 #include "base/random.h"
 #include "base/registry.h"
 #include "base/text.h"
+#include "base/tool.h"
 #include "base/units.h"
 #include "fixtures/folder.h"
 
 using namespace mh;
+
+// Returns the exit status of a tool whose work throws std::runtime_error(message).
+static int status_after(const std::string& message) {
+  const pid_t child = fork();  // a tool changes the signal handlers of its process
+  if (child == 0) {
+    close(STDERR_FILENO);
+    Tool tool({"tool", "purpose", "examples"});
+    std::string name = "tool";
+    char* arguments[] = {name.data(), nullptr};
+    _exit(tool.run(1, arguments, [&] { throw std::runtime_error(message); }));
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+TEST_CASE("LibTorch's out-of-memory errors end a tool with status 4", "[base]") {
+  CHECK(status_after("CUDA out of memory. Tried to allocate 2.00 GiB.\nframe #0") == 4);
+  CHECK(status_after("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.") == 4);
+  CHECK(status_after("index out of range") == 1);
+}
 
 TEST_CASE("how deep JSON is nested", "[base]") {
   CHECK(json_depth("") == 0);
