@@ -1,5 +1,6 @@
-// A softmax cross-entropy of rows of logits, a block a row: two passes over the row, the first of which takes maximum
-// and sum together, and a third for the gradient, which replaces the logits.
+// Softmax cross-entropy of rows of logits. Tiling: one block computes one row in two passes, of which the first
+// computes maximum and sum together (online softmax), and a third pass for the gradient, which replaces the logits.
+// Shared memory: one number for each warp.
 #pragma once
 
 #include <cfloat>
@@ -32,7 +33,7 @@ struct CrossEntropyRows {
     }
     const float at_target = widened(thread, row[target]);
 
-    // A finite start, so that a difference from it is a number.
+    // A finite start avoids inf - inf.
     float top = -FLT_MAX, sum = 0, total = 0;
     each_four(thread, shift, n, [&](int64_t i) {
       float x[4], highest = top;

@@ -1,7 +1,9 @@
-// The gradient of r, the rows of relative positions: a block holds some of them, 16 to a warp, and goes through the
-// queries tile by tile, in every run of keys that reads them. Query t has the distance of row ρ to one key of a run,
-// and so 16 queries and 16 rows meet in 31 keys: products with these go to shared memory, where pair (t, ρ) finds its
-// key in column t + ρ. Nothing is added to in memory.
+// The gradient of r, the rows of relative positions.
+//
+// Tiling: a block computes some rows, 16 a warp, and loops over the queries tile by tile, in every run of keys that
+// uses these rows. Query t has the distance of row ρ to one key of a run, so 16 queries and 16 rows involve 31 keys:
+// products with these keys go to shared memory, where the key of pair (t, ρ) is in column t + ρ. No accumulation in
+// global memory.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -22,8 +24,8 @@ struct DistanceGradientTiles {
   };
 };
 
-// dr (batch, heads, distances, key_size), zeros where no pair has the distance. Blocks: (tiles of distances, batch *
-// heads).
+// Computes dr (batch, heads, distances, key_size); zeros for distances that no pair has. Blocks: (tiles of distances,
+// batch * heads).
 template <class T, int kSize, class Thread>
 MH_DEVICE void attention_distance_gradient(const Thread& thread, const AttentionParams& a,
                                            const KernelTensors<T>& tensors,
@@ -48,7 +50,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   Sum sums[kSize / 8];
   for (int run = 0; run < a.relative.num_runs; ++run) {
     const KeyRange of_run = within({0, real}, a.relative.runs[run]);
-    // Row first + ρ is query t's to key t + lead + ρ.
+    // Row first + ρ is the distance of query t to key t + lead + ρ.
     const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
     const int from = of_run.first - last > 0 ? of_run.first - last : 0;
@@ -63,7 +65,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t position, int size) {
         if (begins) {
           to.template load<Z::kShown>(thread, 0, data, position, key, of_run.end, size, a.aligned);
-        } else {  // what is new
+        } else {  // loads only the new rows
           to.template load<Z::kQueries>(thread, place + Z::kDistances, data, position, key + Z::kDistances, of_run.end,
                                         size, a.aligned);
         }
@@ -76,7 +78,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       thread.barrier();
       Sum p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
       multiply_turned<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.shifted);
-      // to += products of 16 queries each with the keys that they need.
+      // Computes to += the products of 16 queries each with the keys that they need.
       const auto multiply_keys = [&](Sum(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
         MH_FOR (m, Z::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, found, left + m * 16 * Z::kStride, right,

@@ -1,4 +1,4 @@
-// Dropout by the counter of dropout_plan.h.
+// Dropout by the counters of dropout_plan.h.
 #pragma once
 
 #include "cuda/fours.h"
@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-// Drops elements position … position + 3 of a stream, which belong to one counter or to two.
+// Applies dropout to elements position … position + 3 of a stream, which belong to one or two counters.
 MH_DEVICE void drop_four(const Dropout& how, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(how, position / 4);
   const auto first = static_cast<unsigned>(position % 4);

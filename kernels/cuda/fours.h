@@ -1,5 +1,5 @@
-// Four neighbours of a row at a time between memory and registers, of which the first and the last of a row may lie
-// outside of it; and what a block's threads join.
+// Vectors of four adjacent elements of a row, with rows whose first and last vector may extend past the row; and
+// reductions over a block.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct alignas(4 * sizeof(T)) Four {
   T x[4];
 };
 
-// Whether columns i … i + 3 of n are there and can be taken at once. Where rows have any length, the one that starts at
-// element e of aligned memory is taken from column -(e % 4) on.
+// Returns whether columns i … i + 3 are within the row of n and can be accessed as one vector. Rows may have any
+// length: a row that starts at element e of aligned memory is accessed from column -(e % 4) on.
 template <class T>
 MH_DEVICE bool whole(const T* row, int64_t i, int64_t n) {
   return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Four<T>) == 0;
@@ -61,25 +61,25 @@ MH_DEVICE void store_four(const Thread& thread, T* row, int64_t i, int64_t n, co
   }
 }
 
-// Calls f(i) for this thread's fours of a row, which starts `shift` elements after an aligned address.
+// Calls f(i) for this thread's vectors of a row that starts `shift` elements after an aligned address.
 template <class Thread, class F>
 MH_DEVICE void each_four(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
 }
 
-// Threads of a block for a row of n: one warp, which needs no shared memory to join, as far as it gets.
+// Threads of a block for a row of n: one warp, which reduces without shared memory, as far as that suffices.
 constexpr int kRowThreads = 256;
 inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
-// A number for each warp.
+// Shared memory of a reduction: one number for each warp.
 using Shares = float[kRowThreads / 32];
 
-// join(x of one thread, join(x of another, …)) over the block, the same bits in all of its threads, which all call it.
+// Reduces x with `join` over the block; all threads call it and get the same bits.
 template <class Thread, class Join>
 MH_DEVICE float over_block(const Thread& thread, float x, Shares& shares, const Join& join) {
   MH_FOR (i, 5) x = join(x, thread.exchange(x, 1 << i));
   const int warps = thread.threads() / 32;
   if (warps == 1) return x;
-  thread.barrier();  // what stood there has been read
+  thread.barrier();  // the previous values have been read
   if (thread.lane() == 0) shares[thread.warp()] = x;
   thread.barrier();
   x = shares[0];

@@ -1,4 +1,4 @@
-// Blocks of a launch.
+// The grid of a launch, in blocks.
 #pragma once
 
 namespace mh::kernels {

@@ -1,4 +1,4 @@
-// Launches of kernels, and CUDA's words for what goes wrong.
+// Launches of kernels, and CUDA's error messages.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline const char* words(cudaError_t status) {
 }
 inline const char* launched() { return words(cudaGetLastError()); }
 
-// kernel(given…) with `bytes` of shared memory a block.
+// Launches kernel(given…) with `bytes` of shared memory for each block.
 template <class... Wanted, class... Given>
 const char* launch(void (*kernel)(Wanted...), dim3 grid, int threads, int bytes, void* stream, const Given&... given) {
   if (grid.x == 0 || grid.y == 0) return nullptr;
@@ -25,14 +25,16 @@ const char* launch(void (*kernel)(Wanted...), dim3 grid, int threads, int bytes,
   return launched();
 }
 
-// Of the GPU at hand.
+// Return attributes of the present GPU.
 inline int attribute(cudaDeviceAttr of) {
   int device = 0, value = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&value, of, device);
   return value;
 }
-inline int most_shared_memory() { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }  // of a block
+inline int most_shared_memory() {
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}  // maximum shared memory of a block, in bytes
 inline int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 }  // namespace mh::kernels

@@ -1,4 +1,4 @@
-// Bodies of kernels on a stream of a GPU; tests/emulator/host_launcher.h runs the same on the CPU.
+// Launches kernel bodies on a stream of a GPU; tests/emulator/host_launcher.h runs the same bodies on a CPU.
 #pragma once
 
 #include "cuda/by_type.h"

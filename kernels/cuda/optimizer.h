@@ -1,12 +1,12 @@
-// The arguments of the GPU's optimiser kernels, which update any number of tensors by few launches (the rules for one
-// number are in kernels/optimizer_rules.h). All pointers within are to device memory.
+// Arguments of the GPU's optimiser kernels, which update any number of tensors in few launches (rules for one element:
+// kernels/optimizer_rules.h). All pointers inside are to device memory.
 #pragma once
 
 #include "optimizer_rules.h"
 
 namespace mh::kernels {
 
-// Numbers that a block takes, of one tensor.
+// Elements of one tensor that a block updates.
 constexpr int64_t kUpdateChunk = 8192;
 inline int64_t chunks_of(int64_t count) { return (count + kUpdateChunk - 1) / kUpdateChunk; }
 
@@ -17,8 +17,8 @@ struct Update {
   int64_t count;
   float* p;
   const float* g;
-  float *first, *second;  // moments; second: of Adam alone
-  uint16_t* copy;         // in bf16, overwritten; or null
+  float *first, *second;  // moments; second: only with Adam
+  uint16_t* copy;         // bf16 copy, overwritten; may be null
 };
 
 struct Numbers {

@@ -1,5 +1,5 @@
-// Optimiser steps and sums of squares over many tensors a launch. A launch is given its tensors by value, so that
-// nothing is copied to the device before it.
+// Optimiser steps and sums of squares over many tensors in a launch. The tensors are kernel arguments, so nothing is
+// copied to the device before a launch.
 #pragma once
 
 #include "cuda/fours.h"
@@ -8,18 +8,18 @@
 
 namespace mh::kernels {
 
-// Tensors of one launch, whose arguments have place for 4 KiB.
+// Tensors of one launch, limited by the 4 KiB of kernel arguments.
 template <class One>
 struct Batch {
   static constexpr int kMost = 40;
   One all[kMost];
-  int begins[kMost + 1] = {0};  // chunks in front of each
+  int begins[kMost + 1] = {0};  // number of chunks before each tensor
   int count = 0;
   void add(const One& one) {
     all[count++] = one;
     begins[count] = begins[count - 1] + static_cast<int>(chunks_of(one.count));
   }
-  // Whose chunk it is.
+  // Returns the tensor of a chunk.
   MH_DEVICE int tensor_of(int chunk) const {
     int i = 0;
     while (chunk >= begins[i + 1]) ++i;
@@ -27,7 +27,7 @@ struct Batch {
   }
 };
 
-// f(i) for each four numbers that are this thread's of a tensor's chunk.
+// Calls f(i) for each vector of four elements of a tensor's chunk that this thread updates.
 template <class Thread, class F>
 MH_DEVICE void each_four_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
@@ -84,7 +84,7 @@ struct Updates {
   }
 };
 
-// In fp64, a sum for each chunk.
+// Sums of squares of each chunk, in fp64.
 struct Squares {
   static constexpr int kThreads = 256;
   Batch<Numbers> batch;
@@ -110,7 +110,7 @@ struct Squares {
   }
 };
 
-// launch(batch) for as many at a time as fit; those without numbers are left out.
+// Calls launch(batch) with as many tensors at a time as fit; empty tensors are skipped.
 template <class One, class Launch>
 const char* by_batches(const One* all, int64_t count, const Launch& launch) {
   Batch<One> batch;
@@ -130,7 +130,7 @@ const char* update(const Launcher& launcher, const Update<Plan>* all, int64_t co
   });
 }
 
-// sums: of the chunks of all tensors, one tensor after another.
+// sums: one for each chunk of all tensors, tensor after tensor.
 template <class Launcher>
 const char* squares(const Launcher& launcher, const Numbers* all, int64_t count, double* sums) {
   return by_batches(all, count, [&](const Batch<Numbers>& batch) {

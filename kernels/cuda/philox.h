@@ -1,4 +1,4 @@
-// The random words that decide a dropout (dropout_plan.h).
+// The random words of dropout decisions (dropout_plan.h).
 #pragma once
 
 #include "cuda/fragment.h"
@@ -10,7 +10,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-// Ten rounds of Philox: the four words at counter (block, site, update).
+// Returns the four words at counter (block, site, update): ten rounds of Philox.
 MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
   const uint32_t update = how.update_at != nullptr ? *how.update_at : how.update;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, update};
@@ -25,7 +25,7 @@ MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
-// By comparisons, so that the words stay in registers.
+// Selects by comparisons, so that the words stay in registers.
 MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
   return i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
 }

@@ -1,5 +1,5 @@
-// From products of queries and keys to probabilities: scale, normaliser, mask and dropout of Policy, element by
-// element.
+// Turns products of queries and keys into probabilities: scale, normaliser, mask and dropout of AttentionParams,
+// element by element.
 #pragma once
 
 #include "cuda/attention.h"
@@ -10,7 +10,7 @@ namespace mh::kernels {
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Keys that some query from `first` to `end` - 1 of row b sees.
+// Returns the range of keys that some query from `first` to `end` - 1 of batch row b sees.
 MH_DEVICE KeyRange keys_seen(const AttentionParams& a, int64_t b, int first, int end) {
   const int keys = static_cast<int>(a.keys), offset = keys - static_cast<int>(a.queries);
   KeyRange seen{0, keys};
@@ -22,7 +22,7 @@ MH_DEVICE KeyRange keys_seen(const AttentionParams& a, int64_t b, int first, int
   return seen;
 }
 
-// Queries that see some key from `first` to `end` - 1 of row b.
+// Returns the range of queries that see some key from `first` to `end` - 1 of batch row b.
 MH_DEVICE KeyRange queries_seeing(const AttentionParams& a, int64_t b, int first, int end) {
   const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
   KeyRange seeing{0, queries};
@@ -35,14 +35,14 @@ MH_DEVICE KeyRange queries_seeing(const AttentionParams& a, int64_t b, int first
   return seeing;
 }
 
-// Whether query i sees key s, of which those before `real` are there.
+// Returns whether query i sees key s; keys from `real` on are padding.
 MH_DEVICE bool sees(const AttentionParams& a, int real, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i < a.queries && s < real &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
-// Whether `queries` queries from i on see all of the `keys` keys from s on.
+// Returns whether `queries` queries from i on see all of the `keys` keys from s on.
 MH_DEVICE bool all_see(const AttentionParams& a, int real, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i + queries <= a.queries && s + keys <= real &&
@@ -50,8 +50,8 @@ MH_DEVICE bool all_see(const AttentionParams& a, int real, int i, int queries, i
           (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
 }
 
-// A warp's products (16, 8 kColumns) of queries from i on and keys from s on, or, kTurned, of keys and queries: those
-// of pairs that do not see one another become -inf, of which the probability is zero. Most tiles have none.
+// Masks a warp's products (16, 8 kColumns) of queries from i on and keys from s on, or, kTurned, of keys and queries:
+// products of pairs that do not see each other become -inf, so that their probability is zero. Most tiles have none.
 template <bool kTurned, int kColumns, class Thread>
 MH_DEVICE void hide_unseen(const Thread& thread, const AttentionParams& a, int real, int i, int s,
                            Sum (&products)[kColumns]) {
@@ -64,8 +64,8 @@ MH_DEVICE void hide_unseen(const Thread& thread, const AttentionParams& a, int r
     }
 }
 
-// log2 of the summand of a product of query and key, and a number times the derivative of the summand's natural
-// logarithm by the product. The summand of Sigsoftmax is exp(a) σ(a) = exp(2a - softplus(a)).
+// Returns log2 of the exponential for a product of query and key, and a number times the derivative of its natural
+// logarithm by the product. The exponential of Sigsoftmax is exp(a) σ(a) = exp(2a - softplus(a)).
 struct OfSoftmax {
   float factor, scale;
   template <class Thread>
@@ -90,21 +90,21 @@ struct OfSigsoftmax {
   }
 };
 
-// Calls work() with the normaliser as a type, so that loops over numbers have no branch.
+// Calls work() with the normaliser as a type, so that element loops have no branch.
 template <class Work>
 MH_DEVICE void by_normaliser(const AttentionParams& a, const Work& work) {
   if (a.normaliser == Normaliser::softmax) work(OfSoftmax{a.scale * kLog2E, a.scale});
   else work(OfSigsoftmax{a.scale});
 }
 
-// The element of the stream that decides of a probability of head `head` of row b.
+// Returns the stream element that decides a probability of head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t head, int query, int key) {
   return a.dropout_first +
          static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
 }
 
-// A bit for each number of a lane's sums: of sums[n].x[e] bit 4 n + e. Bits, as registers have no addresses by which a
-// loop could go through the sums, and without a loop all are drawn side by side, in registers that there are not.
+// Returns one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. The bits are packed into a
+// word, since a rolled loop cannot index registers, and an unrolled loop would keep all random words live and spill.
 // draw(c): two bits of columns (rows) 2 c, or one of c.
 template <int kColumns, int kAtOnce, class Draw>
 MH_DEVICE uint32_t bits_of_sums(const Draw& draw) {
@@ -114,7 +114,7 @@ MH_DEVICE uint32_t bits_of_sums(const Draw& draw) {
   for (int c = 0; c < 4 * kColumns; c += kAtOnce) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of number x: `scale` where its bit is set, else 0.
+// Returns the dropout factor of element x: `scale` if its bit is set, otherwise 0.
 MH_DEVICE float remains_of(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 template <int kColumns>
 MH_DEVICE void drop_by(uint32_t bits, float scale, Sum (&sums)[kColumns]) {
@@ -137,8 +137,8 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
   drop_by(remaining, a.dropout.scale, sums);
 }
 
-// Returns the bits of probabilities that dropout keeps, where columns are queries from i on and rows are keys s and
-// s + 8; or, kByDistance, rows are the distances from query t to keys t + s and t + s + 8.
+// Returns the bits of probabilities that dropout keeps, if columns are queries from i on and rows are keys s and s + 8;
+// or, kByDistance, rows are the distances from query t to keys t + s and t + s + 8.
 template <int kColumns, bool kByDistance = false>
 MH_DEVICE uint32_t remaining_turned(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
   return bits_of_sums<kColumns, 1>([&](int c) {

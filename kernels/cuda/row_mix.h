@@ -1,14 +1,14 @@
-// Mixing of the heads' probabilities query by query, for 16-bit types. A tile of the probabilities of all heads, or of
-// their gradients, lies in shared memory as (heads, queries, keys). With the matrix m of a query as the left operand,
+// Head mixing query by query on the tensor cores, for 16-bit types. A tile of the probabilities of all heads, or of
+// their gradients, is in shared memory as (heads, queries, keys). With the matrix m of a query as the left operand,
 //
 //   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
 //
-// is a product of the tensor cores in which the heads are the inner dimension: of up to 8 heads one m16n8k16 mixes two
-// queries and 8 keys (a block-diagonal left operand), of up to 16 heads one query. A matrix of each query costs no more
-// than one that all queries share.
+// is a tensor-core product whose inner dimension is the heads: with up to 8 heads one m16n8k16 mixes two queries and 8
+// keys (a block-diagonal left operand), with up to 16 heads one query. A matrix for each query costs no more than a
+// shared one.
 //
-// All kernels have the same steps for a tile: a warp multiplies the rows of its own heads and puts what comes of them
-// into the tile; all warps mix, each the queries of its own, in place; a warp goes on with its own heads.
+// All kernels have the same steps for a tile: each warp multiplies the rows of its own heads and writes the results
+// into the tile; all warps mix in place, each its own queries; each warp continues with its own heads.
 #pragma once
 
 #include <type_traits>
@@ -20,36 +20,36 @@ namespace mh::kernels {
 // Returns n rounded down to 16, but at most `most`.
 constexpr int whole_strips(int n, int most) { return n / 16 * 16 < most ? n / 16 * 16 : most; }
 
-// kWarps warps of a block, each with kOwn heads: up to 8 heads in all, or up to 16 where kOwn is 2.
+// The sizes of a kernel: kWarps warps, each with kOwn heads: up to 8 heads in all, or up to 16 if kOwn is 2.
 template <class T, int kSize_, int kWarps_, int kOwn_>
 struct RowMix {
   static constexpr int kSize = kSize_, kWarps = kWarps_, kOwn = kOwn_, kStride = kSize + kPad;
-  static constexpr int kHeads = kWarps * kOwn;         // of which there may be fewer
-  static constexpr int kMixed = kHeads <= 8 ? 8 : 16;  // rows of a matrix on the tensor cores
+  static constexpr int kHeads = kWarps * kOwn;         // maximum number of heads
+  static constexpr int kMixed = kHeads <= 8 ? 8 : 16;  // rows of a mixing matrix on the tensor cores
   static constexpr int kQueriesAtOnce = 16 / kMixed;   // queries that one product mixes
-  // Queries of a block whose results (kOwn heads of kSize columns) fill half of a warp's registers; of few warps, which
-  // mix more queries each, a quarter.
+  // Queries of a block: their results (kOwn heads of kSize columns) take half of a warp's registers; with few warps,
+  // each of which mixes more queries, a quarter.
   static constexpr int kQueries = whole_strips(4096 / (kOwn * kSize), kWarps == 4 ? 32 : 64);
-  static constexpr int kKeys = kOwn * kSize <= 64 ? 32 : 16;  // of a tile
+  static constexpr int kKeys = kOwn * kSize <= 64 ? 32 : 16;  // keys of a tile
   using Probability = typename Exchanged<T>::Probability;
 };
 
-// The heads of a block's tile (heads, kRows, kKeys), of either 16-bit type; and a head of zeros, where a product takes
-// more heads than there are.
+// A block's tile (heads, kRows, kKeys) of either 16-bit type, with a head of zeros for products that take more heads
+// than there are.
 template <int kRows_, int kKeys_>
 struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
-  static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // heads lie in different banks
+  static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // puts heads in different banks
   uint16_t* memory;
   int zeros;  // the head of zeros
 
-  // kMixed: the heads of a product.
+  // kMixed: heads of a product.
   template <int kMixed>
   static constexpr int bytes(const AttentionParams& a) {
     const bool fewer = a.in_heads < kMixed || a.out_heads < kMixed;
     return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (fewer ? 1 : 0)) * kHeadStride * 2;
   }
-  // Ready after the next barrier.
+  // Writes the zeros; valid after the next barrier.
   template <int kMixed, class Thread>
   static MH_DEVICE MixTile in(const Thread& thread, const AttentionParams& a, uint16_t* memory) {
     const MixTile tile{memory, bytes<kMixed>(a) / (kHeadStride * 2) - 1};
@@ -57,19 +57,19 @@ struct MixTile {
       for (int i = thread.index(); i < kHeadStride; i += thread.threads()) memory[tile.zeros * kHeadStride + i] = 0;
     return tile;
   }
-  // 16 rows of a head, from column `column` on.
+  // Returns 16 rows of a head, from column `column` on.
   template <class X>
   MH_DEVICE X* at(int head, int strip, int column = 0) const {
     return reinterpret_cast<X*>(memory + head * kHeadStride + strip * 16 * kStride + column);
   }
-  // Puts a warp's sums (16, kKeys) of a head, rounded to X.
+  // Stores a warp's sums (16, kKeys) of a head, rounded to X.
   template <class X, class Thread>
   MH_DEVICE void put(const Thread& thread, int head, int strip, const Sum (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, strip, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
       MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
-  // Columns `column` to `column` + 15 of 16 rows.
+  // Loads columns `column` to `column` + 15 of 16 rows.
   template <class X, class Thread>
   MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Sum (&sums)[2]) const {
     Left<X> left;
@@ -78,22 +78,22 @@ struct MixTile {
   }
 };
 
-// (16 columns, 16 rows) of a tile of 16-bit numbers, as the left operand of a product: its transpose.
+// Loads (16 columns, 16 rows) of a tile of 16-bit elements as the left operand of a product: its transpose.
 template <class Thread, class T>
 MH_DEVICE void load_left_turned(const Thread& thread, Left<T>& to, const T* tile, int stride) {
   thread.load_matrices_turned(to.x,
                               tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
 }
 
-// The left operand of what mixes the queries that one product takes, and the factor of a lane's two rows of the result:
-// of fp16 each row is scaled by a power of two, so that its largest number is in range.
+// The left operand that mixes the queries of one product, and the scale of a lane's two rows of the result: in fp16
+// each row is scaled by a power of two, so that its largest element is in range.
 template <class X, int kMixed>
 struct MixMatrix {
   uint32_t x[2][kMixed / 8];
   float scale[2];
 
-  // Row i, column j at matrix[i * of_row + j * of_column], of `rows` rows and `columns` columns, for the one query, or
-  // for each of two; null: there is no such query.
+  // Loads the operand: row i, column j is at matrix[i * of_row + j * of_column], of `rows` rows and `columns` columns,
+  // for the one query, or for each of two; null: no such query.
   template <class Thread>
   MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns, int of_row,
                       int of_column) {
@@ -125,16 +125,16 @@ struct MixMatrix {
   }
 };
 
-// Calls body(std::true_type) where `usual` holds, else body(std::false_type): the usual case is a stretch of code
-// without branches, in which products and exponentials overlap.
+// Calls body(std::true_type) if `usual` holds, otherwise body(std::false_type): the usual case then is branch-free code
+// in which products and exponentials overlap.
 template <class Body>
 MH_DEVICE void by_case(bool usual, const Body& body) {
   if (usual) body(std::true_type{});
   else body(std::false_type{});
 }
 
-// Mixes, in place, the in_heads heads of a tile to out_heads: of the queries query_of(u), u < kUnits, and of each the
-// next one where a product mixes two. Numbers of type X become numbers of type To; kScaled: times the scale of their
+// Mixes, in place, the in_heads heads of a tile to out_heads: for the queries query_of(u), u < kUnits, and the next
+// query of each if a product mixes two. Converts elements from type X to type To; kScaled: times the scale of their
 // row.
 template <class X, class To, bool kScaled, int kMixed, int kUnits, class Tile, class Thread, class QueryOf>
 MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf& query_of, int in_heads, int out_heads,
@@ -144,8 +144,8 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   const uint16_t* const from = tile.memory + (head < in_heads ? head : tile.zeros) * Tile::kHeadStride +
                                next * Tile::kStride + thread.lane() / 16 * 8;
   uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
-  constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // to a lane's second row
-  // What a lane overwrites other lanes have read: the matrix instructions between are the whole warp's.
+  constexpr int kFurther = kMixed == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // offset of a lane's second row
+  // Other lanes have read what a lane overwrites: the matrix instructions in between are executed by the whole warp.
   uint32_t x[kUnits][Tile::kKeys / 16][4];
   MH_FOR (u, kUnits)
     MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
@@ -169,9 +169,9 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   }
 }
 
-// visit(strip, sums): sums (16, kKeys) = strip `strip` of rows (kStrips * 16, kSize) · keys (kKeys, kSize)ᵀ, both in
-// shared memory. The fragments of the keys are loaded once for all strips, and the next strip is multiplied before a
-// strip is visited.
+// Calls visit(strip, sums) with sums (16, kKeys) = strip `strip` of rows (kStrips * 16, kSize) · keys (kKeys, kSize)ᵀ,
+// both in shared memory. The fragments of the keys are loaded once for all strips, and the next strip is multiplied
+// before a strip is visited.
 template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
@@ -208,8 +208,8 @@ struct DropsNone {
   MH_DEVICE void operator()(int, int, Sum (&)[kColumns]) const {}
 };
 
-// sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDrops, drops(strip, column, numbers): dropout
-// of columns `column` to `column` + 15.
+// Computes sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDrops, drops(strip, column, numbers)
+// applies dropout to columns `column` to `column` + 15.
 template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
 MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize / 8], const Tile& tile, int head,
                           const T* rows, const Drops& drops) {
@@ -241,8 +241,8 @@ template <class Z, class T, int kRows>
 struct HeadRows {
   static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),
                        kVectors = kSize / kVector;
-  static constexpr bool kWhole = 32 % kVectors == 0;  // lanes make up whole rows
-  const T* data[Z::kOwn];                             // of the warp's heads
+  static constexpr bool kWhole = 32 % kVectors == 0;  // lanes cover whole rows
+  const T* data[Z::kOwn];                             // addresses of the warp's heads
   int64_t row_stride;
   int heads, size;
   bool aligned;
@@ -255,7 +255,7 @@ struct HeadRows {
       data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
-  // From row `first` on, zeros from `end` on.
+  // Loads rows from `first` on; zeros from `end` on.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
     MH_FOR (o, Z::kOwn) {
@@ -281,9 +281,9 @@ struct HeadRows {
   }
 };
 
-// Shared memory of a block in bytes: rows that stay, slots of rows that stream by, and tiles.
+// Shared memory of a block in bytes: resident rows, slots of streamed rows, and tiles.
 struct RowMixPlan {
-  int slots = 0, bytes = 0;  // slots 0: there is no place
+  int slots = 0, bytes = 0;  // slots 0: does not fit
   constexpr RowMixPlan(int staying, int slot, int tiles, int limit) {
     const int fixed = staying + tiles, left = limit - fixed;
     slots = left < slot ? 0 : left / slot < kMostSlots ? left / slot : kMostSlots;

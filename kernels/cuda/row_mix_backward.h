@@ -1,14 +1,14 @@
-// The gradient of attention with mixed heads of 16-bit types, mixed query by query (row_mix.h), in three kernels, each
-// of which takes probabilities again (mixed_backward.h has the equations): sums over the keys of each query, dQ, and dK
-// and dV. Delta is summed from the same rounded dP that the other two subtract it from, so that the gradients of a
-// query's logits add up to zero.
+// Backward pass of attention with head mixing for 16-bit types, mixed query by query (row_mix.h), in three kernels,
+// each of which recomputes the probabilities (equations: mixed_backward.h): sums over the keys of each query; dQ; dK
+// and dV. Delta is summed from the same rounded dP that the other two kernels subtract it from, so that the gradients
+// of a query's logits sum to zero.
 #pragma once
 
 #include "cuda/row_mix_forward.h"
 
 namespace mh::kernels {
 
-// What the kernels know of a lane's two queries of a strip, of one head.
+// Statistics of a lane's two queries of a strip, for one head.
 struct RowStats {
   float lse2[2], inv_sum[2], delta[2];
   template <class Thread>
@@ -22,8 +22,8 @@ struct RowStats {
   }
 };
 
-// p and slopes of products of 16 queries and kColumns * 8 keys: probabilities, and those times the derivative of the
-// logits by the products.
+// Computes p and slopes from products of 16 queries and kColumns * 8 keys: probabilities, and probabilities times the
+// derivative of the logits by the products.
 template <bool kUsual, int kColumns, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                          const RowStats& stats, Sum (&p)[kColumns], Sum (&slopes)[kColumns]) {
@@ -43,7 +43,8 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
   }
 }
 
-// In place of a warp's dP of a head in a tile, strip `strip`: dS = slopes (dP - delta). As accumulate.
+// Replaces a warp's dP of a head in a tile, strip `strip`, by dS = slopes (dP - delta), and accumulates like
+// accumulate().
 template <class T, bool kDrops, int kColumns, class Tile, class Thread, class Drops>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
                                   Sum (&slopes)[kColumns], const Drops& drops) {
@@ -70,8 +71,8 @@ struct RowMixSumsTiles {
   }
 };
 
-// pairs += P dP̄ᵀ over the keys of a tile, (in heads, out heads) of the queries that one product mixes. Of two queries
-// the second one has the lower half of the rows.
+// Computes pairs += P dP̄ᵀ over the keys of a tile, (in heads, out heads) for the queries of one product. With two
+// queries the second one has the lower half of the rows.
 template <class T, int kMixed, class Tile, class Thread>
 MH_DEVICE void sum_pairs(const Thread& thread, Sum (&pairs)[kMixed / 8], const Tile& p, const Tile& dp, int query,
                          int in_heads, int out_heads) {
@@ -99,7 +100,7 @@ MH_DEVICE void sum_pairs(const Thread& thread, Sum (&pairs)[kMixed / 8], const T
   }
 }
 
-// Writes x.g, the gradient of each query's matrix, or, where they share one, of each tile of queries; and
+// Writes x.g, the gradient of each query's matrix, or, if queries share one, of each tile of queries; and
 // x.query_stats. Blocks: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
@@ -122,7 +123,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
              gradients = Tile::template in<Z::kMixed>(thread, a, of_tiles + Tile::template bytes<Z::kMixed>(a) / 2);
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int part = 0;  // keys and values in turn
+  int part = 0;  // streamed part: keys and values alternate
   const auto load = [&](T* to) {
     if (const int key = seen.first + part / 2 * kKeys; key < seen.end) {
       if (part % 2 == 0) keys.load(thread, to, key, seen.end);
@@ -242,7 +243,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
           x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
       }
   if (a.matrix_query_stride != 0) return;
-  // Of one matrix the sum over the queries of the block: of each warp's first, then of the warps in their order.
+  // For a shared matrix, sums over the queries of the block: first of each warp, then over the warps in order.
   float* const of_warps = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
   const int numbers = a.in_heads * a.out_heads;
   MH_FOR (c, Z::kMixed / 8)
@@ -293,7 +294,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       Tile::template in<Z::kMixed>(thread, a, reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size));
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int part = 0;  // values and keys in turn
+  int part = 0;  // streamed part: values and keys alternate
   const auto load = [&](T* to) {
     if (const int key = seen.first + part / 2 * kKeys; key < seen.end) {
       if (part % 2 == 0) values.load(thread, to, key, seen.end);
@@ -381,7 +382,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
 
 template <class Z, class T>
 struct RowMixKeyGradientTiles {
-  static constexpr int kKeys = whole_strips(2048 / (Z::kOwn * Z::kSize), 32);  // of a block
+  static constexpr int kKeys = whole_strips(2048 / (Z::kOwn * Z::kSize), 32);  // keys of a block
   using Tile = MixTile<16, kKeys>;
   static constexpr int kUnits = 16 / Z::kQueriesAtOnce / Z::kWarps;
   static constexpr int slot(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
@@ -391,8 +392,8 @@ struct RowMixKeyGradientTiles {
   }
 };
 
-// sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize). As
-// accumulate.
+// Computes sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize), like
+// accumulate().
 template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
 MH_DEVICE void accumulate_turned(const Thread& thread, Sum (&sums)[Tile::kKeys / 16][kSize / 8], const Tile& tile,
                                  int head, const T* rows, const Drops& drops) {
@@ -423,8 +424,8 @@ MH_DEVICE void accumulate_turned(const Thread& thread, Sum (&sums)[Tile::kKeys /
   }
 }
 
-// Writes x.dk and x.dv, of each head of queries and of the result; where each head is read once (`joined`), of the head
-// that is read. Blocks: (order.blocks()). Keys that are not real get zeros.
+// Writes x.dk and x.dv for each head of queries and of the result; if each key/value head is read once (`joined`), to
+// that head. Blocks: (order.blocks()). Padding keys get zeros.
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& x, void* memory) {

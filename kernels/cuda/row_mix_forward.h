@@ -1,5 +1,5 @@
-// Attention with mixed heads of 16-bit types, mixed query by query (row_mix.h), from the log-sum-exp of each head
-// (attention_forward without outputs).
+// Forward pass of attention with head mixing for 16-bit types, mixed query by query (row_mix.h), from the log-sum-exp
+// of each head (attention_forward without outputs).
 #pragma once
 
 #include "cuda/mixed_forward.h"
@@ -10,20 +10,23 @@ namespace mh::kernels {
 template <class Z, class T>
 struct RowMixForwardTiles {
   using Tile = MixTile<Z::kQueries, Z::kKeys>;
-  static constexpr int kUnits = Z::kQueries / Z::kQueriesAtOnce / Z::kWarps;  // mixed by a warp
+  static constexpr int kUnits =
+      Z::kQueries / Z::kQueriesAtOnce / Z::kWarps;  // queries or pairs of queries that a warp mixes
   static constexpr int most(const AttentionParams& a) { return a.in_heads > a.out_heads ? a.in_heads : a.out_heads; }
-  static constexpr int slot(const AttentionParams& a) { return most(a) * Z::kKeys * Z::kStride; }  // elements
+  static constexpr int slot(const AttentionParams& a) {
+    return most(a) * Z::kKeys * Z::kStride;
+  }  // size of a slot in elements
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {a.in_heads * Z::kQueries * Z::kStride * 2, slot(a) * 2, Tile::template bytes<Z::kMixed>(a), limit};
   }
 };
 
-// Whether no policy needs more than a product, a logarithm and an exponential of each number of a tile whose queries
-// see all of its keys.
+// Returns whether the parameters need only a product, a logarithm and an exponential for each element of a tile whose
+// queries see all of its keys.
 MH_DEVICE bool is_simple(const AttentionParams& a) { return a.normaliser == Normaliser::softmax && !a.has_dropout(); }
 
-// A warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kUsual: of softmax, and all see
-// one another.
+// Computes a warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kUsual: softmax, and
+// all queries see all keys.
 template <bool kUsual, int kColumns, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                                 const float (&lse2)[2], Sum (&p)[kColumns]) {
@@ -61,7 +64,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       Tile::template in<Z::kMixed>(thread, a, reinterpret_cast<uint16_t*>(ring.memory + ring.slots * ring.size));
   const HeadRows<Z, T, Z::kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int part = 0;  // keys and values in turn
+  int part = 0;  // streamed part: keys and values alternate
   const auto load = [&](T* to) {
     if (const int key = seen.first + part / 2 * Z::kKeys; key < seen.end) {
       if (part % 2 == 0) keys.load(thread, to, key, seen.end);
@@ -136,7 +139,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
     if (i >= a.out_heads) break;
     MH_FOR (strip, kStrips) {
       const int query = first + 16 * strip;
-      float factor[2];  // that the numbers of a row of its matrix were divided by
+      float factor[2];  // scales by which the rows of its matrix were divided
       MH_FOR (r, 2) factor[r] = power_below(matrix_of(query + g + 8 * r) + i, a.out_heads, a.in_heads);
       if (splits.count > 1) {
         MH_FOR (r, 2) {

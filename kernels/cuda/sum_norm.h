@@ -1,11 +1,11 @@
-// Sums and norms (sum_norm_plan.h) on a GPU. All pointers are to device memory.
+// Residual sums and layer norms (sum_norm_plan.h) on a GPU. All pointers are to device memory.
 #pragma once
 
 #include "sum_norm_plan.h"
 
 namespace mh::kernels {
 
-// The widest rows: one fits into the shared memory that every GPU gives a block.
+// Maximum width of rows: a row fits into the shared memory that every GPU has for a block.
 constexpr int64_t kMostSumNorm = 12000;
 
 }  // namespace mh::kernels

@@ -1,4 +1,5 @@
-// Sum, dropout and layer norm of rows, a block a row, and their gradients; Y: type of y.
+// Residual sum, dropout and layer norm of rows, and their gradients. Tiling: one block computes one row, which stays in
+// shared memory. Y: type of y.
 #pragma once
 
 #include "cuda/dropout.h"
@@ -22,7 +23,7 @@ struct SumNormRow {
         drops(how.dropout != nullptr),
         dropping(drops ? *how.dropout : Dropout{}),
         dropout_first(how.dropout_first) {}
-  // Of row r, from column i on.
+  // Applies dropout to row r from column i on.
   MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
     if (drops) drop_four(dropping, dropout_first + static_cast<uint64_t>(r * size + i), x);
   }
@@ -34,14 +35,14 @@ struct SumNormRows {
   SumNormRow how;
   SumNormTensors x;
 
-  // The row's sums, in fours, follow the shares.
+  // The vectors of the row's sums follow the shares.
   static size_t bytes(int64_t size) { return sizeof(Shares) + static_cast<size_t>(size + 6) / 4 * sizeof(Four<float>); }
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     const int64_t r = thread.block_x(), size = how.size, at = r * size, shift = at % 4;
     Shares& shares = *static_cast<Shares*>(memory);
-    float* sums = reinterpret_cast<float*>(&shares + 1) + shift;  // of the row's first element
+    float* sums = reinterpret_cast<float*>(&shares + 1) + shift;  // sum of the row's first element
     const float by_size = 1 / static_cast<float>(size);
     float total = 0;
     each_four(thread, shift, size, [&](int64_t i) {
@@ -121,7 +122,7 @@ struct SumNormGradient {
   }
 };
 
-// Gradients of weight and bias over a piece of rows, a thread a column.
+// Gradients of weight and bias over a chunk of rows; one thread computes one column.
 struct SumNormWeightGradient {
   static constexpr int kThreads = 128;
   int64_t size;

@@ -1,8 +1,8 @@
-// The project's CUDA kernels as a table of plain functions. They are built by nvcc into a library of their own
-// (libmultihead-cuda.so), which is opened only where a GPU is used; it knows nothing of lib/ or of the tensor library.
+// The CUDA kernels as a table of plain functions. nvcc builds them into a library of their own (libmultihead-cuda.so),
+// which is opened only if a GPU is used; it depends neither on lib/ nor on LibTorch.
 //
-// All tensors are in device memory; a tensor of type Dtype is passed as void*. Each function takes the stream that its
-// work goes to, as CUDA's own handle, waits for nothing, and returns nullptr or CUDA's message of a failed launch.
+// All tensors are in device memory; a tensor of type Dtype is passed as void*. Each function launches asynchronously on
+// the given stream, a CUDA handle, and returns null or CUDA's message of a failed launch.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,33 @@
 
 namespace mh::kernels {
 
-// The type that attention kernels compute in, and that other kernels read and write.
+// The type of attention kernels, and of tensors that other kernels read and write.
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaTable {
   // As kernels/cpu/dropout.h.
   const char* (*dropout)(Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream);
-  // As kernels/cpu/cross_entropy.h, of rows: logits (rows, vocabulary) aligned to 16 bytes, targets and losses (rows).
-  // A negative target: zeros. Any other is below `vocabulary`.
+  // As kernels/cpu/cross_entropy.h, for rows: logits (rows, vocabulary) aligned to 16 bytes, targets and losses (rows).
+  // A negative target gives zeros; any other is below `vocabulary`.
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
                                CrossEntropyRow* losses, void* stream);
-  // As kernels/cpu/layer_norm.h; `how` and what its `dropout` points at are the host's. y and dy of the type.
+  // As kernels/cpu/layer_norm.h; `how` and its `dropout` are in host memory. y and dy have the type `y`.
   const char* (*sum_norm)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
-  // As kernels/cpu/optimizer.h, of `count` tensors that an array of the host names.
+  // As kernels/cpu/optimizer.h, for `count` tensors in an array in host memory.
   const char* (*adam)(const Update<AdamPlan>* all, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumPlan>* all, int64_t count, void* stream);
   const char* (*nag)(const Update<NagPlan>* all, int64_t count, void* stream);
-  // Sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
+  // Computes sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
   const char* (*squares)(const Numbers* all, int64_t count, double* sums, void* stream);
-  // Returns the attention kernels of the type, for the smallest compiled head size that is not below head_size; null
-  // where there are none. lacks() then says which kernels this build lacks; its text lasts until the thread's next
-  // call.
+  // Returns the attention kernels of the type for the smallest compiled head size of at least head_size; null if there
+  // are none. lacks() then names the kernels that this build lacks; its text is valid until the thread's next call.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);
   const char* (*lacks)(Dtype dtype, int head_size);
 };
 
-// The one symbol of the library.
+// The only symbol of the library.
 constexpr const char* kCudaTableSymbol = "multihead_cuda_table";
 
 }  // namespace mh::kernels

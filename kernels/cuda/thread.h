@@ -1,6 +1,6 @@
 // The operations of one thread of a block that kernel bodies use: its position, barriers, exchange within its warp, the
 // tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/emulator/host_thread.h
-// does the same on the CPU.
+// implements them on a CPU.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,10 +22,10 @@ struct GpuThread {
 
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
-  // x of the lane whose number differs in these bits.
+  // Returns x of the lane whose number differs in these bits.
   MH_DEVICE float exchange(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
-  // Flushes results below 2^-126 to zero, which spares the two multiplications of exp2f.
+  // Returns 2^x. Flushes results below 2^-126 to zero, which saves the two multiplications of exp2f.
   MH_DEVICE float exp2(float x) const {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -55,8 +55,9 @@ struct GpuThread {
     return __uint_as_float(bits);
   }
 
-  // Four matrices (8, 8) of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8, 16 bytes aligned to
-  // 16, and takes of each matrix row lane / 4, columns 2 (lane % 4) and the next; turned: of its transpose.
+  // Loads four matrices (8, 8) of 16-bit elements (ldmatrix); lane l has the address of row l % 8 of matrix l / 8, 16
+  // bytes aligned to 16, and receives of each matrix row lane / 4, columns 2 (lane % 4) and the next; turned: of its
+  // transpose.
   template <class T>
   MH_DEVICE void load_matrices(uint32_t (&to)[4], const T* row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -72,7 +73,7 @@ struct GpuThread {
                  : "memory");
   }
 
-  // (16, 8) += (16, 16) (16, 8), summed in fp32; and with k = 8 of numbers rounded to tf32.
+  // Computes (16, 8) += (16, 16) (16, 8), accumulated in fp32; or with k = 8, for elements rounded to tf32.
   MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Bf16) const {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -95,7 +96,7 @@ struct GpuThread {
         : "r"(bits(a[0])), "r"(bits(a[1])), "r"(bits(a[2])), "r"(bits(a[3])), "r"(bits(b[0])), "r"(bits(b[1])));
   }
 
-  // 16 or 8 bytes, aligned to as many, at once.
+  // Stores 16 or 8 bytes, equally aligned, in one instruction.
   MH_DEVICE void store(void* to, const float (&x)[4]) const {
     asm volatile("st.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
   }
@@ -103,14 +104,14 @@ struct GpuThread {
     asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
   }
 
-  // 4 bytes of shared memory, where `there`; without a branch.
+  // Stores 4 bytes to shared memory if `there`, without a branch.
   MH_DEVICE void store_if(bool there, void* to, uint32_t x) const {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.b32 [%0], %1;}" ::"r"(address(to)), "r"(x),
                  "r"(static_cast<uint32_t>(there))
                  : "memory");
   }
 
-  // 4, 8 or 16 bytes of global memory, aligned to as many, that no kernel writes meanwhile.
+  // Reads 4, 8 or 16 bytes of global memory, equally aligned, which no kernel may write at the same time.
   MH_DEVICE void read(float (&to)[1], const float* from) const { to[0] = __ldg(from); }
   MH_DEVICE void read(float (&to)[2], const float* from) const {
     const float2 x = __ldg(reinterpret_cast<const float2*>(from));
@@ -121,8 +122,9 @@ struct GpuThread {
     to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
   }
 
-  // 16 bytes from global to shared memory, both aligned to 16, of which the first `bytes` are read and the others zero.
-  // The copy has arrived, for this thread, once wait<n>() returns and n or fewer groups were committed after its own.
+  // Copies 16 bytes from global to shared memory (cp.async), both aligned to 16; the first `bytes` are read, the others
+  // zero. The copy is complete for this thread once wait<n>() returns and at most n groups were committed after its
+  // own.
   MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }
