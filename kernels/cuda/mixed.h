@@ -1,7 +1,10 @@
-// Parts of all kernels for mixed heads. A block holds 16 rows a strip, of all heads; the warps of a strip divide the
-// heads among them and exchange probabilities, or their gradients, through shared memory as fragments, lane by lane. So
-// each is made once, and mixed by the tensor cores or in fp32. Tiles of 16 rows stream by in a ring of places, the next
-// ones on their way while one is worked on; where a place has no room for all heads, in parts of some heads each.
+// Shared parts of all head-mixing kernels.
+//
+// Tiling: a block computes strips of 16 rows of all heads. The warps of a strip divide the heads among them and
+// exchange probabilities, or their gradients, through shared memory as fragments, lane by lane, so that each is
+// computed once; they are mixed on the tensor cores or in fp32. Tiles of 16 rows are streamed through a ring of
+// pipeline stages, filled with cp.async while another stage is read; a stage without room for all heads takes parts of
+// some heads each.
 #pragma once
 
 #include <cstring>
@@ -16,18 +19,19 @@ namespace mh::kernels {
 template <class T>
 struct Ring {
   T* memory;
-  int slots, size;  // size: elements of a place
-  int at = 0;       // the place that is read
+  int slots, size;  // size: elements of a stage
+  int at = 0;       // the stage that is read
 
   MH_DEVICE T* place() const { return memory + at * size; }
-  // Fills all places but one. Copies issued before, of the tiles that stay, complete with the first place.
+  // Fills all stages but one. Copies issued before, of the resident tiles, complete with the first stage.
   template <class Thread, class Load>
   MH_DEVICE void begin(const Thread& thread, const Load& load) const {
     if (slots == 1) thread.end_group();
     MH_ROLLED
     for (int slot = 0; slot < slots - 1; ++slot) load(memory + slot * size);
   }
-  // Until the part to be read is there, for all threads, which have ended the part before. load(place) brings another.
+  // Waits until the next part has arrived for all threads, which have finished the part before. load(place) starts the
+  // copy of another part.
   template <class Thread, class Load>
   MH_DEVICE void await(const Thread& thread, const Load& load) const {
     if (slots <= 2) thread.template wait<0>();
@@ -42,32 +46,32 @@ struct Ring {
   MH_DEVICE void end() { at = at + 1 < slots ? at + 1 : 0; }
 };
 
-// 16 rows that stream by, zeros from `end` on; and where their window begins, and ends, if they have one.
+// A streamed tile of 16 rows, zeros from `end` on; and the begin and end of its window, if it has one.
 struct MixedTile {
   int from = 0, end = 0;
   int window = 0, window_end = 0;
-  int window_first = 0;  // what the window has before it is not of the tile
+  int window_first = 0;  // rows of the window before this do not belong to the tile
   MH_DEVICE bool there() const { return from < end; }
 };
 
-// Of a range, without a window: tile n.
+// The tiles of a range, without windows.
 struct Tiles {
   KeyRange range;
   MH_DEVICE MixedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
 };
 
-// Tensors whose rows meet in a product, of heads first … end - 1: `coming` stream by, `staying` stay with the block.
-// With relative positions (mixed_relative.h) kComing or kStaying may be 2, and kWindow adds a window of rows, loaded
-// with each tile, that has 16 rows more than the block. A tensor without data is left out.
+// The operands of a product, for heads first … end - 1: `coming` is streamed, `staying` is resident. With relative
+// positions (mixed_relative.h) kComing or kStaying may be 2, and kWindow adds a window of rows, loaded with each tile,
+// that has 16 rows more than the block. A tensor without data is left out.
 template <class T, int kSize, int kComing = 1, int kStaying = 1, bool kWindow = false>
 struct Meeting {
   static constexpr int kStride = kSize + kPad;
-  // Of a row of the batch.
+  // A tensor of a batch row.
   struct Side {
     const T* data = nullptr;
     int64_t head_stride = 0;
-    int row_stride = 0;                // as to_row takes it
-    const int64_t* head_of = nullptr;  // which head of them each is, or null
+    int row_stride = 0;                // row stride, for to_row()
+    const int64_t* head_of = nullptr;  // head of the tensor for each head, or null
     Side() = default;
     MH_DEVICE Side(const Rows<const T>& rows, int64_t b, const int64_t* heads)
         : data(rows.data + b * rows.batch_stride),
@@ -83,13 +87,13 @@ struct Meeting {
     MH_DEVICE void become(const None&, bool) {}
   };
   Side coming, staying;
-  int first, end, size;  // size: of a row
-  const T* kept;         // (kStaying, heads, rows of the block, kStride), where they are
+  int first, end, size;  // size of a row
+  const T* kept;         // (kStaying, heads, rows of the block, kStride): address of resident rows
   std::conditional_t<kComing == 2, Side, None> coming_too{};
   std::conditional_t<kStaying == 2, Side, None> staying_too{};
   std::conditional_t<kWindow, Side, None> window{};
 
-  // Another, if asked: number by number, as a choice between structs would be one of memory.
+  // Becomes x if `asked`, member by member: a choice between structs would go through local memory.
   MH_DEVICE void become(const Meeting& x, bool asked) {
     coming.become(x.coming, asked), staying.become(x.staying, asked);
     coming_too.become(x.coming_too, asked), staying_too.become(x.staying_too, asked);
@@ -98,8 +102,8 @@ struct Meeting {
     kept = asked ? x.kept : kept;
   }
 
-  // Of a part that begins with head `begin`, and of the first tensor or (1) the other: (16, kStride) of a head; (rows
-  // of the block, kStride); and (rows of the block + 16, kStride).
+  // Return the rows of a part that begins with head `begin`, of the first tensor or (1) the second: (16, kStride) of a
+  // head; (rows of the block, kStride); and (rows of the block + 16, kStride).
   MH_DEVICE const T* comes(const MixedPlan& plan, const T* place, int begin, int head, int n = 0) const {
     return place + (n * plan.heads + head - begin) * 16 * kStride;
   }
@@ -112,7 +116,7 @@ struct Meeting {
     return place + (kComing * plan.heads * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
   }
 
-  // All that stays, where it is kept.
+  // Loads all resident rows.
   template <class Thread>
   MH_DEVICE void keep(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* to, int row,
                       int rows_end) const {
@@ -121,7 +125,7 @@ struct Meeting {
   template <class Thread>
   MH_DEVICE void load_coming(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place, int begin,
                              int count, const MixedTile& tile) const {
-    // Alone it is always there; to ask would take registers.
+    // A single streamed tensor is never null; the check would cost registers.
     if (kComing == 1 || is_there(coming)) load_side(thread, a, place, coming, begin, count, 16, tile.from, tile.end);
     if constexpr (kComing == 2)
       if (is_there(coming_too))
@@ -131,7 +135,7 @@ struct Meeting {
         load_side(thread, a, place + kComing * plan.heads * 16 * kStride, window, begin, count, 16 * plan.strips + 16,
                   tile.window, tile.window_end);
   }
-  // Behind what comes.
+  // The window follows the streamed rows.
   template <class Thread>
   MH_DEVICE void load_staying(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place,
                               int begin, int count, int row, int rows_end) const {
@@ -142,7 +146,7 @@ struct Meeting {
   static MH_DEVICE int before_staying(const MixedPlan& plan) {
     return plan.heads * (kComing + (kWindow ? 1 + plan.strips : 0)) * 16 * kStride;
   }
-  // To (kStaying, heads at once, rows of the block, kStride).
+  // Loads the resident rows of some heads to (kStaying, heads, rows of the block, kStride).
   template <class Thread>
   MH_DEVICE void load_staying(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* to, int at_once,
                               int begin, int count, int row, int rows_end) const {
@@ -153,8 +157,8 @@ struct Meeting {
                   row, rows_end);
   }
   static MH_DEVICE bool is_there(const Side& side) { return side.data != nullptr; }
-  // `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on: to (count, rows,
-  // kStride), 16 rows of a head by a warp. Zeros before row 0 and from row `end` on.
+  // Loads `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on, to (count, rows,
+  // kStride); a warp loads 16 rows of a head. Zeros before row 0 and from row `end` on.
   template <class Thread>
   MH_DEVICE void load_side(const Thread& thread, const AttentionParams& a, T* to, const Side& side, int begin,
                            int count, int rows, int from, int from_end) const {
@@ -169,21 +173,21 @@ struct Meeting {
   }
 };
 
-// Pieces of 16 columns of a product that are loaded ahead (multiply_turned), which registers have room for beside the
-// sums of several heads. With relative positions each kernel has its own number.
+// Number of pieces of 16 columns that a product loads in advance (multiply_turned), limited by the registers besides
+// the accumulators of several heads. With relative positions each kernel has its own number.
 template <class T, int kSize>
 constexpr int kMixedAhead = kWidest<T, kSize>                            ? 1
                             : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                          : 4;
 
-// The order in which tiles stream by: of each tile of 16 rows some meetings in turn, each in parts of plan.heads heads;
-// at least one of them has heads. all(n): tile n.
+// The order of streaming: for each tile of 16 rows the operands of several products in turn, each in parts of
+// plan.heads heads; at least one of them has heads. all(n): tile n.
 template <class Meets, int kMeetings, class AllTiles>
 struct Parts {
   Meets of[kMeetings];
-  int row, rows_end;  // of the block's own, which stay
+  int row, rows_end;  // the block's resident rows
   AllTiles all;
-  // The part that is to come: of which tile and meeting, from which head on.
+  // The next part: its tile, operands and first head.
   int number = 0, meeting = -1, head = 0;
   MH_DEVICE Parts(const Meets (&meetings)[kMeetings], int own, int own_end, const AllTiles& tiles)
       : row(own), rows_end(own_end), all(tiles) {
@@ -191,7 +195,7 @@ struct Parts {
     next_meeting();
   }
 
-  // Copies the next part to a place; nothing after the last part.
+  // Starts the copy of the next part to a stage; does nothing after the last part.
   template <class Thread, class T>
   MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const MixedPlan& plan, T* place) {
     if (const MixedTile tile = all(number); tile.there()) {
@@ -221,8 +225,8 @@ struct Parts {
   }
 };
 
-// Heads first … end - 1, by parts as they come: work(begin, end, place). before(): once, when all threads have ended
-// the part before. load(place) brings another part.
+// Processes heads first … end - 1 in parts, in the order of streaming: work(begin, end, place). before(): once, when
+// all threads have finished the part before. load(place) starts the copy of another part.
 template <class T, class Thread, class Load, class Before, class Work>
 MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int first, int end, const Load& load,
                          const Before& before, const Work& work) {
@@ -240,30 +244,30 @@ MH_DEVICE void each_part(const Thread& thread, Ring<T>& ring, int at_once, int f
       thread, ring, at_once, first, end, load, [] {}, work);
 }
 
-// How shared memory is divided: tiles that stay, then places, then fragments.
+// The layout of shared memory: resident tiles, then stages, then fragments.
 template <class T>
 struct MixedMemory {
   Ring<T> ring;
   MH_DEVICE MixedMemory(const MixedPlan& plan, T* rows, int stride)
       : ring{rows + plan.kept * 16 * plan.strips * stride, plan.slots, plan.place * 16 * stride} {}
-  // From fragment `first` on.
+  // Returns the fragments from `first` on.
   template <class X>
   MH_DEVICE Left<X>* fragments(int first) const {
     static_assert(sizeof(Left<X>) == sizeof(Left<T>));
     return reinterpret_cast<Left<X>*>(ring.memory + ring.slots * ring.size) + first * 32;
   }
-  // A warp's products with a window, which follow `all` fragments.
+  // Returns the scratch of a warp's products with a window, after `all` fragments.
   template <class Thread>
   MH_DEVICE float* products(const Thread& thread, int all) const {
     return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kShiftedBytes / 4;
   }
 };
 
-// Fragments (16, 16) of some heads, of one strip: of 16-bit numbers half a fragment of two heads side by side, as the
-// tensor cores take them to mix them.
+// Fragments (16, 16) of some heads of a strip. For 16-bit elements half fragments of two heads are adjacent, as the
+// tensor cores read them for mixing.
 template <class X>
 struct Exchange {
-  static constexpr int of(int heads) { return (heads + 1) / 2 * 2; }  // fragments in memory
+  static constexpr int of(int heads) { return (heads + 1) / 2 * 2; }  // number of fragments in memory
   struct alignas(8) Half {
     uint32_t x[2];
   };
@@ -273,7 +277,7 @@ struct Exchange {
   MH_DEVICE Half& half(const Thread& thread, int head, int n) const {
     return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
   }
-  // Of an odd number of heads the other one of the last is zeros. By one warp of a strip.
+  // With an odd number of heads, zeroes the partner of the last one. By one warp of a strip.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, int heads) const {
     if (heads % 2 == 0) return;
@@ -312,7 +316,7 @@ struct Exchange<float> {
   }
 };
 
-// Probabilities are exchanged with 11 bits where T has 8: they are rounded to T but once, when mixed.
+// Probabilities are exchanged with 11 bits even if T has 8: they are rounded to T only once, after mixing.
 template <class T>
 struct Exchanged {
   using Probability = Fp16;
@@ -335,10 +339,10 @@ struct MixedPlace {
         t(thread.lane() % 4) {}
 };
 
-// A lane's two queries of a strip in a query-stationary pass; `first` is the first query of the strip.
+// A lane's two queries of a strip in a pass with resident queries; `first` is the first query of the strip.
 struct MixedQueries {
   int first, row, clamped[2];
-  const float* matrix[2];  // or, turned, of its transpose
+  const float* matrix[2];  // or, turned, of the transpose
   MH_DEVICE MixedQueries(const AttentionParams& a, const float* matrices, int64_t b, int from, int g)
       : first(from), row(from + g) {
     MH_FOR (r, 2) {
@@ -348,8 +352,8 @@ struct MixedQueries {
   }
 };
 
-// Numbers of a matrix for own heads, which follow one another in its row: `from` on, of which `left` are there, one at
-// least, then zeros; as vectors, where all rows begin at their multiples and have whole ones.
+// Loads elements of a matrix for the warp's heads, which are adjacent in its row: from `from` on, `left` of them, at
+// least one, then zeros; as vectors, if all rows are aligned and have whole vectors.
 template <int kOwn, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kOwn], const float* from, int left, bool vectors) {
   if (vectors) {
@@ -363,8 +367,8 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
   return heads % kOwn == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kOwn) == 0;
 }
 
-// Products of 16 queries, the first of them `first`, and 16 keys of a head become probabilities; and if kSlopes, slopes
-// those times the derivative of the logits. log_sum: log2, of a lane's two queries.
+// Turns products of 16 queries, from `first` on, and 16 keys of a head into probabilities; and, if kSlopes, slopes:
+// probabilities times the derivative of the logits. log_sum: log-sum-exp (log2) of a lane's two queries.
 template <bool kSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const MixedQueries& q, int key, int end,
                                 const float (&log_sum)[2], Sum (&p)[2], [[maybe_unused]] Sum (&slopes)[2]) {
@@ -379,7 +383,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
       }
   });
 }
-// Of head j of row b.
+// Statistics of head j of batch row b.
 template <class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int64_t b, int j, const MixedQueries& q,
                                 int key, int end, const float* log_sums, Sum (&p)[2]) {
@@ -389,7 +393,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
 }
 
 // Applies dropout to the tiles of heads first … end - 1. Not for tiles that are multiplied part by part: the decisions
-// are the same for all parts, so the compiler would hold them for all heads in registers, and spill.
+// are equal for all parts, so the compiler would keep them for all heads in registers, and spill.
 template <int kOwn>
 MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
                           Sum (&x)[kOwn][2]) {
@@ -397,8 +401,8 @@ MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int en
     if (first + o < end) drop(a, b, first + o, row, column, x[o]);
 }
 
-// mixed[o] = Σ_h weights of its row h, times what head h exchanges: queries are rows of a piece. `of_row`: from row h
-// of the matrix to the next. own, end: of the heads that the weights are for.
+// Computes mixed[o] = Σ_h weights[h, o] times the exchanged fragment of head h, with queries as rows of a fragment.
+// `of_row`: row stride of the matrix. own, end: heads of the weights.
 template <int kOwn, class Thread, class X>
 MH_DEVICE void mix_rows(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
                         const float* const (&matrix)[2], int of_row, int own, int end) {
@@ -416,7 +420,7 @@ MH_DEVICE void mix_rows(const Thread& thread, Sum (&mixed)[kOwn][2], const Excha
   }
 }
 
-// The same where queries are columns: matrix_of(c, e) is that of column e of fragment c.
+// The same with queries as columns: matrix_of(c, e) returns the matrix of column e of fragment c.
 template <int kOwn, class Thread, class X, class MatrixOf>
 MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange, int heads,
                            const MatrixOf& matrix_of, int of_row, int own, int end) {
@@ -436,7 +440,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Sum (&mixed)[kOwn][2], const Ex
   }
 }
 
-// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. Up to 2^126, so that
+// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. At most 2^126, so that
 // it has an inverse.
 MH_DEVICE float power_below(float largest) {
   uint32_t bits;
@@ -447,7 +451,7 @@ MH_DEVICE float power_below(float largest) {
   memcpy(&power, &bits, sizeof power);
   return power > 0 ? power : 1;
 }
-// The inverse of a power of two between 2^-126 and 2^126.
+// Returns the inverse of a power of two between 2^-126 and 2^126.
 MH_DEVICE float inverse_of_power(float power) {
   uint32_t bits;
   memcpy(&bits, &power, sizeof bits);
@@ -455,25 +459,25 @@ MH_DEVICE float inverse_of_power(float power) {
   memcpy(&power, &bits, sizeof power);
   return power;
 }
-// power_below of the largest of `count` numbers.
+// Returns power_below() of the largest of `count` numbers.
 MH_DEVICE float power_below(const float* numbers, int64_t apart, int count) {
   float largest = 0;
   for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(numbers[i * apart]));
   return power_below(largest);
 }
 
-// A matrix that all queries of a row of the batch have, by which 16-bit fragments are mixed on the tensor cores: two
-// heads' halves of a fragment, side by side, times their numbers of the identity matrix, one above the other. A column
-// of the matrix is scaled by its largest number, so that it is in the range of fp16.
+// A mixing matrix shared by all queries of a batch row, which mixes 16-bit fragments on the tensor cores: adjacent half
+// fragments of two heads, times their weights multiplied by the identity matrix, one above the other. A column of the
+// matrix is scaled by its largest element to be in the range of fp16.
 template <class X, int kOwn>
 struct Weights {
-  const uint32_t* numbers;  // (heads rounded up to even, across): each twice; then scales (across)
-  int heads, across;        // across: heads of the block
+  const uint32_t* numbers;  // (heads rounded up to even, across): each element twice; then scales (across)
+  int heads, across;        // across: output heads of the block
   uint32_t unit;            // a lane's part of two columns of the identity matrix
   bool shared;              // whether the matrix is in shared memory
 
   // matrix: (heads, of_row), or null. of_block, own: first heads of the block and of the warp. row_offset: rows of
-  // other weights stored before these. Called by all threads of the block; the weights are ready after the next
+  // other weights stored before these. Called by all threads of the block; the weights are valid after the next
   // barrier.
   template <class Thread>
   MH_DEVICE Weights(const Thread& thread, const MixedPlan& plan, void* memory, const float* matrix, int from,
@@ -504,7 +508,7 @@ struct Weights {
     }
   }
 
-  // But for the scales.
+  // Mixes without applying the scales.
   template <class Thread>
   MH_DEVICE void mix(const Thread& thread, Sum (&mixed)[kOwn][2], const Exchange<X>& exchange) const {
     if constexpr (sizeof(X) == 2) {
@@ -522,7 +526,7 @@ struct Weights {
       }
     }
   }
-  // The factor of mixed head o.
+  // Returns the scale of mixed head o.
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !shared) return 1;
     return reinterpret_cast<const float*>(numbers)[(rows_of_weights(heads) - 1) * across + o];
@@ -534,8 +538,8 @@ struct Weights {
   };
 };
 
-// The warps' results go through shared memory, which has room for plan.storing of each strip at once: store(its place
-// among them).
+// Stores the warps' results through shared memory, which has room for plan.storing warps of each strip at a time:
+// store(index among them).
 template <class Thread, class Store>
 MH_DEVICE void store_in_turns(const Thread& thread, const MixedPlan& plan, const MixedPlace& at, const Store& store) {
   thread.template wait<0>();

@@ -1,24 +1,24 @@
-// The gradient of attention with mixed heads, in three kernels, each of which takes probabilities again. With
-// dP̄_i = dO_i V_iᵀ: the first one sums G[j, i] = Σ_s P_j dP̄_i for each query, which is the gradient of its matrix; then
+// Backward pass of attention with head mixing, in three kernels, each of which recomputes the probabilities. With
+// dP̄_i = dO_i V_iᵀ: the first sums G[j, i] = Σ_s P_j dP̄_i for each query, the gradient of its matrix; then
 // dP_j = Σ_i m[j, i] dP̄_i, and with D_j = Σ_i m[j, i] G[j, i] the gradient of the logits is dS_j = P_j (dP_j - D_j).
-// The second makes dQ, going through the keys; the third dK and dV, going through the queries. Nothing is added to in
-// memory.
+// The second computes dQ and loops over the keys; the third computes dK and dV and loops over the queries. No kernel
+// accumulates in global memory.
 //
-// The log-sum-exp is rounded, by 2^-24 of the largest logit: so probabilities are divided by their sum, which the first
-// kernel takes, without which the gradients of large logits would not add up to zero.
+// The log-sum-exp is rounded, by 2^-24 of the largest logit, so probabilities are divided by their sum, which the first
+// kernel computes; otherwise the gradients of large logits would not sum to zero.
 #pragma once
 
 #include "cuda/mixed_relative.h"
 
 namespace mh::kernels {
 
-// A warp's dP̄, of heads begin … end - 1 of the result, which are in a place, and a tile of keys from `key` on: into
-// exchange, where head `first` is the first.
+// Computes a warp's dP̄ of heads begin … end - 1 of the result, which are in a stage, and a tile of keys from `key` on,
+// into exchange, whose first head is `first`.
 template <int kSize, int kAhead, class Thread, class T, class Meets>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                                   const MixedPlace& at, int64_t b, const MixedQueries& q, int key, const Meets& given,
                                   int begin, int end, const T* place, const Exchange<T>& exchange, int first) {
-  MH_ROLLED  // as mixed_forward's
+  MH_ROLLED  // as in mixed_forward
   for (int i = begin + at.group; i < end; i += plan.groups) {
     Sum x[2];
     multiply_turned<kSize, Meets::kStride, kAhead>(thread, x,
@@ -33,7 +33,7 @@ template <class T, int kSize, bool kRelative = false>
 struct MixedSumsTiles {
   static constexpr int kStride = kSize + kPad, kOwn = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kAhead = kRelative ? 2 : kMixedAhead<T, kSize>;
-  static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result whose sums are in registers
+  static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result with accumulators in registers
   static constexpr int of_result(const AttentionParams& a) { return a.out_heads < kChunk ? a.out_heads : kChunk; }
   static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunk - 1) / kChunk; }
   static constexpr MixedPlan plan(const AttentionParams& a, int limit) {
@@ -49,8 +49,8 @@ struct MixedSumsTiles {
   }
 };
 
-// Writes x.g, G but for the inverse of the sums, and x.sums, the sums of the probabilities as recomputed from x.lse.
-// x.q and x.shifted: as mixed_forward's. Blocks: (order.blocks(), 1, plan.blocks * chunks).
+// Writes x.g, G before division by the sums, and x.sums, the sums of the probabilities recomputed from x.lse. x.q and
+// x.shifted: as in mixed_forward. Blocks: (order.blocks(), 1, plan.blocks * chunks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                           const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -69,7 +69,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const 
             values = a.out_heads - chunk < kChunk ? a.out_heads - chunk : kChunk;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // of q, then of dout
+  auto* const rows = static_cast<T*>(memory);  // rows of q, then of dout
   T* const of_chunk = rows + (kRelative ? 2 : 1) * a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
@@ -105,7 +105,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const 
       }
     });
     if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, b, own, end, own_rows.row, key + 2 * at.t, p);
-    // The gradients of all heads are there since the first barrier of the logits.
+    // The gradients of all heads are complete since the first barrier of the logits.
     MH_FOR (i, kChunk) {
       if (i >= values) break;
       Sum d[2];
@@ -128,8 +128,7 @@ MH_DEVICE void mixed_sums(const Thread& thread, const AttentionParams& a, const 
     }
 }
 
-// Numbers of a matrix as the gradients are mixed by them: rounded, where the tensor cores do it (Weights), so that P dP
-// adds up to d.
+// Weights as the gradients are mixed with them: rounded if the tensor cores mix (Weights), so that P dP sums to d.
 struct MixedWeights {
   bool bf16, fp16;
   float scale = 1;
@@ -147,8 +146,8 @@ struct MixedWeights {
   }
 };
 
-// Divides x.g by the sums, and writes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and the padding after it. A
-// thread for each; blocks: of any number of threads, enough for all.
+// Divides x.g by the sums, and writes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and the padding after it. One
+// thread for each; any number of threads in a block, enough blocks for all.
 template <class Thread>
 MH_DEVICE void mixed_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
                               MixedWeights weights) {
@@ -173,7 +172,8 @@ MH_DEVICE void mixed_row_sums(const Thread& thread, const AttentionParams& a, co
 template <class T, int kSize, bool kRelative = false>
 struct MixedQueryGradientTiles {
   static constexpr int kAhead = kRelative || kMixedAhead<T, kSize> < 2 ? 1 : 2;
-  // Columns of the gradient, by one block, whose sums fit into the registers of a warp: with relative positions two.
+  // Columns of the gradient computed by a block, limited by the registers of a warp: relative positions need two
+  // accumulators.
   static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kFit = heads_of_warp<T>(kRelative ? 2 * kColumns : kColumns);
@@ -192,8 +192,8 @@ struct MixedQueryGradientTiles {
   }
 };
 
-// Writes x.dq, and with kRelative x.dshifted: of x.q and x.shifted, which are as mixed_forward's. Blocks:
-// (order.blocks(), 1, plan.blocks * pieces of kColumns columns).
+// Writes x.dq, and with kRelative x.dshifted: gradients of x.q and x.shifted, which are as in mixed_forward. Blocks:
+// (order.blocks(), 1, plan.blocks * column blocks of kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_query_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -212,7 +212,7 @@ MH_DEVICE void mixed_query_gradient(const Thread& thread, const AttentionParams&
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.in_heads ? of_next : a.in_heads;
   const KeyRange seen = keys_seen(a, b, first, first + at.rows < queries ? first + at.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // of dout, then of q
+  auto* const rows = static_cast<T*>(memory);  // rows of dout, then of q
   T* const kept_queries = rows + a.out_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;

@@ -1,5 +1,5 @@
-// Attention with mixed heads: mixing after the softmax needs the log-sum-exp of each head first (attention_forward
-// without outputs); from it probabilities tile by tile, mixed, times V.
+// Forward pass of attention with head mixing: mixing after the softmax first needs the log-sum-exp of each head
+// (attention_forward without outputs); with it, probabilities are recomputed tile by tile, mixed, and multiplied by V.
 #pragma once
 
 #include "cuda/mixed_relative.h"
@@ -28,7 +28,7 @@ struct MixedForwardTiles {
 // The splits of the keys, a power of two, and the partial output of each: (batch, out_heads, queries, num_splits,
 // value_size), summed by combine_mixed_splits.
 struct MixedSplits {
-  int count, bits;  // bits: of count - 1; a division would take registers that there are not
+  int count, bits;  // bits of count - 1; a division would take registers that are not free
   float* partial_out;
   explicit MixedSplits(const AttentionTensors& x) : count(x.num_splits), bits(0), partial_out(x.partial_out) {
     while (1 << bits < count) ++bits;
@@ -38,8 +38,8 @@ struct MixedSplits {
   }
 };
 
-// Writes x.out. Blocks: (order.blocks(), 1, plan.blocks * splits). kRelative: x.q is q + u, x.shifted
-// q + v, and there is one split, as registers are few. Several splits write partial results, and combine_mixed_splits
+// Writes x.out. Blocks: (order.blocks(), 1, plan.blocks * splits). kRelative: x.q is q + u, x.shifted q + v, and there
+// is one split, since registers are scarce. With several splits it writes partial results, and combine_mixed_splits()
 // x.out.
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
@@ -57,7 +57,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, con
   const MixedPlace at(thread, plan);
   const int first = at_block.tile * at.rows;
   const MixedQueries own_rows(a, a.matrix, b, first + 16 * at.strip, at.g);
-  // The result's heads of this block, and of this warp.
+  // Output heads of this block, and of this warp.
   const int of_block = (kDivides ? thread.block_z() >> splits.bits : thread.block_z()) * plan.groups * kOwn,
             own = of_block + at.group * kOwn;
   const int of_next = of_block + plan.groups * kOwn, end = of_next < a.out_heads ? of_next : a.out_heads;
@@ -87,7 +87,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, con
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
     const int key = tile.from;
     each_part(thread, ring, plan.heads, 0, a.in_heads, load, [&](int begin, int part_end, const T* place) {
-      MH_ROLLED  // a round holds products of a whole tile: two at once do not fit into registers
+      MH_ROLLED  // an iteration keeps products of a whole tile: two do not fit into registers
       for (int j = begin + at.group; j < part_end; j += plan.groups) {
         Sum p[2];
         multiply_queries<kSize, kRelative, Z::kAhead>(thread, p, logits, plan, at, place, begin, j, found);
@@ -109,7 +109,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, con
       }
     });
   }
-  thread.barrier();  // without a tile there was none
+  thread.barrier();  // without a tile there was no barrier
   float scales[kOwn];
   MH_FOR (i, kOwn) scales[i] = weights.scale(i);
   if (kDivides && splits.count > 1) {
@@ -137,7 +137,7 @@ MH_DEVICE void mixed_forward(const Thread& thread, const AttentionParams& a, con
   });
 }
 
-// Sums the splits of mixed_forward into x.out. A warp for each query; blocks: (queries / 4 rounded up, batch *
+// Sums the splits of mixed_forward into x.out. One warp for each query; blocks: (queries / 4 rounded up, batch *
 // out_heads), of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void combine_mixed_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,

@@ -1,20 +1,19 @@
-// The gradient of keys and values of attention with mixed heads, of the three kernels that mixed_backward.h tells of
-// the last: a block holds 16 keys a strip and goes through the queries, so that tiles of probabilities are transposed.
-// That of r, of relative positions, is the same of a block of distances.
+// The gradient of keys and values of attention with head mixing, the last of the three kernels of mixed_backward.h.
+// Tiling: a block computes strips of 16 keys and loops over the queries, so tiles of probabilities are transposed. The
+// gradient of r, of relative positions, is the same with a block of distances.
 #pragma once
 
 #include "cuda/mixed_relative.h"
 
 namespace mh::kernels {
 
-// The rows that stay with a block: keys; keys of one run, where there are relative positions; or rows of r.
+// The resident rows of a block: keys; keys of one run, with relative positions; or rows of r.
 enum class Staying { keys, keys_of_run, distances };
 
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays = Staying::keys>
 struct MixedKeyGradientTiles {
   static constexpr int kStride = kSize + kPad, kMost = kStays == Staying::distances || (kOfKeys && kOfValues) ? 2 : 4;
-  // Columns of the gradient of distances, by one block: of wide rows of fp32 half of them, so that registers have
-  // place.
+  // Columns of the gradient of distances computed by a block: half of wide fp32 rows, so that registers suffice.
   static constexpr int kColumns = kStays == Staying::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
   static constexpr int kFit = heads_of_warp<T>(kOfKeys && kOfValues ? 2 * kSize : kColumns);
@@ -49,16 +48,16 @@ struct MixedKeyGradientTiles {
                          kStride, limit);
   }
 };
-// Sums of both gradients do not fit into the registers of a warp: each has a pass of its own.
+// The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
 template <class T, int kSize>
 constexpr bool kMixedApart = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// dk, if kOfKeys: of each head of queries (in) what it gives to the keys that it reads; dv, if kOfValues: of each head
-// of the result. Where each head is read once (`joined`) they go to the head that is read. Blocks:
-// (order.blocks(), 1, plan.blocks), of tiles of 16 * strips keys. Keys that are not real get zeros. With relative
-// positions q is q + u, shifted is q + v, and tiles do not cross runs: at most one tile more for each run after the
-// first. For distances the result is dr (batch, in, distances, key_size), by kOfKeys alone, zeros where no pair has the
-// distance; blocks: of tiles of distances, (order.blocks(), 1, plan.blocks * pieces of kColumns columns).
+// Computes dk, if kOfKeys: for each query head (in) the gradient of the keys that it reads; dv, if kOfValues: for each
+// head of the result. If each key/value head is read once (`joined`), results go to that head. Blocks: (order.blocks(),
+// 1, plan.blocks), of tiles of 16 * strips keys. Padding keys get zeros. With relative positions q is q + u, shifted is
+// q + v, and tiles do not cross runs: at most one tile more for each run after the first. For distances the result is
+// dr (batch, in, distances, key_size), with kOfKeys only, zeros for distances that no pair has; blocks: of tiles of
+// distances, (order.blocks(), 1, plan.blocks * column blocks of kColumns).
 template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays, class Thread>
 MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a, const MixedPlan& plan,
                                   const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -74,7 +73,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
   const BlockOrder::Place at_block = order.place(thread, false);
   const int64_t b = at_block.row;
   const MixedPlace at(thread, plan);
-  // Rows that stay: from `first` on, up to `rows_end` - 1.
+  // Resident rows: `first` to `rows_end` - 1.
   int first = at_block.tile * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys), run = 0;
   if constexpr (kStays == Staying::keys_of_run) {
     const KeyRange tile = tile_of_runs(a, first, at.rows, run);
@@ -82,7 +81,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
     first = tile.first, rows_end = tile.end;
   }
   const int of_strip = at.strip * 16 * kStride;
-  // Heads of this block, of the queries and of the result; and of this warp.
+  // Query heads and output heads of this block; and of this warp.
   const int block = Z::kPieces > 1 ? thread.block_z() % plan.blocks : thread.block_z();
   [[maybe_unused]] const int column = Z::kPieces > 1 ? thread.block_z() / plan.blocks * kColumns : 0;
   const int of_block = block * plan.groups * kOwn, own = of_block + at.group * kOwn;
@@ -91,7 +90,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
   const int keys = static_cast<int>(a.keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
-  auto* const rows = static_cast<T*>(memory);  // that stay: of k, then of v; or of r
+  auto* const rows = static_cast<T*>(memory);  // resident rows: of k, then of v; or of r
   T* const of_values = rows + a.in_heads * at.rows * kStride;
   const MixedMemory<T> memory_of(plan, rows, kStride);
   Ring<T> ring = memory_of.ring;
@@ -117,7 +116,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
       logits.coming_too = {shifted, b, nullptr}, logits.window = {of_distances, b, nullptr};
     }
   }
-  // The order of the work: gradients and probabilities that are exchanged, then values and keys of own heads.
+  // The order of the work: exchanged gradients and probabilities, then values and keys of the warp's heads.
   const auto of_heads = [](Meets x, int begin, int part_end, bool with_staying) {
     x.first = begin, x.end = part_end > begin ? part_end : begin;
     if (!with_staying) x.staying.data = nullptr;
@@ -142,7 +141,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
     else if constexpr (kOfKeys) return parts_of(given, own_logits);
     else return parts_of(logits, own_given);
   }();
-  // Where a place has all of a tile it is taken when work on the tile begins, and left when it ends.
+  // A stage that has all of a tile is acquired when work on the tile begins, and released when it ends.
   const bool whole = !kRelative && plan.whole;
   const auto load = [&](T* place) {
     if (!whole) return parts.load(thread, a, plan, place);
@@ -163,14 +162,14 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
   const Weights<T, kOwn> of_gradients(thread, plan, memory, kOfKeys ? a.shared_matrix(a.matrix_transposed, b) : nullptr,
                                       a.out_heads, a.in_heads, of_block, own,
                                       kOfValues ? rows_of_weights(a.in_heads) : 0);
-  // Softmax's own probabilities are exchanged: they need not be taken twice.
+  // The exchanged probabilities of softmax need not be recomputed.
   const bool exchanged =
       kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
 
   Sum sums_k[kOfKeys ? kOwn : 1][kOfKeys ? kColumns / 8 : 2], sums_v[kOfValues ? kOwn : 1][kOfValues ? kSize / 8 : 2];
   int number = 0;
   for (MixedTile tile = tiles(0); tile.there(); tile = tiles(++number)) {
-    const int query = tile.from + 2 * at.t;  // of columns 0 and 1; 8 more of the others
+    const int query = tile.from + 2 * at.t;  // query of columns 0 and 1; 8 more for the others
     const QueryStats* const of_tile = tensors.query_stats + b * a.in_heads * a.queries + query;
     const auto matrix_of = [&](const float* all) {
       return [=](int c, int e) {
@@ -178,12 +177,12 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
         return all + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
       };
     };
-    // The first key of the strip; or, by distance, the offset from a query to the key at the first distance.
+    // The first key of the strip; or, for distances, the offset from a query to the key at the first distance.
     const auto meets = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Sum(&x)[2]) {
       drop_by(remaining_turned<2, kDistances>(a, b, head, query, meets() + at.g), a.dropout.scale, x);
     };
-    // P_jᵀ of head j; if wanted, slopes: times the derivative of the logits.
+    // Computes P_jᵀ of head j and, if requested, slopes: P_jᵀ times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* place, Sum(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Sum(&)[2]>;
       multiply_turned<kSize, kStride, Z::kAhead>(thread, p, logits.stays(plan, place, begin, j) + of_strip,
@@ -226,7 +225,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
     const int of_given = a.in_heads * 16 * kStride;
     if constexpr (kOfKeys)
       each(0, a.out_heads, of_given, nothing, [&](int begin, int part_end, const T* place) {
-        MH_ROLLED  // as mixed_forward's
+        MH_ROLLED  // as in mixed_forward
         for (int i = begin + at.group; i < part_end; i += plan.groups) {
           Sum x[2];
           gradients_of(i, begin, place, x);
@@ -244,7 +243,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
           probability.put(thread, j, p);
         }
       });
-    if (whole) thread.barrier();  // else the next part begins with one
+    if (whole) thread.barrier();  // otherwise the next part begins with a barrier
     if constexpr (kOfValues) {
       Sum mixed[kOwn][2];
       const auto mix = [&] {
@@ -307,7 +306,7 @@ MH_DEVICE void mixed_key_gradient(const Thread& thread, const AttentionParams& a
         }
     thread.template wait<0>();
   } else {
-    // Of values; without a tile there was no barrier.
+    // Scales of values; without a tile there was no barrier.
     float scales[kOwn];
     if constexpr (kOfValues) {
       thread.barrier();

@@ -1,8 +1,8 @@
-// Relative positions of mixed heads (RelativeParams). The caller gives q + u and q + v, each a tensor rounded to
-// the kernels' type, and takes their gradients apart. A tile of 16 queries and 16 keys lies within a run of keys;
-// beside its rows streams a window of r, the 31 rows of their distances, and for each further strip 16 more. The
-// gradient of r is that of a block of distances: there 16 queries and 16 distances meet in a window of 31 keys, and of
-// values (relative.h, distance_gradient.h).
+// Relative positions with head mixing (RelativeParams). The caller passes q + u and q + v, each rounded to the kernels'
+// type, and receives their gradients separately. A tile of 16 queries and 16 keys is within a run of keys; a window of
+// r is streamed with its rows, the 31 rows of their distances, and 16 more for each further strip. The gradient of r is
+// computed by a block of distances: there 16 queries and 16 distances share a window of 31 keys, and of values
+// (relative.h, distance_gradient.h).
 #pragma once
 
 #include "cuda/mixed.h"
@@ -21,8 +21,8 @@ struct Window {
 // The meaning of the rows and columns of sums (16, 16).
 enum class Pairs { queries_keys, keys_queries, distances_queries };
 
-// sums += of each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and key s have
-// row 15 - i + s, which is their distance; query i and distance s row i + s, which is their key.
+// Computes sums += for each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and
+// key s have row 15 - i + s, their distance; query i and distance s have row i + s, their key.
 template <int kSize, Pairs kPairs, int kAhead, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, const T* queries, const T* window) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -36,7 +36,7 @@ MH_DEVICE void add_shifted(const Thread& thread, Sum (&sums)[2], float* found, c
     }
 }
 
-// Tiles of keys that queries up to `last` see, each within a run.
+// The tiles of keys that queries up to `last` see, each within a run.
 struct SeenKeys {
   const AttentionParams& a;
   KeyRange seen;
@@ -60,7 +60,7 @@ MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const Ke
   else return Tiles{seen};
 }
 
-// Tiles of queries that see keys from `first` on, of a run.
+// The tiles of queries that see keys of a run from `first` on.
 struct SeeingQueries {
   const AttentionParams& a;
   KeyRange seeing;
@@ -71,8 +71,8 @@ struct SeeingQueries {
   }
 };
 
-// Tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real` keys; for
-// each run. Query t has the distance of row `first` to key t + window - from.
+// The tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real` keys;
+// for each run. Query t has the distance of row `first` to key t + window - from.
 struct QueriesOfDistances {
   const AttentionParams& a;
   int first, rows, real;
@@ -99,11 +99,11 @@ MH_DEVICE Rows<const T> rows_of_distances(const AttentionParams& a) {
   return {static_cast<const T*>(a.relative.rows), 0, a.relative.head_stride, a.relative.row_stride};
 }
 
-// Of passes in which queries stay and keys come.
+// The operands of passes with resident queries and streamed keys.
 template <class T, int kSize, bool kRelative>
 using MeetingOfQueries = Meeting<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.shifted q + v.
+// Returns the operands of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.shifted q + v.
 template <class T, int kSize, bool kRelative>
 MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const AttentionParams& a, const KernelTensors<T>& x,
                                                                   int64_t b, int first, int end, const T* kept) {
@@ -113,14 +113,14 @@ MH_DEVICE MeetingOfQueries<T, kSize, kRelative> logits_of_queries(const Attentio
   return logits;
 }
 
-// The rows of a head's window that 16 queries of a strip need, the last of them first.
+// Returns the rows of a head's window for 16 queries of a strip, those of the last query first.
 template <class Meets, class T>
 MH_DEVICE const T* window_of_queries(const Meets& logits, const MixedPlan& plan, const MixedPlace& at, const T* place,
                                      int begin, int head) {
   return logits.window_of(plan, place, begin, head) + (at.rows - 16 - 16 * at.strip) * Meets::kStride;
 }
 
-// sums = products of 16 queries of a strip and 16 keys, of a head.
+// Computes sums = products of 16 queries of a strip and 16 keys, for a head.
 template <int kSize, bool kRelative, int kAhead, class Thread, class Meets, class T>
 MH_DEVICE void multiply_queries(const Thread& thread, Sum (&sums)[2], const Meets& logits, const MixedPlan& plan,
                                 const MixedPlace& at, const T* place, int begin, int head,

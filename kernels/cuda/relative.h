@@ -1,7 +1,7 @@
-// Relative positions (RelativeParams) tile by tile. A tile lies within a run of keys, so that the distances of 16
-// queries and some keys are rows of r that follow one another, as many as both together. Their products with q + v go
-// to shared memory in fp32, where query i finds its key s in column 15 - i + s: the relative shift (Dai et al. 2019,
-// appendix B) is where one begins to read.
+// Relative positions (RelativeParams) tile by tile. A tile is within a run of keys, so that the distances of its
+// queries and keys are consecutive rows of r, as many as both together. Their products with q + v go to shared memory
+// in fp32, where the key s of query i is in column 15 - i + s: the relative shift (Dai et al. 2019, appendix B) is an
+// offset into the row.
 #pragma once
 
 #include <type_traits>
@@ -11,18 +11,19 @@
 
 namespace mh::kernels {
 
-// Returns the part of the keys seen that lies in a run.
+// Returns the visible keys within a run.
 MH_DEVICE KeyRange within(const KeyRange& seen, const Run& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > seen.first ? first : seen.first, end < seen.end ? end : seen.end};
 }
 
-// The row of r for a query and a key of a run, which tiles may ask for where there is none.
+// Returns the row of r for a query and a key of a run; it may be out of range for pairs that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& a, const Run& run, int query, int key) {
   return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
 }
 
-// Tile `first / size` of all tiles of `size` keys of runs, and the run that it is of; or none, `run` their count.
+// Returns tile `first / size` of all tiles of `size` keys of runs, and its run; past the end `run` is the number of
+// runs.
 MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, int& run) {
   for (run = 0; run < a.relative.num_runs; ++run) {
     const int begin = static_cast<int>(a.relative.runs[run].first), keys = static_cast<int>(a.relative.runs[run].count);
@@ -32,8 +33,8 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
   return {0, 0};
 }
 
-// A warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance to key
-// t + lead, among the real keys of a run: products of pairs that do not see one another become -inf.
+// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance
+// to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
 template <int kColumns, class Thread>
 MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end,
                                      int i, int lead, Sum (&products)[kColumns]) {
@@ -49,8 +50,8 @@ MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams
     }
 }
 
-// How many warps a backward pass has, how many rows go by at once, and whether the next are on their way meanwhile (two
-// stages), as fits into 163 KiB of shared memory.
+// The number of warps of a backward pass, of streamed rows, and of pipeline stages, limited by 163 KiB of shared
+// memory.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -60,25 +61,26 @@ constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
-// Rows of a matrix by which a block moves, kStep of them at a time: the kShown that it reads and, with two stages, the
-// next ones. A ring, so that each comes once. Both are multiples of 16.
+// A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kShown rows that are read
+// and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
+// of 16.
 template <class T, int kSize, int kShown, int kStep>
 struct Sliding {
   static constexpr int kStride = kSize + kPad, kRows = kShown + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
-  // Of places from -kRows to 2 kRows - 1.
+  // Wraps places from -kRows to 2 kRows - 1.
   static MH_DEVICE int wrapped(int place) { return place < 0 ? place + kRows : place < kRows ? place : place - kRows; }
-  // 16 rows, from a place that is a multiple of 16.
+  // Returns 16 rows, from a place that is a multiple of 16.
   MH_DEVICE const T* piece(int place) const { return rows + wrapped(place) * kStride; }
-  // kCount rows of the matrix from row `first` on, into places from `place` on; zeros where there is none.
+  // Loads kCount rows of the matrix from row `first` on into places from `place` on; zeros outside the matrix.
   template <int kCount, class Thread>
   MH_DEVICE void load(const Thread& thread, int place, const T* data, int64_t position, int first, int end, int size,
                       bool aligned) {
     load_rows<kSize>(thread, block_of(thread), rows, data, position, first, kCount, end, size, aligned,
                      [&](int r) { return wrapped(wrapped(place) + r) * kStride; });
   }
-  // The same of r.
+  // Loads rows of r.
   template <int kCount, class Thread>
   MH_DEVICE void load_distances(const Thread& thread, int place, const AttentionParams& a, int64_t head, int first) {
     load<kCount>(thread, place, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride,
@@ -86,11 +88,12 @@ struct Sliding {
   }
 };
 
-// Floats from one row of products with kColumns to the next, so that lanes write to different banks.
+// Row stride, in floats, of products with kColumns columns, so that lanes write to different banks.
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `place` on. By a warp.
+// Computes products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `place` on. By a
+// warp.
 template <int kSize, int kColumns, int kMostAhead = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -109,7 +112,7 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
       multiply_apart(thread, sums[2 * n + 1], left, right[1]);
     }
   }
-  thread.warp_barrier();  // what was there has been read
+  thread.warp_barrier();  // the previous products have been read
   MH_FOR (n, kColumns / 8)
     MH_FOR (r, 2)
       put_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
@@ -117,9 +120,9 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// sums (16, 8 kEighths) += of_pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times the sliding
-// row of the pair, from `column` on; the row of the last query and the first key is at `place`. By a warp, through
-// `shift`.
+// Computes sums (16, 8 kEighths) += of_pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times
+// the sliding row of the pair, from `column` on; the row of the last query and the first key is at `place`. By a warp,
+// through `shift`.
 template <class T, int kEighths, int kPairs, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kPairs],
                                     float* shift, const Slide& slide, int place, int column) {
@@ -152,8 +155,8 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths],
   }
 }
 
-// Of kRows queries, of which each thread's vectors have arrived for it: those at `q` become
-// q + u, and `shifted` q + v, rounded to T.
+// For kRows queries, whose vectors have arrived for the thread that loaded them: replaces q by q + u, and writes q + v
+// to `shifted`, rounded to T.
 template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* shifted) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
@@ -170,7 +173,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
   });
 }
 
-// The further shared memory of a block of 16 queries a warp, for tiles of kKeys keys.
+// The additional shared memory of a block of 16 queries a warp, for tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kShown = kQueries + kKeys, kColumns = 16 + kKeys;
@@ -180,8 +183,8 @@ struct QueryDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Loads rows for the tile of queries from `first` and keys from `key` on: for the first tile of a run all, at place
-  // 0; for a later tile the rows that the tile of keys before does not have.
+  // Loads rows for the tile of queries from `first` and keys from `key` on: all of them at place 0 for the first tile
+  // of a run; for a later tile the rows that the tile of keys before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int key) {
@@ -194,7 +197,7 @@ struct QueryDistances {
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
 
-  // logits (16, kKeys) of a warp += the terms of the distances.
+  // Adds the terms of distances to a warp's logits (16, kKeys).
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kKeys / 8], int place) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -207,8 +210,8 @@ struct QueryDistances {
         logits[n].x[i] += found[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // sums (16, 8 kEighths) of a warp += what it has of each query and key (16, kKeys), rounded to T, times their row of
-  // r from a column on.
+  // Adds to a warp's sums (16, 8 kEighths) a number for each query and key (16, kKeys), rounded to T, times their row
+  // of r, from a column on.
   template <int kEighths, class Thread>
   MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kKeys / 8], int place,
                               int column) {
@@ -220,14 +223,14 @@ struct QueryDistances {
   }
 
  private:
-  // The first of a warp's rows, which belongs to its last query and the first key.
+  // Returns the first of a warp's rows, that of its last query and the first key.
   template <class Thread>
   static MH_DEVICE int own_place(const Thread& thread, int place) {
     return place + kQueries - 16 - 16 * thread.warp();
   }
 };
 
-// The same for a block of 16 keys a warp, where kQueries queries at a time go by, later ones by earlier rows of r.
+// The same for a block of 16 keys a warp that streams kQueries queries at a time; later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kShown = kKeys + kQueries, kAcross = kProductStride<32>;
@@ -236,8 +239,8 @@ struct KeyDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Loads rows for the tile of keys from `first` and queries from `query` on: for the first tile all, at place 0; for a
-  // later tile the rows that the tile of queries before does not have.
+  // Loads rows for the tile of keys from `first` and queries from `query` on: all of them at place 0 for the first
+  // tile; for a later tile the rows that the tile of queries before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int query) {
@@ -250,7 +253,7 @@ struct KeyDistances {
   }
   static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
 
-  // logits (16 keys, kQueries) of a warp += the terms of the distances.
+  // Adds the terms of distances to a warp's logits (16 keys, kQueries).
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kQueries / 8], int place) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
