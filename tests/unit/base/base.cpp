@@ -226,7 +226,7 @@ TEST_CASE("bad configuration values say where, what was expected and what was fo
   CHECK(contains(complaint("[inner]\nevery = 100"), "a length with a unit"));
   CHECK(contains(complaint("[inner]\nevery = '100'"), "add the unit, as in 100u"));
   CHECK(contains(complaint("[inner]\nbetas = [0.9, 2]"), "from 0 to 1"));
-  CHECK(contains(complaint("[inner]\nlr = nan"), "a number above 0"));
+  CHECK(contains(complaint("[inner]\nlr = nan"), "a finite number above 0"));
   CHECK(contains(complaint("heads = "), "2: a.toml:1"));
   CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
 }
