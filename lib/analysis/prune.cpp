@@ -50,7 +50,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
         "say which with --side");
   if (!layer.can_prune_separately(named))
     refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
-           "none", "cut whole heads");
+           "none", "prune whole heads");
   // The heads of another side are pruned with the value heads if they cannot be pruned separately.
   auto stay = [&](HeadSide of) {
     const bool goes =

@@ -41,9 +41,9 @@ at::Tensor AttentionLayer::composed(Context& c) {
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
-      throw Error(Exit::usage, Problem{layer_spec_.name,
-                                       "an additive mask that is the same for all heads, which a mixer makes others of",
-                                       str("one for ", a.size(-3), " heads"), ""});
+      throw Error(Exit::usage,
+                  Problem{layer_spec_.name, "an additive mask shared by all heads, since the mixer changes the heads",
+                          str("one for ", a.size(-3), " heads"), ""});
     logits = logits + a;
   }
   at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));

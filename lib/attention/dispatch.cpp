@@ -144,7 +144,7 @@ bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
 bool has_kernel(const Candidate& c, std::string* why) {
   const Context& p = *c.pass;
   return c.choice.kernel != Kernel::composed ||
-         refused(why, "no kernel for queries, keys and values of types ", c10::toString(p.q.scalar_type()), ", ",
+         refused(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
                  c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
 
@@ -227,7 +227,7 @@ bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
 
 std::string Dispatcher::describe(const LayerView& layer, bool training) const {
   if (layer.layer_spec.heads == 0) return "no heads are left";
-  if (path_ == Path::composed) return "composed, as asked";
+  if (path_ == Path::composed) return "composed, as requested";
   const auto reasons = unfused_reasons(layer, training);
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
 }

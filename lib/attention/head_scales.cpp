@@ -39,8 +39,9 @@ class ScaledHeads : public Interceptor {
 
 void set_head_scales(AttentionLayer& layer, HeadScales scales) {
   if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_side(HeadSide::score))
-    throw Error(Exit::usage, Problem{layer.layer_spec().name, "a mixer, for score heads that are not value heads",
-                                     str("mixer '", layer.mixer_name(), "'"), "take both sides of a head together"});
+    throw Error(Exit::usage,
+                Problem{layer.layer_spec().name, "a layer with a mixer, where score heads differ from value heads",
+                        str("mixer '", layer.mixer_name(), "'"), "address whole heads"});
   const bool any = scales.score.defined() || scales.value.defined() || scales.output.defined();
   layer.set_interceptor(any || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales)) : nullptr);
 }

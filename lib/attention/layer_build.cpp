@@ -65,8 +65,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                                                 : nullptr;
     if (missing != nullptr)
       throw Error(Exit::usage,
-                  Problem{str(layer_spec.name, ", ", what, " '", name, "'"), str("a stage that can act in ", missing),
-                          "one that cannot", str("choose another for attention.", name_of(layer_spec.kind))});
+                  Problem{str(layer_spec.name, ", ", what, " '", name, "'"), str("a stage that supports ", missing),
+                          "one that does not", str("choose another for attention.", name_of(layer_spec.kind))});
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
@@ -81,13 +81,13 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
     throw Error(Exit::usage,
-                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the heads of the layer"),
-                        str(found), "for another number take a " + between});
+                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of heads of the layer"),
+                        str(found), "another number needs a " + between});
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
-    refuse("value_heads", "mixer that maps from heads to heads", layer_spec_.heads, layer_spec_.value_heads);
+    refuse("value_heads", "mixer that changes the number of heads", layer_spec_.heads, layer_spec_.value_heads);
   if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes())
-    refuse("output_heads", "combiner that mixes them", layer_spec_.value_heads, layer_spec_.output_heads);
+    refuse("output_heads", "combiner that mixes heads", layer_spec_.value_heads, layer_spec_.output_heads);
 }
 
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
@@ -122,11 +122,11 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) co
     throw Error(Exit::usage, Problem{layer_spec_.name, expected, found, next});
   };
   if (kept.score != kept.value && !can_prune_separately(HeadSide::score))
-    refuse("score heads that are cut together with their value heads", str("others, with mixer '", options_.mixer, "'"),
-           "cut whole heads");
+    refuse("score heads that are pruned together with their value heads",
+           str("others, with mixer '", options_.mixer, "'"), "prune whole heads");
   if (kept.output != kept.value && !can_prune_separately(HeadSide::output))
-    refuse("output heads that are cut together with their value heads",
-           str("others, with combiner '", options_.combiner, "'"), "cut whole heads");
+    refuse("output heads that are pruned together with their value heads",
+           str("others, with combiner '", options_.combiner, "'"), "prune whole heads");
   AttentionOptions left = options_;
   if (kept.value.empty() || kept.output.empty() ||
       (kept.score.empty() && stages_.mixer->mixes() == Mixes::probabilities)) {
@@ -134,7 +134,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) co
     return left;
   }
   if (kept.score.empty())
-    refuse("a score head that stays, since without logits to mix attention is even", "none", "cut whole heads");
+    refuse("at least one score head left, since without logits attention is uniform", "none", "prune whole heads");
   left.heads = static_cast<int64_t>(kept.score.size());
   const auto values = static_cast<int64_t>(kept.value.size()), outputs = static_cast<int64_t>(kept.output.size());
   left.value_heads = values == left.heads ? 0 : values;

@@ -37,7 +37,7 @@ class Observer : public Interceptor {
   virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* needs_composed() const override {
-    return "an observer reads the probabilities, which the fused path never forms";
+    return "an observer reads the probabilities, which the fused path does not store";
   }
 
   // Calls `visit` with this observer, or with the observers that it combines, in order.

@@ -33,23 +33,21 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 }
 
 void AttentionOptions::describe(Fields& f) {
-  f.field("heads", heads, "heads; 0: none, the layer gives its output bias alone", between(0, 1 << 16));
-  f.field(
-      "value_heads", value_heads,
-      "heads with values, where a mixer maps between other numbers; 0: as many as heads, which have queries and keys",
-      between(0, 1 << 16));
-  f.field("output_heads", output_heads,
-          "blocks of the output projection, where a combiner mixes heads; 0: as many as value_heads",
+  f.field("heads", heads, "number of heads; 0: none, the output is the bias of the output projection",
           between(0, 1 << 16));
-  f.field("head_size", head_size, "size of a head's queries and keys; 0: width / heads", between(0, 1 << 16));
-  f.field("value_size", value_size, "size of a head's values; 0: head_size", between(0, 1 << 16));
-  f.field("bias", bias, "biases in the four projections");
-  f.field("dropout", dropout, "dropout of the attention probabilities", between(0, 0.999));
-  f.field("pairing", pairing, "which keys and values a query head reads", pairings().names());
+  f.field("value_heads", value_heads, "number of value heads, with mixers that change the number of heads; 0: heads",
+          between(0, 1 << 16));
+  f.field("output_heads", output_heads, "number of output heads, with combiners that mix heads; 0: value_heads",
+          between(0, 1 << 16));
+  f.field("head_size", head_size, "size of the queries and keys of a head; 0: width / heads", between(0, 1 << 16));
+  f.field("value_size", value_size, "size of the values of a head; 0: head_size", between(0, 1 << 16));
+  f.field("bias", bias, "whether the four projections have biases");
+  f.field("dropout", dropout, "dropout of attention probabilities", between(0, 0.999));
+  f.field("pairing", pairing, "choice of the key/value head that each query head reads", pairings().names());
   f.field("score", score, "logits from queries and keys", scores().names());
   f.field("normaliser", normaliser, "probabilities from logits", normalisers().names());
-  f.field("mixer", mixer, "mixing of the heads' probabilities", mixers().names());
-  f.field("combiner", combiner, "joining of the heads' outputs", combiners().names());
+  f.field("mixer", mixer, "mixing of logits or probabilities across heads", mixers().names());
+  f.field("combiner", combiner, "combination of head outputs", combiners().names());
   describe_stage(f, pairings(), "pairing", pairing, stages);
   describe_stage(f, scores(), "score", score, stages);
   describe_stage(f, normalisers(), "normaliser", normaliser, stages);
@@ -144,7 +142,7 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
     if (o.output_heads > 0) refuse("attention.output_heads", "0, where heads = 0", o.output_heads, "");
   } else if (o.head_size == 0 && width % o.heads != 0) {
     refuse("attention.heads", str("a divisor of the width ", width), o.heads,
-           "or give attention.head_size, which is free of the width");
+           "or set attention.head_size, which may be any size");
   }
   const int64_t values = o.value_heads > 0 ? o.value_heads : o.heads;
   const int64_t outputs = o.output_heads > 0 ? o.output_heads : values;

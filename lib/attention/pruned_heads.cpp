@@ -12,8 +12,8 @@
 namespace mh::attention {
 
 void OriginalHeads::describe(Fields& f) {
-  f.field("of", of, "after heads were cut: how many there were; 0: as many as the layer has", between(0, 1 << 16));
-  f.field("kept", kept, "after heads were cut: which of them the layer still has, from 0", at_least(0));
+  f.field("of", of, "after pruning: original number of heads; 0: that of the layer", between(0, 1 << 16));
+  f.field("kept", kept, "after pruning: original indices, from 0, of the remaining heads", at_least(0));
 }
 
 OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {

@@ -46,7 +46,7 @@ void open_cuda() {
   table = reinterpret_cast<const kernels::CudaTable* (*)()>(
       open_symbol("libmultihead-cuda.so", kernels::kCudaTableSymbol))();
   if (!at::globalContext().hasCUDA())
-    throw unusable("a tensor library with CUDA", "one that was asked for CUDA too early", "report this as a defect");
+    throw unusable("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
 }
 
 }  // namespace

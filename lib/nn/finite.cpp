@@ -15,7 +15,7 @@ void warn_not_finite(const std::string& name, const ParameterList& parameters) {
     if (!p.master().isfinite().all().item<bool>()) bad.push_back(p.name());
   if (!bad.empty())
     log_warning(str(name, ": ", bad.size(), " of ", parameters.all().size(),
-                    " parameters hold NaN or infinite numbers, such as ", bad[0]));
+                    " parameters contain NaN or infinite values, such as ", bad[0]));
 }
 
 }  // namespace mh::nn

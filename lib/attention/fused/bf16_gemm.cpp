@@ -25,7 +25,7 @@ bool is_there() {
     at::native::cpublas::brgemm_release();
     return true;
   } catch (const c10::Error& e) {
-    log_info(str("products of bf16 are done in fp32: ", e.what_without_backtrace()));
+    log_info(str("bf16 products are computed in fp32: ", e.what_without_backtrace()));
     return false;
   }
 }

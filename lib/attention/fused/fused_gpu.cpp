@@ -245,7 +245,7 @@ Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 std::string unfused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions) {
   const auto dtype = nn::dtype_of(type);
-  if (!dtype) return std::string("numbers of type ") + c10::toString(type);
+  if (!dtype) return std::string("elements of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* lacks = nn::cuda_kernels().lacks(*dtype, size);
   if (lacks == nullptr && positions && !mixes) lacks = nn::cuda_kernels().attention(*dtype, size)->relative_lacks();

@@ -40,7 +40,7 @@ class Layer(nn.Module):
         return self.qkv(x).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
 
     def attend(self, x):
-        """x (B, T, d) -> head outputs side by side (B, T, d)"""
+        """x (B, T, d) -> concatenation of head outputs (B, T, d)"""
         return F.scaled_dot_product_attention(*self.project(x), is_causal=True).transpose(1, 2).reshape(x.shape)
 
     def forward(self, x):

@@ -27,7 +27,7 @@ expect 3 mh-train --resume --out run; said "no such file"
 cp good run/last.safetensors
 # From another folder, and with another path of the attention, which is said.
 mkdir elsewhere
-( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as asked" )
+( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as requested" )
 # What cannot start leaves nothing behind.
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.batch.block"
 expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities, with head_size 8"

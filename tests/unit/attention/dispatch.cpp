@@ -61,7 +61,7 @@ std::map<std::string, Case> cases() {
        {"heads = 2\nmixer = 'mixhead-a'\n",
         [](LayerView& l) { l.on_gpu = true, l.type = at::kDouble; },
         {},
-        "mixed heads: numbers of type Double"}},
+        "mixed heads: elements of type Double"}},
       {"head-size",
        {"heads = 4\nnormaliser = 'sigsoftmax'\ndropout = 0.1\n",
         {},
@@ -93,7 +93,7 @@ std::map<std::string, Case> cases() {
        {"heads = 2\nnormaliser = 'sigsoftmax'\n",
         {},
         in_double,
-        "no kernel for queries, keys and values of types Double, Double, Double"}},
+        "no kernel for queries, keys and values of the types Double, Double, Double"}},
   };
 }
 

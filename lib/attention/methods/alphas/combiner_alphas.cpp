@@ -30,7 +30,7 @@ class Alphas : public Combiner {
   nn::Parameter* alpha_ = nullptr;
 };
 
-const Registration<Alphas> alphas_entry(combiners(), "alphas", "a learned matrix across the head outputs");
+const Registration<Alphas> alphas_entry(combiners(), "alphas", "learned mixing matrix of head outputs");
 
 }  // namespace
 }  // namespace mh::attention

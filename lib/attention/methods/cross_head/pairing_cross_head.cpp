@@ -30,7 +30,7 @@ class CrossHead : public Pairing {
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
                                                       const LayerSpec& layer_spec) const override {
-    require_same(kept.score == kept.value, layer_spec, "one cut without the other");
+    require_same(kept.score == kept.value, layer_spec, "one pruned without the other");
     return nullptr;
   }
 
@@ -51,16 +51,15 @@ class CrossHead : public Pairing {
   // Throws Error(usage) unless keys and values have the same heads: one permutation serves both.
   static void require_same(bool same, const LayerSpec& layer_spec, const std::string& found) {
     if (!same)
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and for values", found,
-                          "cut whole heads, or set attention.pairing = \"own\" first"});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads of keys and values",
+                                       found, "prune whole heads, or set attention.pairing = \"own\" first"});
   }
 
   double rate_;
 };
 
-const Registration<CrossHead> cross_head_entry(pairings(), "cross-head",
-                                               "in training, at times, those of a random other head");
+const Registration<CrossHead> cross_head_entry(
+    pairings(), "cross-head", "random permutations in training of which key/value head each query head reads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -42,7 +42,7 @@ class PairNorm : public Combiner {
 };
 
 const Registration<PairNorm> pair_norm_entry(combiners(), "pair-norm",
-                                             "differential attention's norm over pairs of heads");
+                                             "norm over pairs of heads, for differential attention");
 
 }  // namespace
 }  // namespace mh::attention

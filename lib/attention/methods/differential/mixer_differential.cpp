@@ -11,9 +11,8 @@ void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& lay
   for (size_t i = 0; i < heads.size(); i += 2)
     if (heads[i] % 2 != 0 || i + 1 == heads.size() || heads[i + 1] != heads[i] + 1) {
       const int64_t first = heads[i] - heads[i] % 2;
-      throw Error(Exit::usage,
-                  Problem{str(layer_spec.name, ", ", stage), "heads that are cut in pairs, 0 and 1, 2 and 3, …",
-                          str("one of heads ", first, " and ", first + 1), "cut both or neither"});
+      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage), "heads pruned in pairs, 0 and 1, 2 and 3, …",
+                                       str("one of heads ", first, " and ", first + 1), "prune both or neither"});
     }
 }
 
@@ -58,7 +57,7 @@ class Differential : public MatrixMixer {
 };
 
 const Registration<Differential> differential_entry(
-    mixers(), "differential", "pairs of heads: the first's probabilities less λ times the second's");
+    mixers(), "differential", "pairs of heads: probabilities of the first minus λ times those of the second");
 
 }  // namespace
 }  // namespace mh::attention

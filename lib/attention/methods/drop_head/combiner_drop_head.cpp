@@ -11,7 +11,7 @@ namespace {
 struct DropHeadOptions : OptionsOf<DropHeadOptions> {
   double rate = 0.1;
   void describe(Fields& f) override {
-    f.field("rate", rate, "probability that a row's head is left out", between(0, 0.999));
+    f.field("rate", rate, "dropout probability of a head, for each row", between(0, 0.999));
   }
 };
 
@@ -42,7 +42,7 @@ class DropHead : public GatedCombiner {
   int64_t heads_;
 };
 
-const Registration<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, one draw a row");
+const Registration<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, by row");
 
 }  // namespace
 }  // namespace mh::attention

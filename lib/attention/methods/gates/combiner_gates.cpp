@@ -12,8 +12,8 @@ struct GatesOptions : OptionsOf<GatesOptions> {
   bool input = false;
   double start = 0.5;
   void describe(Fields& f) override {
-    f.field("input", input, "gates depend on the layer's input, position by position");
-    f.field("start", start, "every gate's first value", between(0.001, 0.999));
+    f.field("input", input, "whether gates depend on the layer's input at each position");
+    f.field("start", start, "initial value of the gates", between(0.001, 0.999));
   }
 };
 
@@ -45,7 +45,7 @@ class Gates : public GatedCombiner {
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
-const Registration<Gates> gates_entry(combiners(), "gates", "a learned sigmoid gate for each head");
+const Registration<Gates> gates_entry(combiners(), "gates", "learned sigmoid gate for each head");
 
 }  // namespace
 }  // namespace mh::attention

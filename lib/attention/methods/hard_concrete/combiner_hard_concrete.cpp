@@ -21,10 +21,11 @@ at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_
 }
 
 void HardConcreteOptions::describe(Fields& f) {
-  f.field("temperature", how.temperature, "lower: gates nearer to 0 and 1", between(0.001, 10));
-  f.field("low", how.low, "lower end of the stretch, below 0", between(-10, -0.0001));
-  f.field("high", how.high, "upper end of the stretch, above 1", between(1.0001, 11));
-  f.field("start", start, "first value of log a; above 0 gates are rather open", between(-20, 20));
+  f.field("temperature", how.temperature, "temperature of the gates; lower values push gates towards 0 and 1",
+          between(0.001, 10));
+  f.field("low", how.low, "lower end of the stretch interval, below 0", between(-10, -0.0001));
+  f.field("high", how.high, "upper end of the stretch interval, above 1", between(1.0001, 11));
+  f.field("start", start, "initial value of log a; above 0 gates tend to be open", between(-20, 20));
 }
 
 namespace {
@@ -64,7 +65,7 @@ class HardConcreteGates : public GatedCombiner {
 };
 
 const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
-                                                                "gates that learn to be exactly 0 or 1");
+                                                                "learned gates that can be exactly 0 or 1");
 
 }  // namespace
 }  // namespace mh::attention

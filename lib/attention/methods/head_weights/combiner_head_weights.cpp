@@ -7,7 +7,7 @@ namespace {
 
 struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
   std::vector<double> weights;
-  void describe(Fields& f) override { f.field("weights", weights, "a weight for each head; empty: ones"); }
+  void describe(Fields& f) override { f.field("weights", weights, "weight of each head; empty: ones"); }
 };
 
 class HeadWeights : public GatedCombiner {
@@ -18,9 +18,9 @@ class HeadWeights : public GatedCombiner {
     if (weights_.empty()) weights_.assign(static_cast<size_t>(layer_spec.value_heads), 1.0F);
     if (static_cast<int64_t>(weights_.size()) != layer_spec.value_heads)
       throw Error(Exit::usage, Problem{layer_spec.name + ", head-weights.weights",
-                                       str("a weight for each of ", layer_spec.value_heads, " heads"),
+                                       str("one weight for each of ", layer_spec.value_heads, " heads"),
                                        str(weights_.size(), " weights"),
-                                       str("give them by kind or by layer where heads differ: attention.",
+                                       str("set them by kind or by layer if head counts differ: attention.",
                                            name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept, const LayerSpec&) const override {
@@ -42,7 +42,7 @@ class HeadWeights : public GatedCombiner {
   at::Tensor on_device_;  // weights_ as a tensor
 };
 
-const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of the heads");
+const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of head outputs");
 
 }  // namespace
 }  // namespace mh::attention

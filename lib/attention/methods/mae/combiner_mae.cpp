@@ -47,10 +47,10 @@ class MixtureOfExperts : public GatedCombiner {
       refuse("drop", str("at most ", kMostExperts, " experts"), str(options.drop, " of ", heads_, " heads: more"),
              "lower it");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
-      refuse("window", "0 with mean = \"full\"", str(options.window), "the window is of the causal mean");
+      refuse("window", "0 with mean = \"full\"", str(options.window), "the window applies to the causal mean");
     const bool decodes = layer_spec.kind != AttentionKind::encoder_self;
     if (!capabilities().causal && decodes)
-      refuse("mean", "\"causal\", where queries are a decoder's", "\"full\": gates would see later tokens",
+      refuse("mean", "\"causal\" in a decoder", "\"full\": gates would see later tokens",
              str("set attention.", name_of(layer_spec.kind), ".mae.mean"));
   }
 
@@ -171,7 +171,7 @@ class MixtureOfExperts : public GatedCombiner {
 };
 
 const Registration<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",
-                                                              "a gated mixture of experts that each leave out heads");
+                                                              "gated mixture of experts, each of which omits heads");
 
 }  // namespace
 }  // namespace mh::attention

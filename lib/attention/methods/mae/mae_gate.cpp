@@ -46,21 +46,23 @@ at::Tensor query_lengths(const Context& c) {
 }  // namespace
 
 void MaeOptions::describe(Fields& f) {
-  f.field("drop", drop, "heads that each expert leaves out", at_least(1));
-  f.choice("gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
-           "uniform: no gate, experts drawn evenly in training, plain attention else");
+  f.field("drop", drop, "number of heads that each expert omits", at_least(1));
+  f.choice(
+      "gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
+      "gate of the experts; uniform: none, experts are sampled uniformly in training, plain attention in evaluation");
   f.field("hidden", hidden, "inner width of the gate", between(1, 1 << 16));
-  f.field("dropout", dropout, "dropout inside the gate", between(0, 0.999));
+  f.field("dropout", dropout, "dropout in the gate", between(0, 0.999));
   f.choice("mean", mean, {{Mean::causal, "causal"}, {Mean::full, "full"}},
-           "what the gate sees: inputs up to each position, or an encoder's whole sequence");
-  f.field("window", window, "causal mean: over so many of the latest inputs; 0: all", at_least(0));
-  f.choice("sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
-           "unit for which an expert is drawn: a row, the paper's instance, or a position; a full mean always draws "
-           "for the row");
+           "input of the gate: mean of the inputs up to each position, or of an encoder's whole sequence");
+  f.field("window", window, "window of the causal mean in positions; 0: unlimited", at_least(0));
+  f.choice(
+      "sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
+      "unit for which an expert is sampled: a row, the paper's instance, or a position; a full mean always samples "
+      "for the row");
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
-           "of the gate's batch norm while experts are drawn");
+           "statistics of the gate's batch norm while experts are sampled");
   f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
-           "first values of the gate's last layer; zero: even gates");
+           "initial values of the gate's last layer; zero: uniform gates");
   heads.describe(f);
 }
 

@@ -35,9 +35,10 @@ class Mean : public Fixed {
   }
 };
 
-const Registration<RandomNormal> normal_entry(mixers(), "random-normal", "a fixed matrix of normal numbers");
-const Registration<RandomUniform> uniform_entry(mixers(), "random-uniform", "a fixed matrix of numbers from 0 to 1");
-const Registration<Mean> mean_entry(mixers(), "mean", "every head gets the mean of all");
+const Registration<RandomNormal> normal_entry(mixers(), "random-normal", "fixed matrix of normal random numbers");
+const Registration<RandomUniform> uniform_entry(mixers(), "random-uniform",
+                                                "fixed matrix of uniform random numbers from 0 to 1");
+const Registration<Mean> mean_entry(mixers(), "mean", "each head becomes the mean of all heads");
 
 }  // namespace
 }  // namespace mh::attention

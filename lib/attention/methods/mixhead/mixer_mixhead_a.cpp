@@ -21,7 +21,7 @@ class MixheadA : public Mixhead {
   nn::Parameter* matrix_ = nullptr;
 };
 
-const Registration<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "one learned matrix across the heads");
+const Registration<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "learned mixing matrix across heads");
 
 }  // namespace
 }  // namespace mh::attention

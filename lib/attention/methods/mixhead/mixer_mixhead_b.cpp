@@ -29,7 +29,7 @@ class MixheadB : public Mixhead {
 };
 
 const Registration<MixheadB> mixhead_b_entry(mixers(), "mixhead-b",
-                                             "a matrix across the heads for each position, from its queries");
+                                             "mixing matrix for each position, computed from its queries");
 
 }  // namespace
 }  // namespace mh::attention

@@ -4,10 +4,12 @@
 namespace mh::attention {
 
 void MixheadOptions::describe(Fields& f) {
-  f.field("dropout", dropout, "dropout after the mixing or before it", {"after", "before"});
+  f.field("dropout", dropout, "dropout after or before mixing", {"after", "before"});
   f.field("on", on, "what is mixed", {"probabilities", "logits"});
-  f.field("scope", scope, "mix everywhere, or as the released code: not in cross-attention, nor in decoding by steps",
-          {"all", "released"});
+  f.field(
+      "scope", scope,
+      "where heads are mixed: everywhere, or as in the released code not in cross-attention and incremental decoding",
+      {"all", "released"});
 }
 
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)

@@ -20,8 +20,8 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   int64_t chosen = 2;
   OriginalHeads heads;
   void describe(Fields& f) override {
-    f.field("shared", shared, "heads that always act, the first ones", at_least(0));
-    f.field("chosen", chosen, "of the other heads, how many a position takes", at_least(1));
+    f.field("shared", shared, "number of heads that always act; the first ones", at_least(0));
+    f.field("chosen", chosen, "number of other heads that each position chooses", at_least(1));
     heads.describe(f);
   }
 };
@@ -80,8 +80,8 @@ class MixtureOfHeads : public GatedCombiner {
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Registration<MixtureOfHeads> mixture_of_heads_entry(
-    combiners(), "mixture-of-heads", "each position weighs some heads and chooses a few of the rest");
+const Registration<MixtureOfHeads> mixture_of_heads_entry(combiners(), "mixture-of-heads",
+                                                          "shared heads, and a few routed heads for each position");
 
 }  // namespace
 }  // namespace mh::attention

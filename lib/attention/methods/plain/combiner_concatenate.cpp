@@ -11,7 +11,7 @@ class Concatenate : public Combiner {
   bool is_per_query() const override { return true; }
 };
 
-const Registration<Concatenate> concatenate_entry(combiners(), "concatenate", "head outputs side by side");
+const Registration<Concatenate> concatenate_entry(combiners(), "concatenate", "concatenation of head outputs");
 
 }  // namespace
 }  // namespace mh::attention

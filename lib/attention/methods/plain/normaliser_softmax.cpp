@@ -14,7 +14,7 @@ class Softmax : public Normaliser {
   bool is_per_query() const override { return true; }
 };
 
-const Registration<Softmax> softmax_entry(normalisers(), "softmax", "exponentials that sum to 1");
+const Registration<Softmax> softmax_entry(normalisers(), "softmax", "softmax");
 
 }  // namespace
 }  // namespace mh::attention

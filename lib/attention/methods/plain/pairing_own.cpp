@@ -11,7 +11,7 @@ class Own : public Pairing {
   bool is_per_query() const override { return true; }
 };
 
-const Registration<Own> own_entry(pairings(), "own", "each head reads its own keys and values");
+const Registration<Own> own_entry(pairings(), "own", "each query head reads the key/value head of the same index");
 
 }  // namespace
 }  // namespace mh::attention

@@ -32,10 +32,10 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   int64_t clamp = 0;
   double dropout = 0;
   void describe(Fields& f) override {
-    f.field("shared_biases", shared_biases, "one u and v for all layers of a stack");
+    f.field("shared_biases", shared_biases, "whether the layers of a stack share u and v");
     f.choice("distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
-             "of query and key, or of the key and the end of the block");
-    f.field("clamp", clamp, "largest distance told apart; 0: none", between(0, 1 << 24));
+             "distances between query and key, or between the key and the end of the block");
+    f.field("clamp", clamp, "maximum distance; larger ones count as it; 0: unlimited", between(0, 1 << 24));
     f.field("dropout", dropout, "dropout of the position embeddings", between(0, 0.999));
   }
 };
@@ -51,7 +51,7 @@ class Relative : public Score {
   Relative(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
     if (layer_spec.width % 2 != 0)
       throw Error(Exit::usage,
-                  Problem{"model.width", "an even width for the score 'relative'", str(layer_spec.width), ""});
+                  Problem{"model.width", "an even width with score 'relative'", str(layer_spec.width), ""});
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
@@ -64,10 +64,9 @@ class Relative : public Score {
       const std::string name = owner + part;
       if (const nn::Parameter* there = parameters.find(name);
           there != nullptr && there->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
-        throw Error(
-            Exit::usage,
-            Problem{s.name, "heads as those of the other layers, which share the biases of the score 'relative'",
-                    str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
+        throw Error(Exit::usage,
+                    Problem{s.name, "heads like those of the other layers, which share the biases of score 'relative'",
+                            str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, {axis}});
     };
     content_ = bias(".relative.content_bias");
@@ -90,7 +89,7 @@ class Relative : public Score {
     return p;
   }
   std::string why_not_fused() const override {
-    return options_.distances == Distances::exact ? "" : "distances are those to the end of the block";
+    return options_.distances == Distances::exact ? "" : "distances to the end of the block";
   }
 
   bool has_relative_positions() const override { return true; }
@@ -214,7 +213,7 @@ class Relative : public Score {
   int64_t table_first_ = 0;
 };
 
-const Registration<Relative> relative_entry(scores(), "relative", "dot products with keys and with their distances");
+const Registration<Relative> relative_entry(scores(), "relative", "dot products with keys and with relative positions");
 
 }  // namespace
 }  // namespace mh::attention

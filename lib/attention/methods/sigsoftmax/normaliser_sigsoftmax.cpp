@@ -18,7 +18,7 @@ class Sigsoftmax : public Normaliser {
 };
 
 const Registration<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
-                                                "exponentials times sigmoids, summing to 1");
+                                                "normalised product of exponential and sigmoid");
 
 }  // namespace
 }  // namespace mh::attention

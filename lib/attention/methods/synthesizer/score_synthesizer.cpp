@@ -14,15 +14,15 @@ namespace {
 void require_places(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
   if (needed > length)
     throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, attention.", name, ".length"),
-                                     str(needed), "raise it, or use shorter blocks or contexts"});
+                                     str(needed), "raise it, or shorten blocks or contexts"});
 }
 
 struct DenseOptions : OptionsOf<DenseOptions> {
   int64_t length = 512;
   bool per_head = false;
   void describe(Fields& f) override {
-    f.field("length", length, "how many places of keys there are", between(1, 1 << 20));
-    f.field("per_head", per_head, "a second matrix for each head; else one for all");
+    f.field("length", length, "maximum number of key positions", between(1, 1 << 20));
+    f.field("per_head", per_head, "whether each head has its own second matrix");
   }
 };
 
@@ -48,7 +48,7 @@ class Dense : public Score {
     return p;
   }
   int64_t max_length() const override { return options_.length; }
-  std::string why_not_fused() const override { return "its logits are no products with keys"; }
+  std::string why_not_fused() const override { return "its logits are not products with keys"; }
 
   void score(Context& c) override {
     const int64_t keys = c.v.size(2);
@@ -67,8 +67,8 @@ struct RandomOptions : OptionsOf<RandomOptions> {
   int64_t length = 512;
   bool train = true;
   void describe(Fields& f) override {
-    f.field("length", length, "how many places there are", between(1, 1 << 15));
-    f.field("train", train, "the logits are trained; else they stay as first drawn");
+    f.field("length", length, "maximum number of positions", between(1, 1 << 15));
+    f.field("train", train, "whether the logits are trained; otherwise they keep their random initial values");
   }
 };
 
@@ -91,7 +91,7 @@ class Random : public Score {
     return p;
   }
   int64_t max_length() const override { return options_.length; }
-  std::string why_not_fused() const override { return "its logits are no products with keys"; }
+  std::string why_not_fused() const override { return "its logits are not products with keys"; }
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
@@ -106,8 +106,8 @@ class Random : public Score {
 };
 
 const Registration<Dense> dense_entry(scores(), "synthesizer-dense",
-                                      "a small network of the query gives a logit for each place");
-const Registration<Random> random_entry(scores(), "synthesizer-random", "a table of logits for each pair of places");
+                                      "logits of key positions computed from the query by a small network");
+const Registration<Random> random_entry(scores(), "synthesizer-random", "table of logits for all pairs of positions");
 
 }  // namespace
 }  // namespace mh::attention

@@ -13,10 +13,11 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   int64_t inside = 0;
   std::string init = "identity";
   void describe(Fields& f) override {
-    f.field("pre", pre, "a matrix across the logits");
-    f.field("post", post, "a matrix across the probabilities");
-    f.field("inside", inside, "heads between the two matrices; 0: as many as score heads", between(0, 1 << 16));
-    f.field("init", init, "first values of the matrices", {"identity", "xavier"});
+    f.field("pre", pre, "whether a matrix mixes the logits");
+    f.field("post", post, "whether a matrix mixes the probabilities");
+    f.field("inside", inside, "number of heads between the two matrices; 0: the number of score heads",
+            between(0, 1 << 16));
+    f.field("init", init, "initial values of the matrices", {"identity", "xavier"});
   }
 };
 
@@ -29,8 +30,8 @@ class TalkingHeads : public MatrixMixer {
       throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both", "neither",
                                        "use attention.mixer = \"none\""});
     if (options.inside > 0 && !(options.pre && options.post))
-      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads.inside", "both pre and post with it",
-                                       "one of them", "leave inside at 0"});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads.inside", "both pre and post if inside is set",
+                                       "one of them", "set inside to 0"});
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
@@ -75,7 +76,7 @@ class TalkingHeads : public MatrixMixer {
 };
 
 const Registration<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
-                                                     "learned matrices across logits and probabilities");
+                                                     "learned mixing matrices of logits and probabilities");
 
 }  // namespace
 }  // namespace mh::attention

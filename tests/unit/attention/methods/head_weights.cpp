@@ -22,7 +22,7 @@ TEST_CASE("weights of heads are refused where they are not one for each", "[head
       FAIL("taken");
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
-      CHECK(std::string(error.what()).find("a weight for each of 3 heads") != std::string::npos);
+      CHECK(std::string(error.what()).find("one weight for each of 3 heads") != std::string::npos);
     }
   }
   CHECK_NOTHROW(made("[]"));

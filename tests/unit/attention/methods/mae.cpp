@@ -719,7 +719,7 @@ TEST_CASE("norm_statistics = batch: sampling steps see the batch's", "[mae]") {
   CHECK(!at::allclose(g, evaluated, 1e-3, 1e-3));
 }
 
-TEST_CASE("dropout inside the gate acts in steps that train it", "[mae]") {
+TEST_CASE("dropout in the gate acts in steps that train it", "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
   CHECK(!at::allclose(gates_of(l, x, causal_mask(), training(0)), gates_of(l, x, causal_mask(), training(1))));
