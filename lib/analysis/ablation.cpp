@@ -139,7 +139,7 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
       throw Error(
           Exit::usage,
           Problem{"--side", "score, value or output",
-                  str("whole, but ", layer_spec.name, " has other numbers of score, value and output heads"), ""});
+                  str("whole, but ", layer_spec.name, " has different numbers of score, value and output heads"), ""});
   return heads;
 }
 
@@ -168,7 +168,7 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
       if (layer == layers.end()) refuse(str("layers 0 to ", layers.rbegin()->first), kind, head);
       if (head.head < 0 || head.head >= layer->second)
         refuse(layer->second > 0 ? str("heads 0 to ", layer->second - 1, " in layer ", head.layer)
-                                 : "a layer that has heads left",
+                                 : "a layer with heads left",
                kind, head);
     }
   }

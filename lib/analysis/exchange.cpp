@@ -44,7 +44,7 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
     }
   if (tensors_.empty())
     throw Error(Exit::usage, Problem{where, "a training state, such as last.safetensors",
-                                     checkpoint.name() + " without one", "leave optimizer out"});
+                                     checkpoint.name() + " without one", "omit the optimizer"});
 }
 
 std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) const {

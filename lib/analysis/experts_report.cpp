@@ -26,8 +26,8 @@ using attention::LayerSpec;
 // Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
 void require_shares(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
-  throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates are shares",
-                                   "gates that weigh heads", "combiner 'mae' makes mixtures of experts"});
+  throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates sum to 1",
+                                   "gates that weigh heads", "use a model with combiner 'mae'"});
 }
 
 class GateWatch : public attention::Observer, public attention::Subscriber<GateObservation> {
@@ -137,7 +137,7 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   if (watch.layers().empty())
     throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts",
                                      kinds.empty() ? "gates in no layer" : "gates in no layer of these kinds",
-                                     "combiner 'mae' makes them"});
+                                     "use a model with combiner 'mae'"});
 }
 
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {

@@ -33,9 +33,8 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     left.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
   }
   if (matrices.empty())
-    throw Error(Exit::usage,
-                Problem{where, "a combiner that is one matrix across heads, whatever the input, such as alphas",
-                        join({combiners.begin(), combiners.end()}, ", "), ""});
+    throw Error(Exit::usage, Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
+                                     join({combiners.begin(), combiners.end()}, ", "), ""});
   left.config.attention.lift();
   left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
   for (nn::Parameter& p : left.model->parameters().all()) {

@@ -52,9 +52,9 @@ std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
 }
 
 std::string AttentionMeasure::none_because(const attention::AttentionLayer& layer) const {
-  if (side() == Side::output) return "output heads have no attention matrices: those are of score and value heads";
+  if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
   if (side() == Side::score && layer.mixes() == attention::Mixes::logits)
-    return "its mixer takes logits, which are no attention matrices";
+    return "its mixer mixes logits, which are no attention matrices";
   return "";
 }
 

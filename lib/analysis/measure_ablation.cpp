@@ -57,8 +57,8 @@ class Random : public Importance {
   }
 };
 
-const Registration<Ablation> ablation_entry(importances(), "ablation", "loss without the head, less that with it");
-const Registration<Random> by_chance_entry(importances(), "random", "chance, for comparison");
+const Registration<Ablation> ablation_entry(importances(), "ablation", "loss without the head minus loss with it");
+const Registration<Random> by_chance_entry(importances(), "random", "random scores, for comparison");
 
 }  // namespace
 

@@ -54,7 +54,7 @@ class Received : public AttentionMeasure {
 const Registration<Confidence> confidence_entry(importances(), "confidence",
                                                 "mean over queries of the largest probability");
 const Registration<Received> received_entry(importances(), "received",
-                                            "mean over keys of the largest probability they are given");
+                                            "mean over keys of the largest probability that they receive");
 
 }  // namespace
 }  // namespace mh::analysis

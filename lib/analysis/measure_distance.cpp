@@ -38,7 +38,7 @@ class OutputDistance : public Measure {
  public:
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer&) const override {
-    return side() == Side::score ? "score heads have no outputs: those are of value and output heads" : "";
+    return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) look(layer_spec, x);
@@ -55,9 +55,9 @@ class OutputDistance : public Measure {
 };
 
 const Registration<ProbabilityDistance> probability_distance_entry(importances(), "avg-l2",
-                                                                   "distance of attention to that of other heads");
+                                                                   "distance of its attention to that of other heads");
 const Registration<OutputDistance> output_distance_entry(importances(), "avg-l2-outputs",
-                                                         "distance of outputs to those of other heads");
+                                                         "distance of its output to those of other heads");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -26,7 +26,7 @@ class Focus : public AttentionMeasure {
 };
 
 const Registration<Focus> focus_entry(importances(), "entropy",
-                                      "minus the mean entropy of attention: focused heads are important");
+                                      "negative mean entropy of attention: focused heads are important");
 
 }  // namespace
 }  // namespace mh::analysis

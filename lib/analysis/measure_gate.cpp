@@ -13,8 +13,8 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
  public:
   using Measure::Measure;
   std::string none_because(const attention::AttentionLayer& layer) const override {
-    if (side() == Side::score || side() == Side::output) return "what weighs heads weighs value heads";
-    return layer.has_head_gates() ? "" : "its combiner weighs no heads";
+    if (side() == Side::score || side() == Side::output) return "gates weigh value heads";
+    return layer.has_head_gates() ? "" : "its combiner has no head gates";
   }
   void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& shown) override {
     c10::NoGradGuard no_gradient;
@@ -28,7 +28,7 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   }
 };
 
-const Registration<Gate> gate_entry(importances(), "gate", "mean of what the head's output is weighed by");
+const Registration<Gate> gate_entry(importances(), "gate", "mean gate of the head");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -91,7 +91,7 @@ class Taylor : public Importance {
 };
 
 const Registration<Taylor> taylor_entry(importances(), "taylor",
-                                        "mean size of the first-order change of the loss without the head");
+                                        "mean magnitude of the first-order change of the loss without the head");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -42,7 +42,7 @@ class Norms : public Importance {
                            Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!parts_of(p, layer, side).empty()) return "";
-    return "no matrix from heads to heads has such heads";
+    return "no matrix across heads has such heads";
   }
 
   std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const override {
@@ -101,8 +101,8 @@ struct WeightNorm : Norms {
 };
 
 const Registration<Alpha> alpha_entry(importances(), "alpha",
-                                      "norm of the head's rows or columns in matrices from heads to heads");
-const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all of the head's weights");
+                                      "norm of the head's rows or columns in matrices across heads");
+const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all weights of the head");
 
 }  // namespace
 }  // namespace mh::analysis

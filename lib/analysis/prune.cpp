@@ -40,16 +40,16 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
   };
   const HeadSide named = head_side(side);
   const int64_t heads = layer_spec.heads_of(named);
-  if (heads == 0) refuse("a layer that has heads", "one that has lost all", "");
+  if (heads == 0) refuse("a layer with heads", "one without heads", "");
   if (*cut.rbegin() >= heads || *cut.begin() < 0)
     refuse(str("a head from 0 to ", heads - 1), str(*cut.begin() < 0 ? *cut.begin() : *cut.rbegin()), "");
   if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
     refuse(
-        "heads that are whole",
+        "equal head counts on all sides, for whole heads",
         str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
-        "say which with --side");
+        "choose a side with --side");
   if (!layer.can_prune_separately(named))
-    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that parts these heads from their values"),
+    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that separates these heads from their values"),
            "none", "prune whole heads");
   // The heads of another side are pruned with the value heads if they cannot be pruned separately.
   auto stay = [&](HeadSide of) {
@@ -84,7 +84,7 @@ const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name)
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
     if (const nn::Parameter* p = from.find(shared)) return *p;
   }
-  throw Error(Exit::failed, "the model has nothing to make " + name + " of");
+  throw Error(Exit::failed, "the model has no parameters for " + name + " of");
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
                                        str(number), ""});
     if (r.rank <= number) least[r.kind].insert(r.head);
   }
-  if (least.empty()) throw Error(Exit::usage, Problem{where, "at least one head to cut", "none", "give more"});
+  if (least.empty()) throw Error(Exit::usage, Problem{where, "at least one head to prune", "none", "give more"});
   return least;
 }
 
@@ -159,7 +159,7 @@ void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to)
         if (const auto heads = of_kind->second.find(layer->layer); heads != of_kind->second.end())
           part = part_of(source, heads->second);
     if (part.sizes() != p.master().sizes())
-      throw Error(Exit::failed, p.name() + ": what is left has another size than the layer");
+      throw Error(Exit::failed, p.name() + ": the pruned parameter has another size than the layer");
     p.master().copy_(part);
   }
   to.refresh_copies();

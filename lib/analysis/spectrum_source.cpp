@@ -76,8 +76,8 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   const bool takes = name == "weight";
   if (takes != !argument.empty())
     throw Error(Exit::usage,
-                Problem{where, takes ? "weight:NAME, the name of a parameter" : str(name, " by itself"), text,
-                        takes ? "such as weight:decoder.layers.0.self.query.weight" : "leave out what is behind it"});
+                Problem{where, takes ? "weight:NAME, with the name of a parameter" : str(name, " by itself"), text,
+                        takes ? "such as weight:decoder.layers.0.self.query.weight" : "omit the part after it"});
   return named;
 }
 
@@ -109,8 +109,8 @@ class BeforeMixing : public SpectrumSource {
       logits_ = logits_ || mixes == attention::Mixes::logits;
     }
     if (of_logits_.empty())
-      throw Error(Exit::usage, Problem{"--of before-mixing", "a model whose heads are mixed", "a mixer in no layer",
-                                       "--of attention is the same there"});
+      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "a mixer in no layer",
+                                       "use --of attention, which is the same for this model"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return logits_; }
@@ -141,8 +141,8 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
     SpectrumSource::start(model, asked);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (looks_at(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
-    throw Error(Exit::usage, Problem{"--of mixing", "a model whose heads are mixed", "a mixer in no layer",
-                                     "mh-train --list stages shows the mixers that train such a model"});
+    throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "a mixer in no layer",
+                                     "mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& shown) override {
     if (!looks_at(layer_spec.kind)) return;
@@ -184,8 +184,8 @@ class Alphas : public OfParameters {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (places().empty())
-      throw Error(Exit::usage, Problem{"--of alphas", "a model with parameters from heads to heads", "none of them",
-                                       "combiner alphas and most mixers have them: mh-train --list stages"});
+      throw Error(Exit::usage, Problem{"--of alphas", "a model with matrices across heads", "none of them",
+                                       "combiner alphas and most mixers have such matrices: mh-train --list stages"});
   }
 };
 
@@ -201,7 +201,7 @@ class OutputValue : public OfParameters {
       if (s.value_heads != s.output_heads)
         throw Error(
             Exit::usage,
-            Problem{"--of output-value", "as many output heads as value heads in every layer",
+            Problem{"--of output-value", "equal numbers of output heads and value heads in every layer",
                     str(s.name, ", ", s.value_heads, " value heads and ", s.output_heads, " output heads"), ""});
       // Head i maps a row x to x W^V_i W^O_i. Stored weights are transposed, (out, in).
       const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
@@ -232,11 +232,12 @@ class Weight : public OfParameters {
 };
 
 const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices, after mixing");
-const Registration<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "what a mixer is given");
+const Registration<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "input of the mixer");
 const Registration<Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
 const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
-const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas", "parameters from heads to heads");
-const Registration<OutputValue> output_entry(spectrum_sources(), "output-value", "what each head makes of an input");
+const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas", "matrices across heads");
+const Registration<OutputValue> output_entry(spectrum_sources(), "output-value",
+                                             "map of an input to the output of each head");
 const Registration<Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
 
 }  // namespace

@@ -51,8 +51,8 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
-                Problem{str(where, ", ", to_string(pair)), "layers whose heads have the same size and parts", found,
-                        "choose layers that are alike"});
+                Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
+                        "choose layers of equal structure"});
   };
   int64_t parts = 0, others = 0;
   for (const nn::Parameter& p : parameters.all()) {
@@ -69,7 +69,7 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
         if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
           refuse(str(part->name(), " of ", axis.heads, " heads beside ", values, " with values"));
   }
-  if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other lacks"));
+  if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other layer lacks"));
 }
 
 // A parameter and its companions (`now`), and copies of them from before the swap (`before`).
@@ -126,7 +126,7 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
       const auto count = static_cast<int64_t>(layers->second.size());
       if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));
       if (const int64_t heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= heads)
-        refuse(heads == 0 ? str("a layer that has heads, which layer ", head.layer, " has lost")
+        refuse(heads == 0 ? str("a layer with heads, not layer ", head.layer)
                           : str("a head from 0 to ", heads - 1, " in layer ", head.layer),
                str(head.head));
       if (!used.insert({pair.kind, head}).second)
@@ -174,7 +174,8 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         if (row.layer != column.layer) continue;  // heads i and j now come from different layers
         const Held& other = held.at(prefix_of(kind, row.layer) + part);
         if (other.before.size() != h.now.size())
-          throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) + " have other companions");
+          throw Error(Exit::failed,
+                      name + " and its partner in layer " + str(row.layer) + " are shared with other parameters");
         for (size_t t = 0; t < h.now.size(); ++t)
           part_of(*h.traits, h.now[t], i, j).copy_(part_of(*other.traits, other.before[t], row.head, column.head));
       }

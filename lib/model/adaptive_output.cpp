@@ -88,7 +88,7 @@ class AdaptiveOutput : public OutputLayer {
                       const nn::ForwardContext& step) const override {
     if (smoothing != 0)
       throw Error(Exit::usage, Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
-                                       "an adaptive softmax scores no other entries of a tail than its targets'"});
+                                       "an adaptive softmax scores only the targets of a tail"});
     const at::Tensor& targets = given.values;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());

@@ -60,11 +60,12 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
   }
   if (before >= vocabulary)
     throw Error(Exit::usage, Problem{key, str("cutoffs below the ", vocabulary, " entries of the vocabulary"),
-                                     list_of(cutoffs), "every band needs an entry"});
+                                     list_of(cutoffs), "each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
-    throw Error(Exit::usage, Problem{"model.cutoff_factor", "a factor that leaves the last band a width of 1 or more",
-                                     str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
-                                     "lower it, or set fewer cutoffs"});
+    throw Error(Exit::usage,
+                Problem{"model.cutoff_factor", "a factor with which the last band has a width of at least 1",
+                        str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
+                        "lower it, or set fewer cutoffs"});
 }
 
 }  // namespace
@@ -80,20 +81,20 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
     refuse("model.cutoff_factor", "cutoffs to act on", str(o.cutoff_factor, " and none"),
            "set model.input_cutoffs or model.output_cutoffs");
   if (o.tied && !one_table && o.input_cutoffs != o.output_cutoffs)
-    refuse("model.tied", "equal cutoffs of input and output, whose tables are the same",
+    refuse("model.tied", "equal cutoffs of input and output, which share their tables",
            list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
            "set both, or model.tied=false, or model.cutoff_factor=1 for one table");
   if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
     refuse("model.tied_projections", "an adaptive softmax with projections",
-           one_table ? "model.cutoff_factor=1, which has none" : "a full softmax", "set model.output_cutoffs");
+           one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
   if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
-    refuse("model.tied_projections", "equal cutoffs of input and output, whose projections are the same",
+    refuse("model.tied_projections", "equal cutoffs of input and output, which share their projections",
            list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs), "set both, or model.tied_projections=false");
   if (o.project_head && (o.output_cutoffs.empty() || one_table))
     refuse("model.project_head", "an adaptive softmax with projections",
-           one_table ? "model.cutoff_factor=1, which has none" : "a full softmax", "set model.output_cutoffs");
+           one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
   if (o.dropout_tail > 0 && o.output_cutoffs.empty())
-    refuse("model.dropout_tail", "an adaptive softmax, whose tail it is for", "a full softmax",
+    refuse("model.dropout_tail", "an adaptive softmax, which has a tail", "a full softmax",
            "set model.output_cutoffs, or model.dropout_tail=0");
 }
 

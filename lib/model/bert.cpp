@@ -18,12 +18,12 @@ using attention::AttentionKind;
 // Throws Error(usage) for options of the output layer that encoders do not support.
 void refuse_output_keys(const ModelOptions& o) {
   const auto refuse = [](const char* key, const char* backbones) {
-    throw Error(Exit::usage, Problem{key, str("a backbone that takes it: ", backbones), "model.backbone='bert'",
+    throw Error(Exit::usage, Problem{key, str("a backbone with this option: ", backbones), "model.backbone='bert'",
                                      "leave the key out"});
   };
   if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
   if (!o.output_cutoffs.empty()) refuse("model.output_cutoffs", "decoder or transformer-xl");
-  if (o.output_bias) refuse("model.output_bias", "any but bert, whose scores of entries always have one");
+  if (o.output_bias) refuse("model.output_bias", "a backbone other than bert, which always has this bias");
 }
 
 class Bert : public LanguageModel {
@@ -67,8 +67,8 @@ class Bert : public LanguageModel {
   }
 
   std::unique_ptr<DecodingState> new_state() override {
-    throw Error(Exit::usage, Problem{"decoding", "a model that writes from left to right",
-                                     "model.backbone='bert', which reads whole texts", "score texts with it instead"});
+    throw Error(Exit::usage, Problem{"decoding", "a model that decodes from left to right",
+                                     "model.backbone='bert', which encodes whole texts", "use it to score texts"});
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
@@ -107,7 +107,7 @@ class BertBackbone : public Backbone {
 };
 
 const Registration<BertBackbone> bert_backbone_entry(
-    backbones(), "bert", "encoder that is pre-trained on masked words and fine-tuned to a task");
+    backbones(), "bert", "encoder for pre-training on masked words and fine-tuning on tasks");
 
 }  // namespace
 

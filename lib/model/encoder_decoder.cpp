@@ -86,7 +86,7 @@ class EncoderDecoder : public LanguageModel {
   EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
     if (!options_.input_cutoffs.empty())
-      throw Error(Exit::usage, Problem{"model.input_cutoffs", "a backbone that takes it: decoder or transformer-xl",
+      throw Error(Exit::usage, Problem{"model.input_cutoffs", "a backbone with this option: decoder or transformer-xl",
                                        "model.backbone='encoder-decoder'", "leave the key out"});
     if (!options_.encoder_decoder.shared_embedding)
       source_embedding_ = make_encoder_embedding(parameters_, options_, source_rows(options_, vocabularies), false);
@@ -199,7 +199,7 @@ class EncoderDecoderBackbone : public Backbone {
 };
 
 const Registration<EncoderDecoderBackbone> encoder_decoder_backbone_entry(
-    backbones(), "encoder-decoder", "translation model: an encoder reads, a decoder writes");
+    backbones(), "encoder-decoder", "translation model with an encoder and a decoder");
 
 }  // namespace
 

@@ -23,7 +23,7 @@ void check_head(const BertOptions& o) {
   const auto head = head_of(o);
   if (head->has_classes() && o.classes < 2)
     refuse("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
-           "say how many classes there are");
+           "set the number of classes");
   if (!head->has_classes() && o.classes > 0)
     refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
   if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)

@@ -59,7 +59,7 @@ void LanguageModel::require_incremental() {
   for (const attention::AttentionLayer* layer : attention_layers())
     if (layer->layer_spec().kind != attention::AttentionKind::encoder_self && !layer->capabilities().incremental)
       throw Error(Exit::usage,
-                  Problem{layer->layer_spec().name, "stages that can decode token by token", "one that cannot",
+                  Problem{layer->layer_spec().name, "stages that support incremental decoding", "one that cannot",
                           str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
 }
 

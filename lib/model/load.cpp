@@ -58,7 +58,7 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
   const auto before = shapes(checkpoint), after = shapes(config);
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{where, str("the checkpoint's parameters: ", name, " ", expected), found,
-                                     "set only what changes no parameter"});
+                                     "set only keys that change no parameter"});
   };
   for (const auto& [name, shape] : before)
     if (auto it = after.find(name); it == after.end()) refuse(name, shape, "none of this name");

@@ -25,7 +25,7 @@ void Memories::reorder(const at::Tensor& rows) {
 }
 
 std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
-  throw Error(Exit::failed, "a memory was asked of a model without one");
+  throw Error(Exit::failed, "a memory was requested from a model without one");
 }
 
 NamedTensors memory_tensors(const std::vector<Memories>& parts) {

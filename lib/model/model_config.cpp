@@ -15,81 +15,87 @@ constexpr int64_t kLargest = 1 << 20;  // largest width; keeps every product of 
 }  // namespace
 
 void EncoderDecoderOptions::describe(Fields& f) {
-  f.field("encoder_layers", encoder_layers, "layers of the encoder; 0: as many as the decoder's", between(0, 10000));
-  f.field("shared_embedding", shared_embedding, "one table for source and target, of a joint vocabulary");
-  f.field("source_rows", source_rows, "rows of the source's embedding; 0: as many as its vocabulary has entries",
+  f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: that of the decoder", between(0, 10000));
+  f.field("shared_embedding", shared_embedding, "whether source and target share one embedding, of a joint vocabulary");
+  f.field("source_rows", source_rows, "rows of the source embedding; 0: the size of its vocabulary",
           between(0, 1 << 30));
 }
 
 void TransformerXlOptions::describe(Fields& f) {
-  f.field("memory", memory, "positions kept from one segment to the next; 0: none, and decoding keeps all",
+  f.field("memory", memory, "positions of memory from earlier segments; 0: none, and decoding keeps all positions",
           between(0, 1 << 24));
-  f.field("same_length", same_length, "a query sees as many keys as the memory has, itself included");
+  f.field("same_length", same_length,
+          "whether every query sees as many keys as the memory has positions, its own included");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
-           "what a memory starts with; zeros are attended to");
+           "initial memory; zeros are visible to attention");
 }
 
 void BertOptions::describe(Fields& f) {
-  f.field("segments", segments, "kinds of text that a vector each tells apart; 0: none", between(0, 1 << 16));
-  f.field("embedding_norm", embedding_norm, "a layer norm of the sum of embeddings");
-  f.field("head", head,
-          "what is predicted: masked words, the class of a text, a number, or where an answer begins and ends",
+  f.field("segments", segments, "number of segment embeddings; 0: none", between(0, 1 << 16));
+  f.field("embedding_norm", embedding_norm, "whether a layer norm follows the sum of embeddings");
+  f.field("head", head, "head: masked words, the class of a text, a number, or start and end of an answer",
           encoder_heads().names());
-  f.field("classes", classes, "head classes: how many", between(0, kLargest));
+  f.field("classes", classes, "number of classes of the head classes", between(0, kLargest));
   f.field("labels", labels,
-          "head classes: their names in order, as the shard that it learnt from has them; []: not known");
-  f.field("next_sentence", next_sentence, "head words: also whether the second sentence follows the first");
+          "names of the classes of the head classes, in the order of the training shard; []: unknown");
+  f.field("next_sentence", next_sentence,
+          "whether the head words also predicts if the second sentence follows the first");
 }
 
 void ModelOptions::describe(Fields& f) {
-  f.field("backbone", backbone, "what kind of model", backbones().names());
-  f.field("layers", layers, "layers; encoder-decoder: of the decoder", between(1, 10000));
+  f.field("backbone", backbone, "type of model", backbones().names());
+  f.field("layers", layers, "number of layers; encoder-decoder: of the decoder", between(1, 10000));
   f.field("width", width, "width d of the model", between(1, kLargest));
-  f.field("ffn", ffn, "inner width of the feed-forward parts", between(1, kLargest));
-  f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}}, "layer norm before each part, or after its sum");
-  f.field("final_norm", final_norm, "pre: a layer norm after the last layer");
+  f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kLargest));
+  f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
+           "layer norm before each sublayer, or after its residual sum");
+  f.field("final_norm", final_norm, "whether a layer norm follows the last layer, with pre-norm");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
-           "what tells positions apart");
-  f.field("max_positions", max_positions, "learned: how many positions there are", between(1, 1 << 24));
-  f.choice("activation", activation,
-           {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
-           "of the feed-forward parts; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
-  f.field("tied", tied, "the output layer's weight is the embedding's; with bands, each band's");
+           "position embeddings");
+  f.field("max_positions", max_positions, "maximum number of positions, with learned positions", between(1, 1 << 24));
+  f.choice(
+      "activation", activation,
+      {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
+      "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
+  f.field("tied", tied, "whether the output layer uses the weights of the embedding; with bands, of each band");
   f.field("input_cutoffs", input_cutoffs,
-          "embedding in bands of falling width, each up to a cutoff, the last one to the end; they assume a vocabulary "
+          "adaptive input: cutoffs between embedding bands of falling width, for a vocabulary "
           "sorted by frequency; none: one table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
-          "adaptive softmax: a head of the entries below the first cutoff and a class for each band behind it; none: a "
+          "adaptive softmax: cutoffs between the head and the bands of the tail; none: a "
           "softmax over all",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
-          "each band's width is that of the band before divided by this; 1: all as wide as the model, in one table "
+          "ratio of the widths of successive bands; 1: all bands have the width of the model, in one table "
           "without projections",
           between(1, kLargest));
   f.field("tied_projections", tied_projections,
-          "from the model to the width of a tail the adaptive softmax takes the embedding's projection, transposed");
+          "whether the adaptive softmax uses the transposed projections of the embedding");
   f.field("project_head", project_head,
-          "adaptive softmax: a projection of its own, width to width, in front of the head, as Transformer-XL");
-  f.field("scale_embedding", scale_embedding, "multiply embeddings by the root of the width");
-  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: as many as the vocabulary has entries",
+          "whether the adaptive softmax has a projection, width to width, before its head, as in Transformer-XL");
+  f.field("scale_embedding", scale_embedding, "whether embeddings are multiplied by the square root of the width");
+  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: the size of the vocabulary",
           between(0, 1 << 30));
-  f.field("score_padded_rows", score_padded_rows, "rows beyond the vocabulary take part in the softmax");
-  f.field("dropout_embedding", dropout_embedding, "dropout after embedding and position are added", between(0, 0.999));
-  f.field("dropout_attention", dropout_attention, "dropout of an attention layer's output", between(0, 0.999));
-  f.field("dropout_activation", dropout_activation, "dropout after the activation of the feed-forward parts",
+  f.field("score_padded_rows", score_padded_rows,
+          "whether rows past the end of the vocabulary take part in the softmax");
+  f.field("dropout_embedding", dropout_embedding, "dropout of the sum of token and position embeddings",
           between(0, 0.999));
-  f.field("dropout_ffn", dropout_ffn, "dropout of a feed-forward part's output", between(0, 0.999));
+  f.field("dropout_attention", dropout_attention, "dropout of the output of attention sublayers", between(0, 0.999));
+  f.field("dropout_activation", dropout_activation, "dropout after the activation of feed-forward sublayers",
+          between(0, 0.999));
+  f.field("dropout_ffn", dropout_ffn, "dropout of the output of feed-forward sublayers", between(0, 0.999));
   f.field("dropout_output", dropout_output,
-          "dropout of the last hidden state; bert: of what the pooler gives to a class or number", between(0, 0.999));
-  f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state that a tail is scored from",
+          "dropout of the last hidden state; bert: of the pooled state before the heads classes and number",
           between(0, 0.999));
-  f.field("output_bias", output_bias, "a bias in the output layer");
-  f.field("norm_epsilon", norm_epsilon, "added to the variance in layer norms", positive());
+  f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state of a tail",
+          between(0, 0.999));
+  f.field("output_bias", output_bias, "whether the output layer has a bias");
+  f.field("norm_epsilon", norm_epsilon, "term added to the variance in layer norms", positive());
   f.choice("init", init,
            {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
-           "first values of the parameters");
+           "initialisation scheme of the parameters");
   describe_backbones(f, [this](const std::string& name) { return name == backbone; });
 }
 
@@ -109,7 +115,7 @@ void refuse_other_backbones(Config& config, const std::string& backbone) {
     if (row.value == before.rows()[i].value) continue;
     const std::string owner = split(row.key, '.').at(1);
     throw Error(Exit::usage,
-                Problem{row.key, str("model.backbone='", owner, "', which has the option"),
+                Problem{row.key, str("model.backbone='", owner, "', which has this option"),
                         str("model.backbone='", backbone, "'"), "set model.backbone, or leave the key out"});
   }
 }

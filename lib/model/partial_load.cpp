@@ -44,7 +44,8 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
       if (!may_be_added(p)) refuse("none named " + p.name(), shape_text(p.master().sizes()), next);
       adoption.added.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
-      refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()), "set only what changes none of them");
+      refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()),
+             "set only keys that change no parameter");
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
@@ -64,7 +65,7 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
       if (was.heads_of(side) != is.heads_of(side))
         throw Error(Exit::usage,
                     Problem{where, str("the checkpoint's heads, ", was.heads_of(side), " in layer ", was.layer),
-                            str(is.heads_of(side)), "other heads of the same columns are another model"});
+                            str(is.heads_of(side)), "other head counts with the same columns are another model"});
   }
 }
 

@@ -19,17 +19,18 @@ class TransformerXl : public LanguageModel {
   TransformerXl(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     if (options_.positions != Positions::none)
-      throw Error(Exit::usage, Problem{"model.positions", "none: a token's place changes as it becomes memory",
-                                       "absolute positions", "set attention.score=relative for positions"});
+      throw Error(Exit::usage,
+                  Problem{"model.positions", "none, since the position of a token changes when it becomes memory",
+                          "absolute positions", "set attention.score=relative for positions"});
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
-      throw Error(Exit::usage, Problem{"model.transformer-xl.same_length", "a memory that says how many keys",
+      throw Error(Exit::usage, Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
                                        "model.transformer-xl.memory=0", ""});
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
       if (options_.transformer_xl.memory > 0 && !self.capabilities().memory)
-        throw Error(Exit::usage, Problem{self.layer_spec().name, "stages that can act on a memory", "one that cannot",
+        throw Error(Exit::usage, Problem{self.layer_spec().name, "stages that support a memory", "one that cannot",
                                          "choose another, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
@@ -100,7 +101,7 @@ class TransformerXl : public LanguageModel {
     // Only evaluation caches keys and values: in training the weights change between segments.
     const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
     if (!cached && layer.cache.length() > 0)
-      throw Error(Exit::failed, "a memory that evaluation has begun cannot go on in training");
+      throw Error(Exit::failed, "a memory of an evaluation cannot be continued in training");
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);

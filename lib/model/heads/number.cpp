@@ -39,7 +39,7 @@ class Number : public EncoderHead {
   }
 };
 
-const Registration<Number> entry(encoder_heads(), "number", "number for a text");
+const Registration<Number> entry(encoder_heads(), "number", "regression: a number for a text");
 
 }  // namespace
 

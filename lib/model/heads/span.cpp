@@ -62,7 +62,7 @@ class Span : public EncoderHead {
   }
 };
 
-const Registration<Span> entry(encoder_heads(), "span", "where an answer begins and ends");
+const Registration<Span> entry(encoder_heads(), "span", "start and end of an answer");
 
 }  // namespace
 

@@ -96,7 +96,7 @@ class Words : public EncoderHead {
   }
 };
 
-const Registration<Words> entry(encoder_heads(), "words", "entries at masked places");
+const Registration<Words> entry(encoder_heads(), "words", "masked words");
 
 }  // namespace
 

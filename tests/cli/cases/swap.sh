@@ -106,7 +106,7 @@ no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
 no 2 "--blocks" $m --mode random --blocks 3 -o x
 no 2 "--seed" $m --pairs $pairs --seed 3 -o x
 no 2 "at most" $m --mode hard --data t.mhs --blocks 100000 -o x
-no 2 "its combiner weighs no heads" $m --mode hard --by gate --data t.mhs -o x
+no 2 "its combiner has no head gates" $m --mode hard --by gate --data t.mhs -o x
 no 2 "--by" $m --mode hard --by tailor --data t.mhs -o x
 no 2 "a training state, such as last.safetensors" $m --pairs $pairs --with optimizer -o x
 no 2 "itself" $m --pairs $pairs -o $m
@@ -121,4 +121,4 @@ no 3 "the vocabulary" report $m other.mhs
 train small --set model.layers=2
 no 2 "as many layers as the first model, 3" report $m small/last.safetensors t.mhs
 train sizes --set attention.decoder.self.1.head_size=3
-no 2 "layers whose heads have the same size and parts" sizes/last.safetensors --mode random --k 1 -o x
+no 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x

@@ -11,7 +11,7 @@ try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --s
 try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
 try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
-try "its combiner weighs no heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+try "its combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 try "too few layers or heads for this mode" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
 try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
@@ -63,7 +63,7 @@ dry "a pattern that matches a parameter of the model" --set "train.groups.x.matc
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation precedes epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
 dry "which needs more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-dry "its combiner weighs no heads" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+dry "its combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000

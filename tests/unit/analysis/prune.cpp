@@ -375,7 +375,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
     CHECK(says(refusal([&] {
                  analysis::kept_without(*left.model, heads({{0, 0}}), Side::whole, "--heads");
                }),
-               "has lost all"));
+               "one without heads"));
     CHECK(says(refusal([&] {
                  analysis::check_swap(left.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
                                       "--pairs");

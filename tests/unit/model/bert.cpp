@@ -304,7 +304,7 @@ TEST_CASE("keys that make no sense with a head, or without one", "[bert]") {
   for (const char* key : {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n",
                           "bert.classes = 2\n", "bert.next_sentence = true\n"}) {
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
-    CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has the option") != std::string::npos);
+    CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }
   CHECK(status_of([&] { build_language_model(configured(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
 }

@@ -246,9 +246,8 @@ TEST_CASE("keys that make no sense with an encoder, or without one", "[translati
         std::string::npos);
   CHECK(with(e + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
   CHECK(with(e + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") != std::string::npos);
-  CHECK(
-      with("encoder-decoder.encoder_layers = 2\n", 30).find("model.backbone='encoder-decoder', which has the option") !=
-      std::string::npos);
+  CHECK(with("encoder-decoder.encoder_layers = 2\n", 30)
+            .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
   CHECK(with("encoder-decoder.shared_embedding = true\n", 30)
-            .find("model.backbone='encoder-decoder', which has the option") != std::string::npos);
+            .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
 }
