@@ -27,9 +27,9 @@ refused 2 "at most 22, the text's whole blocks of 64 tokens" mh-prune scan --blo
 refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
 refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
-refused 2 "heads are mixed" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
-refused 2 "heads are mixed" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
-refused 2 "from heads to heads" mh-spectrum --of alphas $mixed $a
+refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
+refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
+refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs

@@ -81,13 +81,13 @@ refuse 2 "did you mean 'attention'" $model t.mhs --of attentoin
 refuse 2 "did you mean 'decoder.layers.0.self.query.weight'" $model --of weight:decoder.layers.0.self.query.weigth
 refuse 2 "weight:NAME" $model --of weight
 refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
-refuse 2 "heads are mixed" $model t.mhs --of before-mixing --blocks 8
-refuse 2 "from heads to heads" $model --of alphas
+refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
+refuse 2 "matrices across heads" $model --of alphas
 refuse 2 "leave the data out" $mixed t.mhs --of alphas
 refuse 2 "--blocks: expected matrices of a text" $mixed --of alphas --blocks 3
 refuse 2 "such as" $model --of weight:nothing.like.it
 refuse 2 "mh-spectrum experts --help" experts $mixed
-refuse 2 "heads are mixed" $model t.mhs --of mixing --blocks 8
+refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
 refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
 refuse 2 "an output other" $model t.mhs --curves $model

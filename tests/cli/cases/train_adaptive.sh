@@ -59,7 +59,7 @@ try "model.output_cutoffs: expected cutoffs below the" --set 'model.output_cutof
 try "model.tied: expected equal cutoffs" --set 'model.output_cutoffs=[8]'
 try "model.tied_projections: expected equal cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
 try "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1
-try "model.cutoff_factor: expected a factor that leaves" --set model.cutoff_factor=16
+try "model.cutoff_factor: expected a factor with which" --set model.cutoff_factor=16
 try "model.project_head: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
   --set model.project_head=true
 try "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \

@@ -127,6 +127,6 @@ TEST_CASE("what depends on the input does not fold", "[fold]") {
         "combiner = 'pair-norm'\n", "combiner = 'concatenate'\n"}) {
     INFO(combiner);
     const Model whole("decoder", combiner);
-    refuses(whole.config, *whole.model, "one matrix across heads");
+    refuses(whole.config, *whole.model, "a constant matrix across heads");
   }
 }

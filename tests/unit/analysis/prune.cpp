@@ -380,7 +380,7 @@ TEST_CASE("a model whose layers have no heads", "[cut]") {
                  analysis::check_swap(left.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
                                       "--pairs");
                }),
-               "layer 0 has lost"));
+               "not layer 0"));
   }
 }
 
@@ -421,17 +421,18 @@ TEST_CASE("what cannot be cut is refused", "[cut]") {
   CHECK(says(kept("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
   CHECK(says(kept("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
   CHECK(says(kept("", {}, Side::whole), "heads to cut; found none"));
-  CHECK(says(kept("", {{0, 1}}, Side::score), "a mixer that parts these heads"));
-  CHECK(says(kept("", {{0, 1}}, Side::output), "a combiner that parts these heads"));
+  CHECK(says(kept("", {{0, 1}}, Side::score), "a mixer that separates these heads"));
+  CHECK(says(kept("", {{0, 1}}, Side::output), "a combiner that separates these heads"));
   CHECK(says(kept("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
-  CHECK(says(kept("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score), "a mixer that parts these heads"));
+  CHECK(says(kept("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score), "a mixer that separates these heads"));
   CHECK(kept("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::value).empty());
   CHECK(says(kept("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, Side::whole), "one of heads 0 and 1"));
   CHECK(kept("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, Side::score).empty());
-  CHECK(says(kept("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score), "a mixer that parts"));
-  CHECK(says(kept("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score), "the same heads for keys"));
+  CHECK(says(kept("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
+             "a mixer that separates"));
+  CHECK(says(kept("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score), "the same heads of keys"));
   CHECK(says(kept("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score),
-             "without logits to mix attention is even"));
+             "without logits attention is uniform"));
   CHECK(kept("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score).empty());
   Model whole("decoder", "mixer = 'mixhead-a'\n");
   const auto left = analysis::prune_heads(whole.config, *whole.model,
@@ -450,11 +451,11 @@ TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
   auto built = [](const char* toml) { return refusal([&] { layers::Layer layer(toml, 12); }); };
   CHECK(built("heads = 2\nvalue_heads = 4\nhead_size = 3\nmixer = 'mixhead-a'\n").empty());
   CHECK(built("heads = 2\noutput_heads = 4\nhead_size = 3\ncombiner = 'alphas'\n").empty());
-  CHECK(says(built("heads = 2\nvalue_heads = 4\n"), "take a mixer that maps"));
-  CHECK(says(built("heads = 2\nvalue_heads = 4\nmixer = 'differential'\n"), "take a mixer that maps"));
+  CHECK(says(built("heads = 2\nvalue_heads = 4\n"), "needs a mixer that changes"));
+  CHECK(says(built("heads = 2\nvalue_heads = 4\nmixer = 'differential'\n"), "needs a mixer that changes"));
   CHECK(says(built("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n"),
-             "take a mixer that maps"));
-  CHECK(says(built("heads = 2\noutput_heads = 4\n"), "take a combiner that mixes"));
+             "needs a mixer that changes"));
+  CHECK(says(built("heads = 2\noutput_heads = 4\n"), "needs a combiner that mixes"));
   CHECK(says(built("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\npairing = 'cross-head'\n"), "found 2 and 4"));
   CHECK(says(built("heads = 0\nvalue_heads = 4\n"), "0, where heads = 0"));
   CHECK(says(built("heads = 0\noutput_heads = 4\n"), "0, where heads = 0"));
@@ -470,7 +471,7 @@ TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});
-  CHECK(says(refusal([&] { l(x, x, mask); }), "an additive mask that is the same for all heads"));
+  CHECK(says(refusal([&] { l(x, x, mask); }), "an additive mask shared by all heads"));
 }
 
 TEST_CASE("the least important heads, of all together or of each layer", "[cut]") {

@@ -45,7 +45,10 @@ std::map<std::string, Case> cases() {
       // No registered pairing, normaliser or combiner lacks a fused form: a stage of the test takes its place below.
       {"pairing", {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': it has no fused form"}},
       {"score",
-       {"heads = 2\nscore = 'synthesizer-random'\n", {}, {}, "score 'synthesizer-random': its logits are no products"}},
+       {"heads = 2\nscore = 'synthesizer-random'\n",
+        {},
+        {},
+        "score 'synthesizer-random': its logits are not products"}},
       {"normaliser",
        {"heads = 2\nnormaliser = 'test-composed'\n", {}, {}, "normaliser 'test-composed': it has no fused form"}},
       {"mixer", {"heads = 2\nmixer = 'talking-heads'\n", {}, {}, "mixer 'talking-heads': it mixes logits"}},
