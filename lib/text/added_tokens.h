@@ -1,5 +1,5 @@
-// Tokens that a folder of the package transformers adds to its vocabulary or gives a role, such as padding. Our
-// tokenizers never produce them from text; they are stored so that a folder written from a model has them.
+// Tokens that a Hugging Face model folder adds to its vocabulary or gives a role, such as padding. Our tokenizers never
+// produce them from text; they are stored so that a folder converted back from a model has them.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace mh::text {
 
-// Attributes by token number: flags and roles with the names of transformers, and kAppended.
+// Attributes by token number: flags and roles, named as in transformers, and kAppended.
 using AddedTokens = std::map<int64_t, std::set<std::string>>;
 
-constexpr const char* kAppended = "appended";  // the vocabulary itself lacks the token
+constexpr const char* kAppended = "appended";  // the token is not in the model's own vocabulary
 constexpr const char* kSpecialToken = "special";
 constexpr const char* kTokenFlags[] = {kSpecialToken, "normalized", "lstrip", "rstrip", "single_word"};
 constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
-constexpr const char* kMoreSpecialTokens = "additional_special_tokens";  // role of several tokens
+constexpr const char* kMoreSpecialTokens = "additional_special_tokens";  // role that several tokens may have
 
-// Returns the number of the token that has a role, or -1.
+// Returns the number of the first token with this role, or -1.
 int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
 
-// Appends the lines of a vocabulary file, mhv(5): a number and attributes with spaces between.
+// Appends one line for each token as in a vocabulary file, mhv(5): the number and the attributes, separated by spaces.
 void write_added_tokens(const AddedTokens& tokens, std::string& text);
-// Parses a line and adds its token. Returns false for another form, an unknown attribute, or a number that is not below
-// `entries` or not above those before it.
+// Parses such a line and adds its token to `tokens`. Returns false for a malformed line, an unknown or repeated
+// attribute, a number outside [0, entries), or a number not above all previous ones.
 bool parse_added_token(std::string_view line, uint64_t entries, AddedTokens& tokens);
 
 }  // namespace mh::text

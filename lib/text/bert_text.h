@@ -1,15 +1,16 @@
-// Normalisation of text before BERT splits it into pieces (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, the
-// BasicTokenizer of its code), for every character equal to the package tokenizers 0.22 (BertNormalizer and
-// BertPreTokenizer):
+// Text normalisation and pre-tokenisation of BERT (BasicTokenizer; Devlin et al. 2019,
+// https://arxiv.org/abs/1810.04805), identical for every character to BertNormalizer and BertPreTokenizer of Hugging
+// Face tokenizers 0.22:
 //
-//   control and format characters, private ones and U+FFFD are removed; all white space becomes a space;
-//   CJK ideographs are words of their own;
-//   accents: canonical decomposition (NFD), then nonspacing marks (Mn) are removed;
+//   cleaning: control, format and private-use characters and U+FFFD are removed; all white space becomes a space;
+//   each CJK ideograph is a word;
+//   accents: canonical decomposition (NFD), then removal of nonspacing marks (Mn);
 //   lower case, character by character;
-//   words are separated by spaces, and every punctuation mark (in ASCII all but letters and digits; P*) is a word.
+//   words are separated by spaces, and every punctuation mark is a word: the categories P*, and in ASCII every
+//   printable character other than a letter, a digit or a space.
 //
-// That package uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and so does
-// this file: newer characters are letters without decomposition.
+// tokenizers uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and so does this
+// file: newer characters count as letters without decomposition.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct BertText {
   bool operator==(const BertText&) const = default;
 };
 
-// A character of the normalised text, and bytes [begin, end) of the original character.
+// A character of the normalised text, and the byte range [begin, end) of the original character.
 struct BertCharacter {
   char32_t c = 0;
   uint32_t begin = 0, end = 0;
@@ -50,8 +51,8 @@ void each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {
   }
 }
 
-// Returns the normalised form of an ASCII byte: 0 if it is removed, a space for white space, otherwise itself, in lower
-// case if `lowercase`.
+// Returns the normalised form of an ASCII byte: 0 if it is removed, a space for white space, otherwise the byte itself,
+// in lower case if `lowercase`.
 constexpr char bert_ascii(char c, bool lowercase) {
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return 0;

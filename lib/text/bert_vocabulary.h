@@ -1,4 +1,5 @@
-// The vocabulary of data for BERT: one of our vocabularies, that of a model, or BERT's own file.
+// Options that choose the vocabulary of BERT data: a vocabulary of mh-prep, the vocabulary of a model, or BERT's own
+// vocab.txt.
 #pragma once
 
 #include <memory>
@@ -22,12 +23,13 @@ struct BertVocabulary {
     f.field("strip_accents", strip_accents, "with --wordpiece: drop accents; auto: unless --cased",
             {"auto", "yes", "no"});
   }
-  // Throws Error(usage) for both or neither vocabulary, and for options that only apply to --wordpiece.
+  // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and for options that only apply to
+  // --wordpiece.
   void check() const;
-  // Returns the given file.
+  // Returns the path of the vocabulary, the model or the folder.
   const std::string& file() const { return wordpiece.empty() ? vocab : wordpiece; }
-  // Calls check(), then loads the vocabulary. Throws Error(input) for another type, and for a checkpoint without a
-  // vocabulary.
+  // Calls check(), then loads the vocabulary. Throws Error(input) for a vocabulary of a type other than wordpiece, and
+  // for a checkpoint without a vocabulary.
   std::unique_ptr<WordPieceTokenizer> load() const;
 };
 

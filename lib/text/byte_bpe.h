@@ -1,10 +1,10 @@
-// The byte-level pair encoding of GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
-// section 2.2, and the encoder.py of its code), token for token equal to GPT2TokenizerFast of the package transformers
-// with tokenizers 0.22. A regular expression splits text into words, every byte of a word is a symbol, and merges join
-// symbols. So every text has tokens, and tokens decode to its bytes.
+// Byte-level BPE of GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2, and
+// the encoder.py of its code), token for token equal to GPT2TokenizerFast of transformers with tokenizers 0.22. A
+// regular expression splits text into words, every byte of a word is a symbol, and merges join symbols. Thus every text
+// can be encoded, and its tokens decode to the same bytes.
 //
-// Text never contains special tokens: "<|endoftext|>" in text is encoded as letters. Callers that need the token use
-// its number; it is the end-of-line token.
+// Special tokens are not recognised in text: "<|endoftext|>" is encoded character by character. Callers insert the
+// token by its number, end_of_line().
 #pragma once
 
 #include <array>
@@ -24,20 +24,21 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 
 // Returns the end of the word that begins at `begin`, by GPT-2's expression
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// on valid UTF-8; letters and numbers are those of Unicode 16.0, as in that package.
+// `text` is valid UTF-8. \p{L} and \p{N} are the categories of Unicode 16.0, as in tokenizers 0.22.
 size_t byte_bpe_word_end(std::string_view text, size_t begin);
 
-// Returns GPT-2's character for a byte: the byte itself if it is printable, otherwise a character from U+0100 on.
+// Returns the character that represents a byte in GPT-2's files: the byte itself if it is printable, otherwise a
+// character from U+0100 on.
 char32_t letter_of_byte(uint8_t byte);
-// Returns the byte of a letter, or -1.
+// Returns the byte that such a character represents, or -1.
 int byte_of_letter(char32_t letter);
 
 class ByteBpeTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "byte-bpe";
 
-  // `pieces`: in GPT-2's letters, all different. Throws Error(input), with `name`, if a byte has no piece, a merge has
-  // an unknown symbol or result or occurs twice, or <|endoftext|> is missing.
+  // `pieces` are distinct and written in the characters of letter_of_byte(). Throws Error(input), with `name`, if a
+  // byte has no piece, a merge has an unknown symbol or result or occurs twice, or <|endoftext|> is missing.
   ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
                    AddedTokens added = {});
 
@@ -47,7 +48,7 @@ class ByteBpeTokenizer : public Tokenizer {
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
-  // Returns the bytes of the pieces, which are valid UTF-8 only if the tokens are those of a text.
+  // Returns the bytes of the pieces; arbitrary tokens need not decode to valid UTF-8.
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
@@ -55,7 +56,7 @@ class ByteBpeTokenizer : public Tokenizer {
 
   const std::vector<Piece>& pieces() const { return pieces_; }
   const std::vector<Merge>& merges() const { return merges_; }
-  // Returns the added tokens; without any, <|endoftext|> in all roles that GPT-2 has.
+  // Returns the added tokens; if there are none, <|endoftext|> with all roles it has in GPT-2.
   AddedTokens added_tokens() const;
   // Appends the tokens of one word.
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
@@ -73,8 +74,8 @@ class ByteBpeTokenizer : public Tokenizer {
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added = {});
 
-// Read GPT-2's files. vocab.json: an object from pieces to numbers, whose gaps added tokens fill (in_order() throws for
-// other gaps). merges.txt: a line "#version: …" or none, then a merge a line. Throw Error(input).
+// Read GPT-2's files. vocab.json maps pieces to numbers; added tokens fill gaps in the numbers, and in_order() throws
+// for any other gap. merges.txt has an optional first line "#version: …", then one merge per line. Throw Error(input).
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Writes vocab.json. Throws Error(input) if the reader would return different pieces.

@@ -1,4 +1,4 @@
-// Trains SentencePiece models with its own library, in a child process.
+// Trains SentencePiece models with the SentencePiece library, in a child process.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace mh::text {
 
-// Maximum characters of a word: BPE's trainer numbers them in 16 bits, of which it sign-extends one, so longer words
-// crash it.
+// Maximum number of characters of a word for BPE: the trainer indexes them with 16-bit numbers, one of which it
+// sign-extends, so longer words crash it.
 constexpr int64_t kLongestBpeWord = 32768;
 
-// Returns the bytes of a model of the type bpe or unigram, with <unk> 0, <s> 1, </s> 2. All lines take part; text that
+// Returns the bytes of a model of the type bpe or unigram, with <unk> 0, <s> 1, </s> 2. All lines are used; text that
 // the trainer would drop or misread is kept if possible, and counted in the log. Throws Error(input) for text without a
-// word, for text from which no such model can be made, and, for bpe, for a word of more than kLongestBpeWord characters
-// once normalised. Throws Error(device) if the trainer runs out of memory.
+// word, for text from which no such model can be trained, and, for bpe, for a word of more than kLongestBpeWord
+// characters after normalisation. Throws Error(device) if the trainer runs out of memory.
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// A text file in memory, one sentence a line.
+// A text file in memory, one sentence per line.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Lines {
   std::vector<std::string_view> lines;  // without line ends; views of `text`
 };
 
-// Throws Error(input) unless there are as many lines as sentences of `others`, which the message names.
+// Throws Error(input) unless `lines` has `sentences` lines. `others` is the name of the other side in the message.
 void require_as_many(const std::string& others, size_t sentences, const Lines& lines);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// Applies byte pair encoding: joins neighbouring symbols, the pair of the lowest rank first, from left to right.
+// Applies byte pair encoding: joins adjacent symbols, the pair of the lowest rank first, from left to right.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace mh::text {
 
-// The order of merges if the pair of the lowest rank occurs several times: all occurrences before any new pair
-// (subword-nmt), or the leftmost, with new pairs taking part at once (tokenizers). The two differ only for merges that
-// no text yields, in which a new pair has a lower rank than the pair it arises from.
+// The order of merges if the pair of the lowest rank occurs several times. `rounds` (subword-nmt) joins all occurrences
+// before it considers new pairs; `one_by_one` (Hugging Face tokenizers) joins the leftmost occurrence and considers new
+// pairs at once. The results differ only if a new pair has a lower rank than a pair it arises from, which never happens
+// with merges learnt from text.
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
-  int32_t number;  // -1: in no merge
+  int32_t number;  // -1: occurs in no merge
   size_t bytes;
 };
 
@@ -24,14 +25,15 @@ class MergeTable {
     size_t rank = SIZE_MAX;
     int32_t symbol = -1;
   };
-  // Returns the entry of two neighbours, which the caller fills in if it is new.
+  // Returns the entry of a pair of symbols; the caller fills in a new one, whose symbol is -1.
   Entry& of(int32_t left, int32_t right);
+  // Returns the entry of a pair, or null.
   const Entry* find(int32_t left, int32_t right) const;
-  // Merges the symbols; takes time n log n.
+  // Applies all merges to n symbols, in O(n log n).
   void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
 
  private:
-  WordMap<Entry> merge_table_;  // keys: the numbers of both symbols, as bytes
+  WordMap<Entry> merge_table_;  // key: the numbers of both symbols, as bytes
 };
 
 }  // namespace mh::text

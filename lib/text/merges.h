@@ -1,6 +1,6 @@
-// Merges of byte pair encoding as in subword-nmt (Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare
-// Words with Subword Units"): pairs of symbols to join, the most frequent first. At first each character of a word is a
-// symbol, the last one with </w> appended.
+// Learns, stores and applies the merges of byte pair encoding as in subword-nmt (Sennrich, Haddow and Birch 2016,
+// "Neural Machine Translation of Rare Words with Subword Units"): pairs of symbols to join, the most frequent first.
+// Initially each character of a word is a symbol, the last one with </w> appended.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace mh::text {
 constexpr std::string_view kEndOfWord = "</w>";
 
 // Returns the merges that subword-nmt's learn-bpe finds in these words with their counts: at most `merges`, fewer if no
-// pair occurs twice any more. They are equal unless words contain white space other than spaces, at which learn-bpe
-// splits symbols.
+// pair occurs twice any more. The results are equal unless words contain white space other than spaces, at which
+// learn-bpe splits symbols.
 std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges);
 
-// Returns the file of subword-nmt: "#version: 0.2", then a merge a line, the symbols separated by a space. Throws
-// Error(input) for a merge that the file cannot hold, since that program and read_codes() drop carriage returns and
-// spaces at both ends of a line; a vocabulary holds every merge. `name` is for messages.
+// Returns the text of a codes file of subword-nmt: "#version: 0.2", then one merge per line, its symbols separated by a
+// space. Throws Error(input) for a merge that the file cannot represent: subword-nmt and read_codes() drop carriage
+// returns and spaces at both ends of a line. A vocabulary file can represent every merge. `name` is for messages.
 std::string write_codes(const std::vector<Merge>& merges, const std::string& name);
-// Reads such a file, or the merges of a vocabulary of the type subword-nmt. `name`: name for messages. Throws
+// Reads a codes file, or the merges of a vocabulary of the type subword-nmt. `name` is for messages. Throws
 // Error(input).
 std::vector<Merge> read_codes(const std::string& bytes, const std::string& name);
 
-// Splits words as subword-nmt's apply-bpe does: while two neighbours have a merge, joins all occurrences of the first
-// such merge of the list, from left to right. Takes time n log n of a word's length.
+// Splits words as subword-nmt's apply-bpe does: while any two adjacent symbols have a merge, joins all occurrences of
+// the earliest such merge in the list, from left to right. Takes O(n log n) for a word of n characters.
 class Segmenter {
  public:
   explicit Segmenter(const std::vector<Merge>& merges);
@@ -44,7 +44,7 @@ class Segmenter {
   MergeTable merge_table_;
 };
 
-// Visits the pieces of a word in subword-nmt's form: all but the last end in @@.
+// Calls `visit` with each piece of a word in subword-nmt's form: all pieces but the last end in @@.
 void each_piece(const Segmenter& segmenter, std::string_view word, const std::function<void(std::string_view)>& visit);
 
 }  // namespace mh::text

@@ -12,14 +12,14 @@
 
 namespace mh::text {
 
-// keep: every byte is text, including the CR of a line end and a byte order mark.
+// Handling of CR LF. `keep`: every byte is text, including the CR of a line end and a byte order mark.
 enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
 // Buffer sizes in bytes; tests make them small.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends after the line that reaches this
   size_t piece = 1 << 20;  // a longer line is read in chunks; at least 4
-  size_t line = 8 << 20;   // longest line without a position to split at
+  size_t line = 8 << 20;   // maximum length of a line without a position to split at
 };
 
 // Lines of text, or parts of a very long one, without line ends.
@@ -37,14 +37,16 @@ struct TextBatch {
   uint64_t source_bytes = 0;  // bytes of the input, line ends included
 };
 
-// Reads the files in order ("-": standard input) in constant memory, about 1 MiB a batch. A longer line comes in
-// segments that `cut` chooses (Tokenizer::cut); throws Error(input) if it cannot be split. Without `cut` every line
-// comes whole, and a line above 8 MiB is an error. Drops a byte order mark at the start of each file. An error is
-// thrown after the text before it has been returned, so the first error of a file is the same for all buffer sizes.
+// Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
+// into segments at positions chosen by `cut` (Tokenizer::cut); a line that cannot be split throws Error(input). Without
+// `cut`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops a byte order mark at the start of
+// each file. An error is thrown after all text before it has been returned, so the first error of a file is the same
+// for all buffer sizes.
 class TextBatches {
  public:
   using Cut = std::function<size_t(std::string_view)>;
   TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes = {});
+  // Reads the next batch, whose segments are all of one file; returns false at the end of the last file.
   bool next(TextBatch& batch);
   // Returns the bytes of the inputs, for progress; 0 if one is a pipe.
   uint64_t expected_bytes() const;
@@ -66,16 +68,16 @@ class TextBatches {
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // last chunk read
-  std::string carry_;                                    // rest of a long line, up to its next split
+  std::string carry_;                                    // part of a long line that is not yet returned
   uint64_t carry_offset_ = 0;
   uint64_t normalised_ = 0, byte_order_marks_ = 0;
-  std::exception_ptr error_;  // found after the lines of the last batch
+  std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 
 // Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte, and thus
-// for a character split by a line feed. The message suggests the vocabulary of bytes if `bytes_would_do`.
+// for a character split by a line feed. The message suggests a vocabulary of the type byte if `bytes_would_do`.
 void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool bytes_would_do);
-// Checks all segments.
+// Checks all segments in the same way.
 void check_text(const TextBatch& batch, bool bytes_would_do = true);
 
 }  // namespace mh::text

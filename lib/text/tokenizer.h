@@ -1,6 +1,6 @@
-// Tokenizers: text to tokens and back, one interface over words, bytes, characters, SentencePiece models, the merges of
-// subword-nmt, BERT's WordPiece (wordpiece.h) and the byte-level pair encoding of GPT-2 (byte_bpe.h). A tokenizer is
-// stored whole in shards and checkpoints; its fingerprint decides whether two files fit together.
+// Interface of tokenizers, which convert text to tokens and back: words, bytes, characters, SentencePiece, BPE of
+// subword-nmt, WordPiece of BERT (wordpiece.h) and byte-level BPE of GPT-2 (byte_bpe.h). Shards and checkpoints store
+// their tokenizer whole; two files can be used together only if the fingerprints of their tokenizers are equal.
 #pragma once
 
 #include <cstdint>
@@ -33,33 +33,32 @@ class Tokenizer {
   virtual std::string type() const = 0;     // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
   virtual int64_t size() const = 0;         // tokens are in [0, size)
   virtual int32_t end_of_line() const = 0;  // ends each line; the first token is predicted from it
-  virtual int32_t unknown() const = 0;      // -1: no text is unknown
+  virtual int32_t unknown() const = 0;      // -1: every text can be encoded
   virtual std::string piece(int32_t token) const = 0;  // for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of the tokens of one line; end-of-line tokens become line ends.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
   // Returns the length of a prefix of `text` at which a long line can be split without changing its tokens, or npos.
   virtual size_t cut(std::string_view text) const = 0;
-  // Returns whether any bytes are text (byte), or only valid UTF-8 without NUL.
+  // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
   // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
   virtual std::string serialize() const = 0;
-  // Returns the part of the file that determines the tokens of a text.
+  // Returns the part of serialize() that determines the tokens of a text.
   virtual std::string content() const { return serialize(); }
-  // Returns 32 hexadecimal digits, the XXH3 (128 bits) of type and content.
+  // Returns the 128-bit XXH3 hash of type and content as 32 hexadecimal digits.
   std::string fingerprint() const;
 };
 
 // Returns the number of unknown tokens.
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
 
-// Parses a vocabulary file of any type. `name`: name for messages. Throws Error(input) for other or damaged content.
+// Parses a vocabulary file of any type. `name` is for messages. Throws Error(input) for other or damaged content.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Returns the text of tokens: `append(token, first, text)` appends the text of one token, with `first` true at the
-// start of a line; the end of a line is '
-// '.
+// Decodes tokens: append(token, first, text) appends the text of one token, where `first` is true at the start of a
+// line; the end-of-line token becomes a line feed.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
   std::string text;
@@ -72,24 +71,26 @@ std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, c
   return text;
 }
 
-// Make tokenizers from a list of pieces with counts, in the order of their tokens; see mhv(5).
+// An entry of a vocabulary, and how often it occurs in the text of the vocabulary.
 struct Piece {
   std::string text;
   uint64_t count = 0;
 };
+// Pieces by token number; numbers may have gaps.
 using NumberedPieces = std::map<uint64_t, std::string>;
 // A merge of byte pair encoding (merges.h): two symbols to join.
 struct Merge {
   std::string left, right;
   bool operator==(const Merge&) const = default;
 };
+// Make tokenizers from pieces in the order of their tokens; see mhv(5).
 std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges);
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name);
 
-// Returns whether c separates words.
+// Returns whether `c` separates words.
 inline bool is_word_space(char c) { return c == ' ' || c == '\t' || c == '\v' || c == '\f'; }
 
 constexpr const char* kEndOfLinePiece = "<eos>";
@@ -99,7 +100,7 @@ constexpr const char* kUnknownPiece = "<unk>";
 std::string escaped(const std::string& piece);
 
 // Returns the text form of all vocabularies but SentencePiece's (mhv(5)). Only the types subword-nmt and byte-bpe have
-// merges, only wordpiece has options of normalisation, and only wordpiece and byte-bpe have added tokens. Throws
+// merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added tokens. Throws
 // Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,

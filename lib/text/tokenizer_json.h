@@ -1,6 +1,5 @@
-// tokenizer.json of the package tokenizers, as far as GPT-2 and BERT use it: the byte-level pair encoding and
-// WordPiece. Every part of the pipeline that changes the tokens of a text is either supported or an error with its
-// name.
+// Reads tokenizer.json of Hugging Face tokenizers for GPT-2 (byte-level BPE) and BERT (WordPiece). Every part of the
+// pipeline that affects the tokens of a text is either supported or an error that names it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -19,25 +18,23 @@ struct TokenizerJson {
     std::string piece;
     std::set<std::string> flags;  // a subset of kTokenFlags
   };
-  NumberedPieces pieces;  // without added tokens that the model lacks
+  NumberedPieces pieces;  // pieces of the model, without kAppended tokens
   std::vector<Merge> merges;
   BertText text;
   std::vector<Token> added;
 };
 
-// Read tokenizer.json. Throw Error(input), with `path` and the setting.
+// Read tokenizer.json. Throw Error(input), with `path` and the place in the file.
 TokenizerJson read_byte_bpe_json(const std::string& text, const std::string& path);
 TokenizerJson read_wordpiece_json(const std::string& text, const std::string& path);
 
-// Shared with the readers of vocab.json and tokenizer_config.json.
-//
-// Returns the pieces of an object from pieces to distinct numbers. Throws Error(input).
+// Shared with the readers of vocab.json and tokenizer_config.json:
 
-// The pieces of an object from pieces to numbers that all differ. Error(input).
+// Returns the pieces of a JSON object that maps pieces to distinct numbers. Throws Error(input).
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
-// Returns the pieces as a list. Throws Error(input) for a number without a piece.
+// Returns the pieces as a list. Throws Error(input) for a gap in the numbers.
 std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& name);
-// Returns the flags of an added token that are true, for either JSON type.
+// Returns the flags of an added token that are true; `Token` is json or ordered_json.
 template <class Token>
 std::set<std::string> token_flags(const Token& token) {
   std::set<std::string> flags;

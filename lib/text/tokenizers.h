@@ -1,4 +1,5 @@
-// The vocabularies of a model or of data: that of the target, and that of the source if it has its own.
+// The tokenizers of a model or a shard: the target's, and the source's if it differs. Reads them from headers, writes
+// them to headers, and checks that a shard has the same vocabularies.
 #pragma once
 
 #include <memory>
@@ -12,29 +13,29 @@ namespace mh::text {
 
 struct Tokenizers {
   std::unique_ptr<Tokenizer> target;
-  std::unique_ptr<Tokenizer> source;  // null: the target's vocabulary serves both sides, or there is only one side
+  std::unique_ptr<Tokenizer> source;  // null: both sides share `target`, or there is only one side
 
   const Tokenizer& of_source() const { return source != nullptr ? *source : *target; }
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
 };
 
-// Returns the tokenizers in a shard's header. Throws Error(input) unless their sizes are those in the header and they
-// fit into the checkpoint of a model.
+// Returns the tokenizers in a shard's header. Throws Error(input) unless their sizes equal the sizes in the header and
+// the metadata of a checkpoint can hold them.
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name);
-// Returns the tokenizers in our checkpoint. Throws Error(input) unless they match the stored fingerprints.
+// Returns the tokenizers in a checkpoint. Throws Error(input) unless they match the stored fingerprints.
 Tokenizers tokenizers_of(const io::Checkpoint& checkpoint);
-// Returns the header of a shard of text in this vocabulary.
+// Returns a shard header with this vocabulary on the target side.
 io::ShardHeader header_of(const Tokenizer& tokenizer);
-// Returns the tokenizers as entries of a checkpoint.
+// Returns the tokenizers as metadata of a checkpoint.
 io::Metadata entries_of(const Tokenizers& tokenizers);
 
-// Throws Error(input), with both fingerprints and advice, for a shard with other vocabularies on either side. `owner`:
-// owner of the tokenizers, such as a model's name.
+// Throws Error(input), with both fingerprints and advice, if the vocabulary of either side of a shard is not
+// `tokenizers`. `owner` names the owner of the tokenizers, such as a model.
 void require_vocabularies(const io::ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
                           const std::string& owner);
 
-// Throws Error(input) for a shard with another vocabulary, or another number of entries than its header states, so that
-// every token is an entry.
+// Throws Error(input) if one side of a shard has another vocabulary, or if the size in its header is not the size of
+// the tokenizer, so that every token of the shard is an entry.
 void require_vocabulary(const io::ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
                         const std::string& owner, io::Side side = io::Side::target);
 

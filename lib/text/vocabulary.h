@@ -1,4 +1,4 @@
-// Makes vocabularies from text.
+// Makes vocabularies from text or from existing vocabulary files: the work of mh-prep vocab.
 #pragma once
 
 #include <string>
@@ -53,10 +53,10 @@ struct VocabularyOptions {
   void check() const;
 };
 
-// Reads the text once and returns its vocabulary. Words and characters are ordered by falling count, ties bytewise.
-// SentencePiece models are trained by its own library, with <unk> 0, <s> 1, </s> 2 (the end of a line). Merges are
-// learnt or given; the pieces that they make of the text are ordered like words. WordPieces are learnt
-// (learn_wordpieces), or read from a file in its order without reading the text, as are the pieces and merges of GPT-2.
+// Reads the text once and returns its vocabulary. Words and characters are ordered by decreasing count, ties bytewise.
+// SentencePiece models are trained by the SentencePiece library, with <unk> 0, <s> 1, </s> 2 (the end of a line).
+// Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are ordered like words.
+// WordPieces are learnt (learn_wordpieces). With --from, entries are read in their order and the text is not read.
 // Throws Error(input) for text without a word.
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 

@@ -1,4 +1,4 @@
-// A cache of the tokens of words.
+// A cache from words to their tokens, which encoders use since most words repeat.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-// Visits the words between spaces (tabs and the like belong to words).
+// Calls visit(word) for each word; only spaces separate words, other white space belongs to them.
 template <class Visit>
 void each_spaced_word(std::string_view text, const Visit& visit) {
   for (size_t at = 0; at < text.size();) {
@@ -25,7 +25,7 @@ void each_spaced_word(std::string_view text, const Visit& visit) {
 
 class WordCache {
  public:
-  // Appends the tokens of a word to `out`; segment(word, tokens) appends those of a new one.
+  // Appends the tokens of a word to `out`; segment(word, tokens) computes the tokens of a word that is not cached.
   template <class Segment>
   void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
     if (word.text.size() > kLongestCached) return segment(word.text, out);
@@ -34,7 +34,7 @@ class WordCache {
       out.insert(out.end(), begin, begin + run->count);
       return;
     }
-    // A full cache is cleared, which bounds its memory.
+    // Clears a full cache, to bound its memory.
     if (spans_.size() >= kMostWords) {
       spans_.clear();
       tokens_.clear();

@@ -1,6 +1,6 @@
-// The inner loop of encoding: finds the words of a text, eight bytes at a time, and maps words to values by hashing.
-// Open addressing; a slot holds the first 16 bytes of its key, so most words are found without another memory access,
-// and existing words never allocate.
+// The inner loop of encoding: finds the words of a text, eight bytes at a time, and looks them up in a hash map. The
+// map uses open addressing; a slot holds the first 16 bytes of its key, so most look-ups need no other memory access,
+// and looking up an existing word never allocates.
 #pragma once
 
 #include <xxhash.h>
@@ -23,7 +23,8 @@ inline uint64_t load_eight(const char* p) {
   return word;
 }
 
-// A word and its first 16 bytes as numbers, padded with zeros; with the length these determine a short word.
+// A word with its hash and its first 16 bytes as two numbers, padded with zeros; these and the length determine a word
+// of up to 16 bytes.
 struct WordKey {
   static constexpr size_t kInline = 16;
   std::string_view text;
@@ -31,7 +32,7 @@ struct WordKey {
   uint64_t hash = 0;
 
   WordKey() = default;
-  // Bytes after the word, up to `readable`, may be read: a word inside a text needs no copy.
+  // May read the bytes after the word, up to `readable`, so that a word inside a text needs no copy.
   WordKey(std::string_view word, const char* readable) : text(word) {
     const size_t size = text.size();
     if (readable - text.data() >= static_cast<ptrdiff_t>(kInline)) {
@@ -49,19 +50,19 @@ struct WordKey {
 
  private:
   static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
-  // As in wyhash: combines both halves of a 128-bit product.
+  // Mixes as wyhash does: XOR of both halves of a 128-bit product.
   static uint64_t mixed(uint64_t a, uint64_t b) {
     auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
 };
 
-// Returns the end of the word that starts at `p`: the next byte up to 0x20 that is a space, or `end`.
+// Returns the end of the word that starts at `p`: the next space, or `end`. Only bytes up to 0x20 can be spaces.
 template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
     uint64_t word = load_eight(p);
-    // Sets the high bit of every byte up to 0x20, and of some bytes after one of those: candidates, checked one by one.
+    // Sets the high bit of every byte up to 0x20, and of some bytes after such a byte: candidates, checked one by one.
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
       if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
@@ -70,7 +71,7 @@ const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   return p;
 }
 
-// Calls visit(WordKey) for every word; spaces are bytes up to 0x20.
+// Calls visit(WordKey) for every word; `is_space` may hold only for bytes up to 0x20.
 template <class IsSpace, class Visit>
 void each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
   const char* p = text.data();
@@ -100,9 +101,9 @@ class WordMap {
   }
   const Value* find(const WordKey& key) const { return const_cast<WordMap*>(this)->find(key); }
   Value* find(std::string_view key) { return find(WordKey(key)); }
-  // Prefetches the slot of `key`, so that several look-ups wait for memory together.
+  // Prefetches the slot of `key`, so that the memory accesses of several look-ups overlap.
   void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
-  // Returns the value of `key`, Value{} if it is new.
+  // Returns the value of `key`; inserts Value{} for a new key.
   Value& operator[](const WordKey& key) {
     size_t at = locate(key);
     if (!slots_[at].used()) {
@@ -139,8 +140,8 @@ class WordMap {
     bool used() const { return length != kFree; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
-  // At most three quarters full: vocabularies list frequent words first, which therefore are in the slots of their
-  // hashes.
+  // Load factor of at most 3/4. Vocabularies insert frequent words first, so these occupy the first slot of their probe
+  // sequence.
   bool room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;

@@ -1,10 +1,10 @@
 // WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019): text is normalised and split into words
-// (bert_text.h), and of each word the longest piece that is a prefix is taken, then the longest of the rest, whose
-// pieces start with ##. A word that pieces do not spell, or of more than 100 characters, is [UNK].
+// (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces after
+// the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
-// Text never contains special tokens: "[SEP]" in text is a bracket, a word and a bracket, as for a tokenizer of the
-// package tokenizers without special tokens. Callers that need [CLS], [SEP], [MASK] and [PAD] insert their numbers
-// (special()). [SEP] is the end-of-line token.
+// Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
+// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their numbers, special(). [SEP] is the
+// end-of-line token.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace mh::text {
 
-// The bytes [begin, end) of the text that a piece comes from.
+// The byte range [begin, end) of a piece in its text.
 struct TextRange {
   uint32_t begin = 0, end = 0;
   bool operator==(const TextRange&) const = default;
@@ -38,8 +38,8 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;  // [PAD] [UNK] [CLS] [SEP] [MASK]
   };
 
-  // Throws Error(input), with `name`, if a special token is missing. The pieces must differ. Text never yields added
-  // tokens that the vocabulary lacks (kAppended).
+  // `pieces` are distinct. Throws Error(input), with `name`, if a special token is missing. Added tokens with the
+  // attribute kAppended are never produced from text.
   WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name, AddedTokens added = {});
 
   std::string type() const override { return kType; }
@@ -48,7 +48,7 @@ class WordPieceTokenizer : public Tokenizer {
   int32_t unknown() const override { return special_.unknown; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
-  // Returns the pieces separated by spaces; ## joins a piece to the one before it on its line.
+  // Returns the pieces separated by spaces; a piece that starts with ## is joined to the previous piece of its line.
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t cut(std::string_view text) const override;
   std::string serialize() const override;
@@ -57,14 +57,14 @@ class WordPieceTokenizer : public Tokenizer {
   const Special& special() const { return special_; }
   const BertText& text() const { return text_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
-  // Returns the added tokens; without any, BERT's five special tokens.
+  // Returns the added tokens; if there are none, BERT's five special tokens.
   AddedTokens added_tokens() const;
 
-  // Encodes a text (valid UTF-8 without NUL, of less than 4 GiB) and appends the range of each token: from the first to
-  // the last character of its piece. Removed characters, such as an accent after its letter, are not included; a
-  // character that yields several pieces is in the range of each.
+  // Encodes a text (valid UTF-8 without NUL, of less than 4 GiB) and appends the byte range of each token: from the
+  // first to the last character of its piece. Removed characters at either end, such as an accent after its letter, are
+  // not included; a character that yields several pieces is in the range of each.
   void encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens, std::vector<TextRange>& ranges) const;
-  // Encodes a text without a cache of words.
+  // Encodes a text without caching words.
   void encode_part(std::string_view text, std::vector<int32_t>& tokens) const;
 
  private:
@@ -73,7 +73,7 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t token;
     size_t begin, end;  // range of the word's bytes
   };
-  // Returns the pieces of a normalised word; none if pieces do not spell it.
+  // Returns the pieces of a normalised word, stored in `parts`; none if the pieces cannot spell it.
   std::span<const Part> divide(std::string_view word, std::span<Part, kLongestWord> parts) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
@@ -82,36 +82,37 @@ class WordPieceTokenizer : public Tokenizer {
   AddedTokens added_;
   BertText text_;
   Special special_;
-  WordMap<int32_t> first_, further_;                // further: without ##
+  WordMap<int32_t> first_, further_;  // pieces that start a word, and pieces that continue one, without ##
   size_t longest_first_ = 0, longest_further_ = 0;  // bytes
 };
 
-// Returns the normalisation for the options --cased and --strip-accents (auto, yes, no).
+// Returns the normalisation set by the options --cased and --strip-accents (auto, yes, no).
 BertText bert_text(bool cased, const std::string& strip_accents);
 
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
                                                              const std::string& name, AddedTokens added = {});
 
-// Returns the tokenizer if it is a WordPiece tokenizer; otherwise throws Error(input) with advice. `name`: its owner.
+// Returns the tokenizer as a WordPiece tokenizer, or throws Error(input) with advice. `name` is its owner in the
+// message.
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name);
 
-// Reads BERT's vocab.txt: a piece a line, numbered from 0. Throws Error(input) for empty and repeated lines.
+// Reads BERT's vocab.txt: one piece per line, numbered from 0. Throws Error(input) for empty and repeated lines.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
 // Writes vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file in messages.
 std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
-  int64_t size = 0;         // maximum number of pieces, special ones included; at least those of the characters
+  int64_t size = 0;         // maximum number of pieces; at least the special pieces and the pieces of characters
   int64_t alphabet = 1000;  // maximum number of characters: the most frequent ones (ties: lower code points)
   int64_t min_count = 1;    // minimum count of a pair to be joined
 };
 
-// Learns pieces from normalised words with their counts like the WordPieceTrainer of tokenizers 0.22, which is byte
-// pair encoding: the most frequent pair of neighbours is joined, again and again. The order of the pieces is [PAD]
-// [UNK] [CLS] [SEP] [MASK], the characters by code point, characters after another one, with ##, by code point, then
-// joined pieces. Ties take the pair of lower numbers. That package numbers the characters with ## in the order of a
-// hash table, so its vocabularies differ from run to run if counts are equal; with the numbers of this function its
-// pieces are these. Throws Error(usage) if size is too small.
+// Learns pieces from normalised words and their counts as the WordPieceTrainer of tokenizers 0.22 does, by byte pair
+// encoding: repeatedly joins the most frequent pair of adjacent symbols. The order of the pieces is [PAD] [UNK] [CLS]
+// [SEP] [MASK], the characters by code point, the characters that follow another one, with ##, by code point, then the
+// joined pieces. Ties take the pair with the lower numbers. tokenizers numbers the characters with ## in the order of a
+// hash table, so its vocabulary differs from run to run if counts are equal; with the numbering of this function it
+// would learn the same pieces. Throws Error(usage) if `size` is too small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text
