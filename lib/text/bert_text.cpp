@@ -19,7 +19,8 @@ bool within(const Range (&ranges)[N], char32_t c) {
   return r != ranges + N && r->first <= c;
 }
 
-// Marks, punctuation, formats and composed letters of Unicode 9.0 to 15.0, joined where nothing older lies between.
+// Marks, punctuation, format characters and composed letters added in Unicode 9.0 to 15.0. Ranges are merged if no
+// older character lies between them.
 constexpr Range kNewer[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
@@ -31,7 +32,7 @@ constexpr Range kNewer[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// The marks among them that are in Unicode 9.0, which decomposition reorders.
+// The marks in kNewer that Unicode 9.0 already has: canonical ordering applies to them.
 constexpr Range kOrdered[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                               {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
@@ -39,8 +40,8 @@ constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900
                                  {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 utf8proc_category_t category(char32_t c) {
-  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // before Unicode 12.0 and 11.0
-  if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // before 14.0
+  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // as before Unicode 12.0 and 11.0
+  if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // as before 14.0
   if (within(kNewer, c)) return UTF8PROC_CATEGORY_CN;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
@@ -61,13 +62,13 @@ bool is_white(char32_t c) {
   return k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Returns the canonical combining class: marks of different classes are reordered.
+// Returns the canonical combining class, by which canonical ordering sorts marks.
 int order_of(char32_t c) {
   if (c < 0x300 || (within(kNewer, c) && !within(kOrdered, c))) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
-// Returns the cleaned text, with spaces around ideographs.
+// Cleans the text, and inserts spaces around ideographs.
 std::vector<BertCharacter> cleaned(std::string_view text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size() + 8);
@@ -95,7 +96,7 @@ std::vector<BertCharacter> cleaned(std::string_view text) {
   return out;
 }
 
-// A character of a decomposition; `added`: not the first one.
+// A character of a decomposition; `added` is true for all but the first.
 struct Part {
   char32_t c;
   int order;
@@ -116,9 +117,9 @@ void append_parts(char32_t c, std::vector<Part>& parts) {
   }
 }
 
-// Decomposes the text, reorders marks, and removes nonspacing ones. As in the package, a character that is not `added`
-// takes the range of the next original character, even after reordering; an added one takes that of the character
-// before.
+// Decomposes the text, sorts marks canonically, and removes nonspacing marks. As in Hugging Face tokenizers, each
+// character that is not `added` takes the range of the next original character, even after sorting; an `added` one
+// takes the range of the character before it.
 void strip_accents(std::vector<BertCharacter>& text) {
   std::vector<Part> parts;
   parts.reserve(text.size() + 8);
@@ -143,7 +144,7 @@ void strip_accents(std::vector<BertCharacter>& text) {
 
 char32_t lower_case(char32_t c) {
   if (c < 0x80) return static_cast<char32_t>(bert_ascii(static_cast<char>(c), true));
-  // Lower case of Unicode 16.0.
+  // Lower case added in Unicode 16.0.
   switch (c) {
     case 0x1C89:
       return 0x1C8A;

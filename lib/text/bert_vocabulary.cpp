@@ -10,7 +10,7 @@ namespace mh::text {
 
 namespace {
 
-// The JSON header follows the eight bytes of its length.
+// A .safetensors file starts with the length of its JSON header in eight bytes.
 bool is_checkpoint(const std::string& path) {
   if (!MappedFile::possible(path)) return false;
   char head[9];

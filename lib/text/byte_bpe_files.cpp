@@ -21,7 +21,7 @@ NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string&
 
 namespace {
 
-// Returns the symbols of a line of merges.txt, if it is a merge.
+// Parses a line of merges.txt; returns nothing if it is not a merge.
 std::optional<Merge> merge_of_line(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');

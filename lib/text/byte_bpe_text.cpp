@@ -1,3 +1,4 @@
+// Splits text into words by GPT-2's expression, and maps bytes to the characters of GPT-2's vocabulary files.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 enum class Class : uint8_t { space, letter, number, other };
 
-// Letters and numbers of Unicode 15.1 and 16.0.
+// Letters and numbers added in Unicode 15.1 and 16.0.
 struct Range {
   char32_t first, last;
   Class what;
@@ -45,7 +46,7 @@ constexpr auto kAscii = [] {
 Class class_of(char32_t c) {
   if (is_letter(c)) return Class::letter;
   if (is_number(c)) return Class::number;
-  if (is_space(c)) return Class::space;  // outside ASCII the same as \s
+  if (is_space(c)) return Class::space;  // equals \s outside ASCII
   const Range* r =
       std::lower_bound(std::begin(kNewer), std::end(kNewer), c, [](const Range& a, char32_t b) { return a.last < b; });
   return r != std::end(kNewer) && r->first <= c ? r->what : Class::other;
@@ -67,7 +68,7 @@ Character character_at(std::string_view text, size_t at) {
 
 bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Returns the end of a run of characters of one class.
+// Returns the end of the run of characters of class `what` that starts at `at`.
 size_t run_end(std::string_view text, size_t at, Class what) {
   while (at < text.size()) {
     const Character now = character_at(text, at);
@@ -107,7 +108,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   if (next == text.size()) return next;
   const Character second = character_at(text, next);
   if (second.what != Class::space) return text[begin] == ' ' ? run_end(text, next, second.what) : next;
-  // The last character of white space belongs to the next word.
+  // The last white-space character of a run belongs to the next word.
   size_t end = run_end(text, next, Class::space);
   if (end == text.size()) return end;
   while (goes_on(text[--end])) continue;
@@ -115,7 +116,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
 }
 
 size_t ByteBpeTokenizer::cut(std::string_view text) const {
-  // Splits before a space that follows a word: a word begins there whatever follows.
+  // Splits before a space that follows a word: a word starts there, whatever text follows.
   for (size_t at = text.rfind(' '); at != text.npos && at > 0; at = text.rfind(' ', at - 1)) {
     size_t before = at - 1;
     while (before > 0 && goes_on(text[before])) --before;

@@ -1,3 +1,4 @@
+// The byte-level BPE tokenizer: construction, encoding and decoding.
 #include "base/error.h"
 #include "base/unicode.h"
 #include "text/byte_bpe.h"
@@ -25,7 +26,7 @@ class ByteBpeEncoder : public Encoder {
   WordCache cache_;
 };
 
-// A piece with other characters than letters of bytes decodes to itself.
+// Returns the bytes that a piece represents; a piece with a character that represents no byte decodes to itself.
 std::string bytes_of_piece(const std::string& piece) {
   std::string bytes;
   for (char32_t letter : code_points(piece)) {

@@ -1,4 +1,4 @@
-// Characters (Unicode code points) and bytes. The line end is a character or a byte like any other.
+// Tokenizers of characters (Unicode code points) and of bytes. The line end is a token like any other.
 #include <cstdio>
 
 #include "text/piece_tokenizer.h"

@@ -23,7 +23,8 @@ std::optional<std::string> text_of_file(const std::string& path) {
   return read_text_file(path);
 }
 
-// Returns a token in tokenizer_config.json: its text, or an object with it.
+// Returns the text of a token in tokenizer_config.json, which is a string or an object with the entry "content"; empty
+// for other values.
 std::string token_text(const io::Json& value) {
   if (value.is_string()) return value;
   const auto content = value.is_object() ? value.find("content") : value.end();
@@ -174,7 +175,7 @@ class FolderReader {
     throw Error(Exit::input, Problem{where, "a token with a number of its own", found, "copy the folder again"});
   }
 
-  // Files repeat each other's tokens; the flags of the first file count.
+  // Adds a token. The files repeat each other's tokens; the flags of the first file count.
   void add(const std::string& where, uint64_t number, const std::string& piece, std::set<std::string> flags) {
     const auto [of_number, fresh] = pieces_.emplace(number, piece);
     const auto [of_piece, unseen] = numbers_.emplace(piece, number);
@@ -204,7 +205,7 @@ class FolderReader {
     added_[number].insert({role, kSpecialToken});
   }
 
-  // Assigns roles; `usual`: the roles if no file has any.
+  // Assigns the roles that the files name; a role that no file names is taken from `usual`.
   void give_roles(const AddedTokens& usual) {
     for (const char* role : kTokenRoles) {
       const int64_t number = token_of_role(usual, role);
@@ -217,8 +218,8 @@ class FolderReader {
           if (!token_text(token).empty()) give_role(kMoreSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens, or none if they are those of the vocabulary itself. Ignores "normalized" of special
-  // tokens, which differs between versions of transformers.
+  // Returns the added tokens, or none if they equal `usual`, which the tokenizer adds by itself. Ignores the flag
+  // "normalized" of special tokens, which differs between versions of transformers.
   AddedTokens unusual(const AddedTokens& usual) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)

@@ -1,7 +1,7 @@
-// If a symbol arises by several merges (ab a and a ba), learn-bpe's counts are not exact, and the merges that it finds
-// follow from its counting and pruning, which this code therefore repeats. Pairs next to a symbol that already occurred
-// in a word are counted again; pairs below a threshold are put aside with their count of that moment, and later
-// occurrences are counted from zero.
+// Learns merges exactly as subword-nmt's learn-bpe does. If a symbol arises from several merges (ab + a and a + ba),
+// the counts of learn-bpe are not exact and its result depends on how it counts and prunes, so this code repeats both:
+// pairs next to a symbol that already occurred in a word are counted again; pairs below a threshold are set aside with
+// their current count, and later occurrences are counted from zero.
 #include <algorithm>
 #include <unordered_map>
 
@@ -53,7 +53,7 @@ class Learner {
   struct Pair {
     int32_t left, right;
     int64_t count = 0;  // while active
-    int64_t aside = 0;  // count when it was last put aside
+    int64_t aside = 0;  // count when the pair was last set aside
     bool active = false, kept = false;
     std::unordered_map<size_t, int32_t> words;  // number of occurrences in each word
   };
@@ -96,7 +96,7 @@ class Learner {
     pair.words[word] += sign;
   }
 
-  // Returns the pair with the highest count; of ties, the bytewise greatest symbols.
+  // Returns the pair with the highest count; ties take the bytewise greatest symbols.
   int32_t most_frequent() const {
     return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = of(a), &y = of(b);
@@ -113,7 +113,7 @@ class Learner {
     std::erase_if(active_, [&](int32_t p) {
       Pair& pair = of(p);
       if (static_cast<double>(pair.count) >= threshold) return false;
-      // A negative count is the loss since the pair was put aside.
+      // A negative count is the change since the pair was set aside.
       put_aside(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
       pair.active = false;
       return true;
@@ -130,7 +130,7 @@ class Learner {
     }
   }
 
-  // Joins all occurrences, in each word from left to right, and recounts the pairs around them.
+  // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the pairs around them.
   void merge(int32_t best) {
     const int32_t left = of(best).left, right = of(best).right;
     const int32_t both = number_of(text_of(left) + text_of(right));
@@ -148,7 +148,7 @@ class Learner {
         }
         now.push_back(both);
         if (i > 0) change(old, i - 1, w, -1);
-        // The pair after it is counted by the next occurrence if that follows at once.
+        // If another occurrence follows immediately, that one updates the pair between both.
         if (i + 2 < old.size() && !occurs(old, i + 2, left, right)) change(old, i + 1, w, -1);
         ++i;
       }

@@ -1,6 +1,6 @@
-// SentencePiece's trainer checks its own state with exit(), indexes words in 16 bits and skips lines that it cannot
-// represent. So it runs in a child process (base/child.h), which receives the text line by line and returns the model;
-// this side reads and checks the text, and translates the trainer's messages.
+// Runs SentencePiece's trainer in a child process (base/child.h), since the trainer calls exit() if a check of its own
+// state fails, indexes words in 16 bits and skips lines that it cannot represent. The child receives the text line by
+// line and returns the model; the parent reads and checks the text, and translates the trainer's messages.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -27,20 +27,20 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, an unknown character within the trainer
-constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, a space within the trainer
-constexpr std::string_view kUnknownName = "<unk>";       // read as one character that gets no piece
+constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, which the trainer uses for unknown characters
+constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, which the trainer uses for spaces
+constexpr std::string_view kUnknownName = "<unk>";       // the trainer reads it as one character without a piece
 constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
-// A line of the child's input that may hold a word too long for BPE: NUL, number of the line among those, NUL, text.
-// No other line holds NUL bytes. File names stay in the parent, since they may hold any byte.
+// Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
+// ones, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
 constexpr char kLongLine = '\0';
-// The first byte of the child's result. A status or a long word is a successful reply.
+// The first byte of the child's result. The child also succeeds if it replies with a status or a long word.
 enum Result : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's reason for having no model
-  kLongWord = 'W',  // "number of the line, characters of its longest word"
+  kLongWord = 'W',  // index of the marked line, a space, characters of its longest word
 };
-// Compatibility normalisation makes at most 18 characters of one (U+FDFA), which has three bytes.
+// Compatibility normalisation expands a character to at most 18 characters (U+FDFA, which has three bytes).
 constexpr size_t kMostCharactersOfByte = 6;
 
 size_t characters_of(std::string_view text) {
@@ -55,7 +55,7 @@ struct LongWord {
   size_t characters;
 };
 
-// Sends the library's message to the log of the parent, which shows it with -v.
+// Prints the library's message to standard error, which the parent logs with -v, and throws.
 [[noreturn]] void fail_to_normalise(const sentencepiece::util::Status& status) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "the characters of a line", "a failure",
@@ -74,8 +74,8 @@ class OneLine : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-// Finds the longest word of a line after SentencePiece's normalisation. The library's headers do not declare its
-// normaliser, but the pieces of a model of characters are the normalised text.
+// Measures the longest word of a line after SentencePiece's normalisation. The installed headers do not declare the
+// normaliser, but the pieces of a character model are the normalised text.
 class LongestWord {
  public:
   LongestWord() {
@@ -146,9 +146,8 @@ std::string train(const std::string& arguments, ChildInput& input) {
 }
 
 // ---- In the parent ----
-// Returns the number after `label` in a message of the library.
 
-// The number after `label` in a message of the library.
+// Returns the number after `label` in a message of the library.
 std::optional<double> number_after(std::string_view text, std::string_view label) {
   const size_t at = text.find(label);
   if (at == text.npos) return {};
@@ -160,7 +159,8 @@ std::optional<double> number_after(std::string_view text, std::string_view label
 }
 
 // Returns a message of the library without file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61"
-// becomes "Alphabet size=61"; of a failed check, "trainer_interface.cc(428) [!sentences_.empty()] ", the check remains.
+// becomes "Alphabet size=61", and the failed check "trainer_interface.cc(428) [!sentences_.empty()] " becomes
+// "[!sentences_.empty()] ".
 std::string_view without_place(std::string_view line) {
   for (std::string_view mark : {" LOG(", ".cc(", ".h("}) {
     const size_t begin = line.find(mark);
@@ -170,7 +170,7 @@ std::string_view without_place(std::string_view line) {
   return line;
 }
 
-// Reads the trainer's standard error.
+// Parses the messages that the trainer prints to standard error.
 class TrainerMessages {
  public:
   explicit TrainerMessages(int64_t size) : pieces_("pieces", size, "pieces") {}
@@ -183,7 +183,7 @@ class TrainerMessages {
     if (const auto n = number_after(text, "Final character coverage=")) coverage_ = *n;
     if (text.starts_with("Added: "))
       if (const auto n = number_after(text, " size=")) pieces_.update(static_cast<int64_t>(*n));
-    // Checks that fail before the trainer has an alphabet.
+    // These checks fail before the trainer has an alphabet.
     for (const char* check : {"[!sentences_.empty()]", "[!required_chars_.empty()]"})
       if (text.starts_with(check)) alphabet_ = 0;
   }
@@ -200,13 +200,13 @@ class TrainerMessages {
   std::optional<double> coverage_;
 };
 
-// Counts non-empty lines, with the place of the first.
+// Counts lines, and stores file and line number of the first.
 struct LineCount {
   uint64_t lines = 0;
   std::string first;
   void add(const std::string& file, uint64_t line) {
     std::string place = str(file, ":", line);
-    if (place == last_) return;  // another part of a long line
+    if (place == last_) return;  // another segment of the same long line
     last_ = std::move(place);
     if (lines++ == 0) first = last_;
   }
@@ -218,12 +218,12 @@ struct LineCount {
   std::string last_;
 };
 
-// The text sent to the trainer.
+// Sends the text to the trainer, and collects what the messages to the user need.
 class TrainingText {
  public:
   TrainingText(TextBatches& text, bool long_words_matter) : text_(text), long_words_matter_(long_words_matter) {}
 
-  // Sends text until its end, or until the trainer stops reading.
+  // Sends the text up to its end, or until the trainer stops reading.
   void send_to(Child& child) {
     Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;
@@ -238,7 +238,7 @@ class TrainingText {
       if (!child.write(lines)) return;
     }
   }
-  // Reads on to the first word; returns whether there is one.
+  // Reads batches up to the first word; returns false if the text has no word.
   bool begin() {
     while (!has_words(first_)) {
       if (!text_.next(first_)) return false;
@@ -248,7 +248,7 @@ class TrainingText {
     return true;
   }
   uint64_t lines() const { return lines_; }
-  // Returns the place of a line whose words the child checks.
+  // Returns file and line number of a marked line (kLongLine).
   const std::string& long_line(size_t number) const { return long_lines_.at(number); }
   // "text:2, 70,000 bytes"
   std::string longest_word_text() const {
@@ -334,18 +334,18 @@ class TrainingText {
               "<s> and </s> are reserved"});
 }
 
-// Throws the tool's error for the reason of having no model.
+// Throws an Error that explains the trainer's status.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.size);
   if (const auto most = number_after(status, "set it to a value <= "))
     throw Error(Exit::input, Problem{size, str("at most ", static_cast<int64_t>(*most), ", the pieces of this text"),
                                      str(options.size), "choose a smaller --size, or give more text"});
-  // "8 vs 61."
+  // The status contains "8 vs 61.": --size and the required number of pieces.
   if (const auto least = number_after(status, str(" ", options.size, " vs ")))
     throw Error(Exit::input,
                 Problem{size, str("at least ", static_cast<int64_t>(*least), ": the special pieces and the characters"),
                         str(options.size), "choose a larger --size, or a lower --character-coverage"});
-  // The names <unk>, <s> and </s> take the first three numbers.
+  // The check fails if --size leaves no room for <unk>, <s> and </s>, which take the first three numbers.
   if (status.find("[insert_id(") != status.npos)
     throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
                                      "choose a larger --size"});
@@ -360,8 +360,8 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   // The library takes at most 128 threads.
   const int64_t threads =
       options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
-  // Lines are split at 8 MiB (TextBatches), so none exceeds the longest sentence. By default the library samples no
-  // lines (input_sentence_size); stating so would change the bytes of the model.
+  // TextBatches splits lines at 8 MiB, so none exceeds max_sentence_length. The default of input_sentence_size already
+  // disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
                                     " --character_coverage=", shortest(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
@@ -378,7 +378,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   if (end.out_of_memory)
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
                                       "give a part of the text, or use a machine with more memory"});
-  // An alphabet of 1 is the space mark alone.
+  // An alphabet of size 1 has only the space mark.
   if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
     throw Error(

@@ -1,6 +1,7 @@
-// As in the trainer whose pieces these are, a pair that arises again after it was queued, because other joins also
-// yield its symbol, is in the queue twice, each time with the words in which it then arose, and an entry is recounted
-// only when it reaches the front. The order of joins depends on it.
+// Learns WordPieces with the queue of Hugging Face's WordPieceTrainer, whose details determine the order of joins. A
+// pair that arises again after it was queued, because several joins yield the same symbol, is queued a second time;
+// each entry has the words in which the pair arose at that time, and its count is updated only when it reaches the
+// front.
 #include <algorithm>
 #include <unordered_map>
 
@@ -33,7 +34,7 @@ std::string utf8(char32_t c) {
   return text;
 }
 
-// The most frequent characters, by code point.
+// Returns the `most` most frequent characters, ordered by code point.
 std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
   std::unordered_map<char32_t, uint64_t> counts;
   words.each([&](std::string_view word, uint64_t count) {
@@ -100,7 +101,7 @@ class Learner {
     int64_t count;
     Pair pair;
     std::vector<uint32_t> words;
-    bool operator<(const Entry& other) const {  // the greatest comes first
+    bool operator<(const Entry& other) const {  // highest count first, then the lowest numbers
       return count != other.count ? count < other.count : other.pair < pair;
     }
   };
@@ -112,7 +113,8 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool> further;  // kept characters; whether one follows another character
+    std::unordered_map<char32_t, bool>
+        further;  // for each character of the alphabet: whether it ever follows another character
     for (char32_t c : alphabet) {
       further[c] = false;
       number_of(utf8(c));
@@ -126,7 +128,7 @@ class Learner {
       if (further[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
   }
 
-  // Adds a word. Characters that are not kept are left out, so their neighbours become adjacent.
+  // Adds a word. Characters outside the alphabet are omitted, so their neighbours become adjacent.
   void add_word(std::string_view text, int64_t count) {
     Word word{{}, count};
     bool first = true;
@@ -160,7 +162,7 @@ class Learner {
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();
   }
-  // Joins a pair in a word, from left to right.
+  // Joins a pair in word `w`, from left to right, and updates the counts.
   void join_in(uint32_t w, const Pair& pair, int32_t both) {
     const std::vector<int32_t> old = std::move(words_[w].symbols);
     std::vector<int32_t> now;
@@ -189,8 +191,9 @@ class Learner {
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;  // words in which a pair has arisen since
-  std::vector<Entry> queue_;                                           // a heap
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash>
+      changed_;               // words in which a pair has arisen since the last queue_changed()
+  std::vector<Entry> queue_;  // heap, the next entry in front
 };
 
 }  // namespace

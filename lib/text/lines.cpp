@@ -9,7 +9,7 @@
 namespace mh::text {
 
 Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
-  // Metrics treat NUL like any other character.
+  // NUL is kept, since metrics treat it like any other character.
   std::string_view rest = checked_text(text, name, NulBytes::keep);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');

@@ -26,12 +26,13 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   struct Links {
     int64_t before, after;
   };
-  std::vector<Links> links(symbols.size());  // a symbol of 0 bytes has been joined to the one before
+  std::vector<Links> links(
+      symbols.size());  // doubly linked list; a symbol of 0 bytes was joined to the symbol before it
   for (int64_t i = 0; i < count; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
   auto symbol = [&](int64_t at) -> Symbol& { return symbols[static_cast<size_t>(at)]; };
   auto after = [&](int64_t at) -> int64_t& { return links[static_cast<size_t>(at)].after; };
 
-  // Pairs that can be joined: rank and position, with their symbols.
+  // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
   using Place = std::tuple<size_t, int64_t, int32_t, int32_t>;
   std::priority_queue<Place, std::vector<Place>, std::greater<>> places;
   auto look_at = [&](int64_t left) {
@@ -40,7 +41,8 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
     if (const Entry* j = find(l, r)) places.emplace(j->rank, left, l, r);
   };
   for (int64_t i = 0; i + 1 < count; ++i) look_at(i);
-  // Whether the entry is still valid. For tokenizers it suffices that the pair there joins to the same symbol.
+  // Returns whether a queue entry is still valid. With one_by_one, as in Hugging Face tokenizers, another pair at the
+  // same position is valid too if it joins to the same symbol.
   auto stands = [&](const Place& place) {
     const auto [rank, at, left, right] = place;
     if (symbol(at).bytes == 0 || after(at) >= count) return false;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kCodesHead = "#version: 0.2";
 
-// Returns the symbols of a line of codes, if it is one, as subword-nmt parses it.
+// Parses a line of codes as subword-nmt does; returns nothing if it is not a merge.
 std::optional<Merge> merge_of(std::string_view line) {
   constexpr std::string_view dropped = " \r";
   const size_t begin = line.find_first_not_of(dropped);
@@ -83,7 +83,7 @@ Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
     MergeTable::Entry& j = merge_table_.of(symbol_of(m.left), symbol_of(m.right));
-    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a merge listed twice the first counts
+    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // the first occurrence of a repeated merge counts
   }
 }
 

@@ -13,11 +13,11 @@ namespace mh::text {
 
 namespace {
 
-// Fields of a message in the wire format of Protocol Buffers.
+// Iterates over the fields of a message in the wire format of Protocol Buffers.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
-  // Reads the next field; `bytes` is empty for a number. Returns false at the end and at bytes that are no field.
+  // Reads the next field; `bytes` is empty for a numeric field. Returns false at the end and at an invalid field.
   bool next(uint64_t& number, std::string_view& bytes) {
     uint64_t key = 0, length = 0;
     bytes = {};
@@ -59,8 +59,8 @@ class ProtoFields {
   std::string_view rest_;
 };
 
-// A double-array trie of 32-bit units. The root is unit 0; the child of unit p by byte c is unit base(p) ^ c if that
-// has the label c; if p ends a key, unit base(p) holds the key's value.
+// A double-array trie of 32-bit units. The root is unit 0. The child of unit p by byte c is unit base(p) ^ c if that
+// unit has the label c. If p ends a key, unit base(p) holds the key's value.
 class DoubleArray {
  public:
   explicit DoubleArray(std::vector<uint32_t> units) : units_(std::move(units)) {}
@@ -76,10 +76,10 @@ class DoubleArray {
   std::vector<uint32_t> units_;
 };
 
-// The library's limit of keys that are prefixes of one another; beyond it the library reads past its array.
+// Maximum number of keys on a path of the trie; with more, the library reads past its array of results.
 constexpr int kMostKeysOnPath = 32;
 
-// Returns the fault of a table; empty if it has none.
+// Returns a description of the first fault of a table; empty if it has none.
 std::string fault_of(std::string_view table) {
   uint32_t bytes = 0;
   if (table.size() < sizeof bytes) return "one of " + std::to_string(table.size()) + " bytes";
@@ -93,7 +93,7 @@ std::string fault_of(std::string_view table) {
   const std::string_view text = table.substr(bytes);
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is cut or not UTF-8";
 
-  // Children by their parent's base: first[b] is the head of a list through next.
+  // Linked lists of children by the base b of their parent: first[b] is the head, next[p] the successor of p.
   constexpr uint32_t none = UINT32_MAX;
   const size_t count = trie.size();
   std::vector<uint32_t> first(count, none), next(count, none);
@@ -103,10 +103,10 @@ std::string fault_of(std::string_view table) {
     next[p] = first[base];
     first[base] = static_cast<uint32_t>(p);
   }
-  // Visits each unit that keys reach once, although keys share ends; a unit that leads back to an open one closes a
-  // cycle.
+  // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to an open unit
+  // is a cycle.
   constexpr int unseen = -1, open = -2;
-  std::vector<int> keys(count, unseen);  // maximum keys on a path from a closed unit on
+  std::vector<int> keys(count, unseen);  // of a finished unit: maximum number of keys on a path from it
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();
@@ -123,7 +123,7 @@ std::string fault_of(std::string_view table) {
       continue;
     }
     stack.pop_back();
-    if (keys[p] != open) continue;  // pushed by two units
+    if (keys[p] != open) continue;  // pushed by two parents
     keys[p] = 0;
     for (uint32_t child = first[base]; child != none; child = next[child]) keys[p] = std::max(keys[p], keys[child]);
     keys[p] += trie.ends_key(p) ? 1 : 0;

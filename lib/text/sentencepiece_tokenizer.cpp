@@ -1,6 +1,5 @@
-// SentencePiece models. If the pieces of a line are those of its words one after another (BPE as it is usually
-// trained), the library segments each distinct word once; otherwise it segments whole lines. The ids are the library's
-// in both cases.
+// Tokenizer of SentencePiece models. If segmenting a line equals segmenting each of its words (BPE as usually trained),
+// the library segments each distinct word once; otherwise it segments whole lines. Both give the library's ids.
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
@@ -59,7 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
   size_t cut(std::string_view text) const override {
     if (!by_words_) return text.npos;
-    // Splits after a word without a space mark: the library drops marks at the end of its input.
+    // Splits after a word without a space mark, since the library drops marks at the end of its input.
     for (size_t space = text.rfind(' '); space != text.npos;) {
       const size_t last = text.find_last_not_of(' ', space);
       if (last == text.npos) return space + 1;
@@ -82,7 +81,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   void load() {
-    // The library's dictionaries throw undocumented exceptions.
+    // Loading may throw undocumented exceptions from the library's dictionaries.
     std::string found = "something else";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;
@@ -99,13 +98,13 @@ class SentencePieceTokenizer : public Tokenizer {
       throw Error(Exit::input,
                   Problem{name_, expected, status.ToString(), "the model is damaged; copy it again, or make it again"});
   }
-  // Returns whether a line's tokens are its words' tokens one after another. Spaces must be marked at the start of a
-  // piece and nowhere else, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
-  // extra spaces must vanish.
+  // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
+  // start of a piece, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
+  // normalisation must remove extra spaces.
   bool words_stand_alone() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
-      // BPE's scores are integers. Other scores (logarithms of unigram) are summed along the line, so that ties between
-      // two segmentations of a word may depend on the text before it.
+      // The scores of BPE are integers. Unigram sums log-probabilities along the line, so that ties between two
+      // segmentations of a word may depend on the preceding text.
       if (const float score = processor_.GetScore(i); score != std::floor(score)) return false;
       std::string text = processor_.IdToPiece(i);
       if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
@@ -131,7 +130,7 @@ class SentencePieceEncoder : public Encoder {
  public:
   explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    // The library drops a space mark in the text at the end of its input, so text with one is encoded as a whole.
+    // The library drops a space mark at the end of its input, so text that contains the mark is encoded as a whole.
     if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
     each_spaced_word(text, [&](std::string_view word) {
       cache_.encode(WordKey(word), out,

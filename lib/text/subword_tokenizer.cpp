@@ -1,4 +1,5 @@
-// Words between spaces, split by merges (merges.h). A piece ends in @@ unless it ends its word.
+// Tokenizer of subword-nmt: words between spaces, split by merges (merges.h). A piece ends in @@ unless it is the last
+// of its word.
 #include "text/merges.h"
 #include "text/piece_tokenizer.h"
 #include "text/word_cache.h"
@@ -15,7 +16,7 @@ class SubwordTokenizer : public PieceTokenizer {
       : PieceTokenizer(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {}
   std::string type() const override { return "subword-nmt"; }
   std::string decode(std::span<const int32_t> tokens) const override {
-    bool goes_on = false;  // the word of the token before continues
+    bool goes_on = false;  // the previous piece ends in @@
     return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
       if (!first && !goes_on) text += ' ';
       std::string_view piece = text_of(token);

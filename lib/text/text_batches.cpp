@@ -49,7 +49,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
       {begin, batch.text.size(), ends_line, newline, piece_.line, carry_.empty() ? piece_.offset : carry_offset_});
 }
 
-// Drops the byte order mark of the first chunk of a file.
+// Drops a byte order mark from the first chunk of a file.
 void TextBatches::drop_mark() {
   const std::string_view text = drop_byte_order_mark(piece_.text, source_->name());
   if (text.size() == piece_.text.size()) return;
@@ -79,19 +79,19 @@ void TextBatches::fill(TextBatch& batch) {
     batch.file = source_->name();
     if (!lines_->next(piece_)) {
       lines_.reset();
-      // A last line of exactly the reader's chunk size ends only here.
+      // A last line without line feed that fills the reader's last chunk ends here.
       if (!piece_.ends_line) {
         add(batch, carry_, true);
         carry_.clear();
         piece_.ends_line = true;
       }
-      // A batch names one file in its messages.
+      // A batch has the text of one file, since messages name batch.file.
       if (!batch.segments.empty()) break;
       continue;
     }
     if (piece_.offset == 0 && ends_ != LineEnds::keep) {
       drop_mark();
-      // A file with only a byte order mark has no line.
+      // A file that contains only a byte order mark has no lines.
       if (piece_.text.empty() && piece_.offset > 0 && piece_.ends_line && !piece_.has_newline) continue;
     }
     batch.source_bytes += piece_.text.size() + (piece_.has_newline ? 1 : 0);

@@ -42,7 +42,7 @@ void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, 
 
 std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul) {
   const std::string_view text = drop_byte_order_mark(bytes, name);
-  // A line feed never is part of a character, so the text is valid if each line is.
+  // A line feed is never part of a multi-byte character, so the text is valid if and only if each line is.
   const size_t bad = nul == NulBytes::keep ? find_invalid_utf8(text) : find_bad_byte(text);
   if (bad == text.npos) return text;
   const size_t before = bad == 0 ? text.npos : text.rfind('\n', bad - 1);

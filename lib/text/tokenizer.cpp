@@ -1,4 +1,4 @@
-// Recognises the tokenizer of a vocabulary file, and implements the shared parts of tokenizers.
+// Creates the tokenizer of a vocabulary file of any type, and implements the shared parts of tokenizers.
 #include "text/tokenizer.h"
 
 #include <xxhash.h>
@@ -62,7 +62,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  // A larger file is no vocabulary and is not read whole.
+  // A larger file cannot be a vocabulary and is not read to its end.
   constexpr size_t kLargest = 256U << 20;
   auto source = open_source(path);
   std::string bytes;

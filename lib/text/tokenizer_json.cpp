@@ -13,14 +13,14 @@ namespace mh::text {
 
 namespace {
 
-using Json = nlohmann::json;  // look-ups among 100,000 keys are fast
+using Json = nlohmann::json;  // not ordered_json, whose look-ups among 100,000 keys are slow
 
 std::string shortened(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, find_invalid_utf8(text.substr(0, 80)) < 80 ? 77 : 80) + "...";
 }
 
-// A node of the pipeline with its place in the file for messages.
+// A node of the JSON, with its path in the file for messages.
 struct Node {
   const Json* value;
   std::string place;
@@ -50,7 +50,7 @@ struct Node {
     if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
     refuse(join({allowed.begin(), allowed.end()}, " or "), name.empty() ? shortened(*value) : name, why);
   }
-  // Returns the parts in order: none for null, those of `list` for a sequence.
+  // Returns the components in order: none for null, the entries of `list` for a Sequence, otherwise this node.
   std::vector<Node> parts(const char* list) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};
@@ -66,7 +66,7 @@ struct Node {
 
 constexpr const char* kOtherText = "this reader would encode text differently";
 
-// Returns the special tokens that a template adds to one text.
+// Returns the special tokens that a template adds to a single text.
 std::vector<std::string> template_tokens(const Node& processor) {
   const Node single = processor.at("single");
   if (!single.value->is_array()) single.refuse("a list", shortened(*single.value));
@@ -95,7 +95,7 @@ class Parser {
 
   TokenizerJson byte_bpe() {
     const Node model = root_.at("model");
-    // Files of old versions lack the type.
+    // Files of old versions have no type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
     for (const Node& part : root_.at("normalizer").parts("normalizers"))

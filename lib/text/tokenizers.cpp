@@ -9,7 +9,8 @@ namespace mh::text {
 
 namespace {
 
-// Base64 has four characters for three bytes; the rest of a checkpoint's header is for its tensors.
+// Maximum size in bytes: base64, with four characters for three bytes, may fill nine tenths of a checkpoint's header;
+// the rest describes tensors.
 constexpr uint64_t kLargestTokenizers = io::kLargestHeader / 10 * 9 / 4 * 3;
 
 }  // namespace

@@ -38,7 +38,7 @@ void each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Returns the special pieces first, then the others by falling count.
+// Returns the special pieces, then the others by decreasing count, at most options.size in total.
 std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
   if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
@@ -60,7 +60,7 @@ std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, con
   return special;
 }
 
-// Warns about words that end in @@, the mark of subword-nmt's pieces: counts of such text are those of pieces, not
+// Warns about words that end in @@, since subword-nmt marks its pieces so: the vocabulary then counts pieces, not
 // words.
 void warn_about_pieces(const Counts& words) {
   uint64_t entries = 0, total = 0;
@@ -129,7 +129,7 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
 BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
 
 std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
-  Counts parts, words;  // parts between spaces; normalised words
+  Counts parts, words;  // counts of the text between spaces, and of normalised words
   uint64_t lines = 0;
   each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
@@ -224,7 +224,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   }
   if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {
-    TextBatch batch;  // reads the text anyway: a missing input is an error
+    TextBatch batch;  // reads the text only to report missing or empty inputs
     uint64_t bytes = 0;
     while (text.next(batch)) bytes += batch.source_bytes;
     if (bytes == 0) no_text();

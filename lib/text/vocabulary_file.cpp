@@ -1,6 +1,6 @@
-// The text form of a vocabulary, mhv(5): five header lines, then one piece a line with its count. Merges add a header
-// line, and one merge a line after the pieces; WordPiece adds two header lines; added tokens add a header line, and one
-// token a line at the end.
+// Reads and writes the text form of a vocabulary, mhv(5): five header lines, then one line per piece with its count.
+// Merges add a header line, and one line each after the pieces; WordPiece adds two header lines; added tokens add a
+// header line, and one line each at the end.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::string escaped(const std::string& piece) {
 
 namespace {
 
-// Throws Error(input) for a vocabulary that the reader would reject.
+// Throws Error(input) for pieces and merges that read_vocabulary() would reject.
 void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
   auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
@@ -132,7 +132,7 @@ bool is_vocabulary_file(std::string_view bytes) {
 
 namespace {
 
-// Reads the lines of a vocabulary in order, and throws Error(input) for invalid ones.
+// Parses the lines of a vocabulary in order; throws Error(input) at the first invalid line.
 class VocabularyReader {
  public:
   VocabularyReader(const std::string& bytes, const std::string& name)
@@ -212,7 +212,8 @@ class VocabularyReader {
 
   void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
     WordMap<bool> seen;
-    // An entry takes at least four bytes: a piece of one byte, a tab, a digit, a line feed.
+    // Bounds the reservation for a damaged count: an entry takes at least four bytes (a piece of one byte, a tab, a
+    // digit, a line feed).
     seen.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     pieces.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     std::string_view text;

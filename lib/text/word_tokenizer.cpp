@@ -1,4 +1,4 @@
-// Words separated by spaces and tabs.
+// Tokenizer of words, separated by spaces, tabs, \v and \f.
 #include "text/piece_tokenizer.h"
 
 namespace mh::text {
@@ -41,7 +41,7 @@ class WordEncoder : public Encoder {
   }
 
  private:
-  static constexpr size_t kTogether = 32;  // words looked up at once
+  static constexpr size_t kTogether = 32;  // words in a group of look-ups whose memory accesses overlap
   const WordTokenizer& tokenizer_;
 };
 

@@ -1,3 +1,4 @@
+// The WordPiece tokenizer: encoding with and without ranges, decoding, and BERT's vocab.txt.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr std::string_view kGoesOn = kWordPieceGoesOn;
 
-// ASCII white space that separates words; \v and \f are removed as control characters, which joins their neighbours.
+// ASCII white space that separates words. Normalisation removes \v and \f as control characters, so they join the text
+// around them.
 struct IsSpace {
   constexpr bool operator()(char c) const { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 };
@@ -24,7 +26,7 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Returns whether a first piece would make the file look like one of another type.
+// Returns whether this first piece would make vocab.txt look like a file of another type.
 bool starts_otherwise(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
@@ -168,7 +170,7 @@ void WordPieceTokenizer::encode_part(std::string_view text, std::vector<int32_t>
 void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
                                             std::vector<TextRange>& ranges) const {
   std::string word;
-  std::vector<uint32_t> owners;  // the character of each byte of the word
+  std::vector<uint32_t> owners;  // index of the character of each byte of the word
   std::array<Part, kLongestWord> parts;
   each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
     word.clear();
@@ -210,7 +212,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
   std::vector<Piece> pieces;
-  WordMap<size_t> lines;  // the line of each piece
+  WordMap<size_t> lines;  // line number of each piece, from 1
   std::string_view rest = checked_text(bytes, name);
   if (rest.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
   while (!rest.empty()) {
