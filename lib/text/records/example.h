@@ -6,16 +6,15 @@
 
 namespace mh::text {
 
-// Targets by the head of the model; -1: unknown or not predicted:
-//   words    one for each token: the original token, -1 where none is predicted; but targets[0], at [CLS], is the class
-//   of
-//            the second segment: 0 it follows the first, 1 it does not, -1 there is none
-//   class    one class
-//   number   one number in thousandths (STS-B: 0 to 5000)
-//   span     two: first and last token of the answer; both 0, at [CLS], if there is none
+// The meaning of `targets` depends on the head of the model; -1: unknown or not predicted.
+//   words    one target per token: the original token, or -1 if it is not predicted; targets[0], at [CLS], is the
+//            next-sentence class: 0 the second segment follows the first, 1 it does not, -1 there is no second segment
+//   class    one target: the class
+//   number   one target: the number in thousandths (STS-B: 0 to 5000)
+//   span     two targets: positions of the first and last token of the answer; both 0, at [CLS], if there is no answer
 struct Example {
   std::vector<int32_t> tokens;  // [CLS] first [SEP], or [CLS] first [SEP] second [SEP]
-  int32_t first = 0;            // tokens of segment 0: all up to the first [SEP]
+  int32_t first = 0;            // number of tokens of segment 0, up to and including the first [SEP]
   std::vector<int64_t> targets;
 };
 

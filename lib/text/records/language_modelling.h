@@ -1,4 +1,4 @@
-// Encodes text to a language-model shard, in parallel and in order.
+// Encodes text to a language-model shard with several threads, in the order of the lines.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct EncodeSummary {
   double seconds = 0;
 };
 
-// Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line has its line
-// end, so that no byte is added). Holds a few batches, whatever the length of the text.
+// Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line has a line end,
+// so that no byte is added). Uses memory for a few batches, independent of the length of the text.
 EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -10,7 +10,7 @@ namespace mh::text {
 
 namespace {
 
-// The numbers of tokens removed at the start and the end of a segment.
+// The numbers of tokens removed from the start and the end of a segment.
 struct Cut {
   int64_t front = 0, back = 0;
 };
@@ -40,7 +40,7 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
   if (runs_.ends.size() > UINT32_MAX)
     throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"), str(runs_.ends.size()),
                                      "train on a part of them"});
-  // Each segment needs a token.
+  // Each segment needs at least one token.
   if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
     throw Error(Exit::usage, Problem{"train.batch.block", str(least, " or more, for a row with a word to predict"),
                                      str(options_.length), ""});
@@ -81,7 +81,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
   const Sentences all = documents_[document];
   for (uint32_t at = all.begin; at < all.end;) {
     int64_t target = room();
-    // A row with room for one token cannot be shorter.
+    // A row with room for a single token cannot be shorter.
     if (random.uniform() < options_.short_share && room() > 1)
       target = 2 + static_cast<int64_t>(random.below(static_cast<uint64_t>(room() - 1)));
     Sentences chunk{at, at + 1};
@@ -99,7 +99,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
       row.second = {row.first.end, chunk.end};
     } else {
       row.second = random_second(document, target - tokens_in(row.first), random);
-      at = row.first.end;  // the rest is for the next row
+      at = row.first.end;  // the remaining sentences start the next row
     }
     rows.push_back(row);
   }
@@ -138,10 +138,10 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return made;
 }
 
-// Returns the units of prediction: a token, or the pieces of a word.
+// Returns the units of masking as positions in the row: single tokens, or all pieces of a word.
 std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
   std::vector<std::vector<int32_t>> all;
-  bool first = true;  // first of its segment
+  bool first = true;  // whether the token is the first of its segment
   for (size_t i = 1; i < row.tokens.size(); ++i) {
     if (i + 1 == row.tokens.size() || i + 1 == static_cast<size_t>(row.first)) {
       first = true;

@@ -1,19 +1,19 @@
-// The rows of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its program
-// create_pretraining_data): two segments, of which the second follows the first in half of the rows, and masked words.
-// Every epoch samples them again, whereas that program writes some copies of the corpus with different masks.
+// Rows of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its create_pretraining_data):
+// two segments, where the second follows the first in half of the rows, and masked words. Rows and masks are sampled
+// again in every epoch; create_pretraining_data writes several copies of the corpus with different masks instead.
 //
-// Sentences of a document are collected until they have as many tokens as a row (or as a row that is sampled short).
-// They are split after a random sentence; the second segment is the rest, or, half of the time and whenever there is
-// only one sentence, sentences of another document from a random one on, and the rest is used again for the next row.
-// The longer segment loses tokens at its start or end, at random, until both fit.
+// Sentences of a document are collected until they fill a row (some rows are sampled shorter). They are split after a
+// random sentence. The second segment is the remaining sentences, or, with probability 1/2 and always if there is only
+// one sentence, consecutive sentences of another document from a random sentence on; the remaining sentences then start
+// the next row. Tokens are removed from the longer segment, at random from its start or end, until both fit.
 //
-// Some of the tokens other than [CLS] and [SEP] are predicted: a fraction of all tokens of the row, rounded half to
-// even, at least 1; with whole words, the words that still fit, so there may be none. 80% of them are replaced by
-// [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary, special ones included.
+// A fraction of the row's tokens is predicted, rounded half to even, at least 1, never [CLS] or [SEP]. Whole-word
+// masking takes only words that still fit into that number, so there may be none. 80% of the predicted tokens are
+// replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary, special entries included.
 //
-// Differences from that program: each row is sampled short by itself, there all rows of a document together; another
-// document is always another one, there it may be the same after ten attempts; a word without its beginning counts as a
-// word, there it belongs to the word before.
+// Differences from create_pretraining_data: each row is sampled short independently (there: all rows of a document
+// together); the other document always differs (there: it may be the same after ten attempts); a word whose beginning
+// was truncated counts as a word (there: it belongs to the previous word).
 #pragma once
 
 #include <cstdint>
@@ -50,11 +50,11 @@ struct PretrainingOptions {
   }
 };
 
-// Documents as a source of rows. The source of the sequences must outlive this. Thread-safe.
+// The documents of a shard as a source of rows. Thread-safe. The source of `runs` must outlive this object.
 class Pretraining {
  public:
-  // `runs`: those of a shard of documents. Throws Error(usage) for a single document with next-sentence prediction,
-  // Error(input) for none, and for more than 2^32 sentences.
+  // `runs` are the sequences of a shard of documents. Throws Error(usage) for a single document with next-sentence
+  // prediction, and Error(input) for no document or 2^32 or more sentences.
   Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
 
   // Sentences [begin, end).
@@ -63,18 +63,18 @@ class Pretraining {
     bool operator==(const Sentences&) const = default;
   };
   struct Row {
-    Sentences first, second;  // the second is empty if the row has one segment
+    Sentences first, second;  // `second` is empty if the row has one segment
     bool follows = false;
     bool operator==(const Row&) const = default;
   };
 
-  // The rows of an epoch, in the order of the documents; a pure function of the seed and the epoch.
+  // The rows of an epoch, in the order of the documents; they depend only on the seed and the number of the epoch.
   class Epoch {
    public:
     int64_t size() const { return static_cast<int64_t>(rows_.size()); }
     const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
     int64_t length(int64_t i) const;  // tokens of a row
-    Example make(int64_t i) const;    // the row for a head that predicts words
+    Example make(int64_t i) const;    // the row with targets for a head that predicts words
 
    private:
     friend class Pretraining;
@@ -83,7 +83,7 @@ class Pretraining {
     uint32_t number_;
     std::vector<Row> rows_;
   };
-  Epoch plan(uint32_t epoch) const;  // this object must outlive it
+  Epoch plan(uint32_t epoch) const;  // this object must outlive the result
 
   int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
   Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
@@ -91,7 +91,9 @@ class Pretraining {
 
  private:
   int64_t special() const { return options_.next_sentence ? 3 : 2; }
-  int64_t room() const { return options_.length - special(); }  // tokens of a row without special ones
+  int64_t room() const {
+    return options_.length - special();
+  }  // maximum number of tokens of a row without the special ones
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences random_second(size_t document, int64_t wanted, RandomSequence& random) const;
@@ -101,13 +103,13 @@ class Pretraining {
   Sequences runs_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
-  std::vector<bool> goes_on_;  // by token: ##, which continues a word
+  std::vector<bool> goes_on_;  // for each token: whether it continues a word (##)
   std::vector<Sentences> documents_;
   RandomStream rows_, segments_, masks_;
 };
 
-// Returns the weight of a next-sentence class relative to a word in an update of these rows: BERT's loss is the mean
-// over the words plus the mean over the rows.
+// Returns the weight of a next-sentence target relative to a word in an update with these rows, since BERT's loss is
+// the mean over the words plus the mean over the rows.
 double next_sentence_weight(std::span<const Example> update);
 
 }  // namespace mh::text

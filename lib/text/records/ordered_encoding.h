@@ -1,4 +1,4 @@
-// Encodes batches of text in several threads and writes their runs in the order of the batches.
+// A thread pool that encodes batches of text, and writes the encoded sequences in the order of the batches.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@
 
 namespace mh::text {
 
-// The runs of a batch; tokens after the last end belong to a run that continues in the next batch.
+// The sequences (runs) of a batch; tokens after the last end belong to a run that continues in the next batch.
 struct EncodedSequences {
   std::vector<int32_t> tokens;
   std::vector<size_t> ends;
@@ -35,16 +35,17 @@ struct EncodedSequences {
   }
 };
 
+// Applies `Work` to batches in parallel and returns the results in order.
 template <class Batch, class Result>
 class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
-  // Called once by each thread, so that each has its own encoder with its cache of words.
+  // Called once by each thread, which thus has an encoder of its own, with its cache of words.
   using MakeWork = std::function<Work()>;
 
   // Reads batches with `next` until it returns false and passes the results to `write`, both in the calling thread.
-  // Holds a few batches for each thread. Throws the first error in the order of the batches, which is the same for any
-  // number of threads: an error of `next` is thrown after the batches before it.
+  // Holds about two batches per thread. Throws the first error in the order of the batches, so that it does not depend
+  // on the number of threads: an error of `next` is thrown after all previous batches are written.
   static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -129,8 +130,8 @@ class OrderedThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// Runs OrderedThreadPool with a progress line of `all` units, such as "bytes"; `write` returns the units done. Returns
-// the elapsed seconds.
+// Runs OrderedThreadPool with a progress line of `all` units; `unit` is their name, such as "bytes", and `write`
+// returns the number of units done so far. Returns the elapsed seconds.
 template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,

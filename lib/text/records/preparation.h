@@ -1,4 +1,5 @@
-// Preparations of shards: the subcommands of mh-prep, each in the folder of its task.
+// Interface and registry of the subcommands of mh-prep that make shards, and their shared helpers. Each subcommand is
+// defined in the folder of its task.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +17,27 @@
 
 namespace mh::text {
 
-// Inputs and output of a subcommand of mh-prep.
+// Arguments that all subcommands share.
 struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
   std::string crlf = "refuse";
 };
 
+// A subcommand of mh-prep that makes a shard.
 class Preparation {
  public:
   virtual ~Preparation() = default;
   virtual std::string inputs_help() const = 0;
-  virtual bool reads_lines() const { return true; }  // whether it has --crlf
+  virtual bool reads_lines() const { return true; }  // whether the subcommand has --crlf
   virtual void describe(Fields& f) = 0;
   // Makes the shard. Throws Error(usage) for options that exclude each other, Error(input) for invalid inputs.
   virtual void make(const PrepArguments& arguments) const = 0;
 };
-// Preparations by the name of the subcommand.
+// Returns the registry of preparations, by the name of the subcommand.
 Registry<Preparation>& preparations();
 
-// A preparation with these options; `kMake` makes its shard.
+// Implements a preparation by its options and a function that makes the shard.
 template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
 class PreparationBy : public Preparation {
  public:
@@ -46,28 +48,29 @@ class PreparationBy : public Preparation {
   Options options_;
 };
 
-// Shared by preparations.
+// Helpers of preparations.
 
 struct EncodingThreads {
   int64_t threads = 0;
   void describe(Fields& f) { f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024)); }
-  int count() const;  // 0: one for each core
+  int count() const;  // number of threads; `threads` = 0: one per core
 };
 
-// Throws Error(usage) if the output is one of the inputs or of these files.
+// Throws Error(usage) if the output is one of the inputs or one of `files`.
 void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files);
-// Loads the vocabulary, after checking its options and that the output is none of the inputs.
+// Checks the options of the vocabulary and that the output is not an input, then loads the vocabulary.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary);
-// Opens the output, calls `encode` to write the records, and closes it. Leaves no shard if `encode` throws.
+// Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
 void write_shard(const PrepArguments& a, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
-// Throws Error(input) about all inputs.
+// Throws Error(input) that names all inputs.
 [[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
                                 const std::string& next = "check what makes it");
 constexpr const char* kTexts = "text files, one sentence or paragraph a line";
+// Returns the handling of line ends by --crlf; `any_bytes`: the vocabulary takes any bytes, so nothing is normalised.
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
-// Logs the number of lines that ended in CR LF, and of byte order marks in several files (each file is logged when its
-// mark is read).
+// Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
+// logs each mark on its own).
 void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
 // "1,234 lines"
 std::string counted(uint64_t count, const std::string& what);
@@ -75,7 +78,8 @@ std::string counted(uint64_t count, const std::string& what);
 std::string speed(uint64_t bytes, double seconds);
 // Returns the provenance of a shard made with a vocabulary for BERT; `more`: options of the preparation.
 std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
-// Warns about each compressed input: the byte vocabulary accepts any bytes, so no later check of UTF-8 detects it.
+// Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
+// detects such a file.
 void warn_packed(const std::vector<std::string>& files);
 
 }  // namespace mh::text

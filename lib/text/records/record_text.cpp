@@ -77,7 +77,7 @@ void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
   std::optional<ExampleTask> task;
   if (all.header.kind == kExamplesKind && !ids) task = task_of(all.header, stream.name());
   for (size_t i = 0; i < all.size(); ++i) {
-    if (documents && !ids && i + 1 == all.size()) return;  // the end of the last document
+    if (documents && !ids && i + 1 == all.size()) return;  // the empty sequence that ends the last document
     for (size_t field = 0; field < all.header.fields.size(); ++field) {
       const auto run = all.run(i, field);
       sink.write(field > 0 ? "\t" : "");

@@ -15,7 +15,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
   if (kind == nullptr || header.kind == io::kTextKind)
-    return;  // the reader checks that its tokens are in the vocabulary
+    return;  // the shard readers check that its tokens are in the vocabulary
   for (size_t i = 0; i < header.fields.size(); ++i) {
     Field field{header.fields[i], header.limit_of(i), -1};
     if (i < kind->of_tokens) {

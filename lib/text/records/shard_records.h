@@ -1,4 +1,4 @@
-// The records of a shard, in a file or in memory.
+// One interface to the records of a shard in a file or, for a pipe, in memory.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ class ShardRecords {
   virtual const io::ShardHeader& header() const = 0;
   virtual const io::ShardCounts& counts() const = 0;
   virtual const std::string& name() const = 0;
-  // Verifies every checksum and all sequences, as read_whole_shard() does. Throws Error(input).
+  // Verifies all checksums and sequences, as read_whole_shard() does. Throws Error(input).
   virtual void verify() const = 0;
-  // Returns the sequences, which this must outlive.
+  // Returns the sequences; this object must outlive them.
   virtual Sequences runs() const = 0;
-  // Returns a function that reads the tokens, which this must outlive.
+  // Returns a function that reads the tokens; this object must outlive it.
   virtual ReadTokens reader() const = 0;
 };
 
-// Records of a file, which must outlive the results.
+// Records of a shard file, which must outlive this object and its results.
 class FileRecords : public ShardRecords {
  public:
   explicit FileRecords(const io::ShardFile& shard) : shard_(shard) {}
@@ -38,17 +38,17 @@ class FileRecords : public ShardRecords {
   const io::ShardFile& shard_;
 };
 
-// Records of a pipe, all in memory.
+// Records of a pipe, held in memory.
 class HeldRecords : public ShardRecords {
  public:
-  explicit HeldRecords(io::ShardStream& stream)  // not read before
+  explicit HeldRecords(io::ShardStream& stream)  // at its start
       : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
-  HeldRecords(const HeldRecords&) = delete;  // runs() refer to this
+  HeldRecords(const HeldRecords&) = delete;  // results of runs() and reader() refer to text_
   HeldRecords& operator=(const HeldRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }
   const std::string& name() const override { return name_; }
-  void verify() const override {}  // read_whole_shard() did
+  void verify() const override {}  // the constructor did
   Sequences runs() const override { return sequences_of(text_); }
   ReadTokens reader() const override { return reader_of(text_.tokens); }
 

@@ -16,12 +16,12 @@ struct EncodedPairs {
   uint64_t target_bytes = 0;
 };
 
-// The tokenizer of one side with a thread's own encoder.
+// The tokenizer of one side, with an encoder for one thread.
 struct SideEncoder {
   const Tokenizer& tokenizer;
   std::unique_ptr<Encoder> encoder = tokenizer.encoder();
 
-  // Appends the tokens of a line and its end; returns the number of tokens without the end.
+  // Appends the tokens of a line and the end-of-line token; returns the number of tokens without the latter.
   size_t add(const TextBatch& batch, const TextBatch::Segment& s, std::vector<int32_t>& out) {
     const size_t begin = out.size();
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);

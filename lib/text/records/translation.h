@@ -1,4 +1,5 @@
-// Encodes pairs of lines to a translation shard, in parallel and in order, with filters of their lengths.
+// Encodes pairs of lines to a translation shard with several threads, in the order of the pairs, and filters pairs by
+// length.
 #pragma once
 
 #include <array>
@@ -27,25 +28,25 @@ struct PairFilters {
             at_least(0));
     f.field("empty", empty, "a pair with an empty side", {"refuse", "drop"});
   }
-  // Throws Error(usage) for bounds that no pair satisfies.
+  // Throws Error(usage) for bounds that no pair can satisfy.
   void check() const;
   // Returns why a pair with these numbers of tokens is dropped: the first of "empty", "short", "long" and "ratio" that
-  // holds; null if it is kept.
+  // applies; null if the pair is kept.
   const char* against(size_t source, size_t target) const;
 };
 
 struct PairSummary {
-  uint64_t pairs = 0;  // kept pairs
-  std::map<std::string, uint64_t> dropped;
-  std::array<uint64_t, 2> tokens{};   // tokens of source and target, ends included
-  std::array<uint64_t, 2> unknown{};  // unknown tokens among them
-  uint64_t bytes = 0;                 // bytes read, both sides
+  uint64_t pairs = 0;                       // number of kept pairs
+  std::map<std::string, uint64_t> dropped;  // dropped pairs by reason
+  std::array<uint64_t, 2> tokens{};         // tokens of source and target, end-of-line tokens included
+  std::array<uint64_t, 2> unknown{};        // unknown tokens among them
+  uint64_t bytes = 0;                       // bytes read, of both sides
   double seconds = 0;
 };
 
-// Writes every pair that the filters keep as a record; each side ends in its end-of-line token, whatever the
-// vocabulary, and is UTF-8 text. Throws Error(input), with file and line, for a side that contains that token elsewhere
-// (the word <eos>), and for an empty one unless filters.empty drops it. The shard's trailer counts dropped pairs.
+// Writes every pair that the filters keep as a record. Each side must be UTF-8 text, and ends in its end-of-line token
+// with every type of vocabulary. Throws Error(input), with file and line, for a side whose text contains that token
+// (the word <eos>), and for an empty side unless filters.empty is "drop". The shard's trailer counts the dropped pairs.
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
                          const PairFilters& filters, int threads, io::ShardWriter& writer);
 

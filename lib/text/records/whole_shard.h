@@ -1,4 +1,4 @@
-// Whole shards in memory, and checks of whole shards.
+// Reads whole shards into memory, and verifies whole shards.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> ends;  // end of each sequence in `tokens`: the fields of the first record, of the second, …
+  std::vector<uint64_t>
+      ends;  // end of each sequence in `tokens`: the fields of the first record, then of the second, …
 
   size_t size() const { return ends.size() / header.fields.size(); }  // records
   std::span<const int32_t> run(size_t record, size_t field) const {
@@ -24,14 +25,14 @@ struct WholeShard {
     return std::span(tokens).subspan(begin, ends[i] - begin);
   }
 };
-// Reads a shard from a file or a pipe. Throws Error(input) for another kind than `kind`, and for sequences that violate
-// its rules: with numbers outside their field's limit, of an invalid length, of pairs with an end-of-line token
-// elsewhere than at their end; and if the tokenizer is not the one in the header.
+// Reads a shard from a file or a pipe. Throws Error(input) for a kind other than `kind`, for sequences that violate its
+// rules (numbers outside their field's limit, an invalid length, in pairs an end-of-line token anywhere but at the
+// end), and if the fingerprint or the size of the tokenizer differs from the header.
 WholeShard read_whole_shard(const std::string& path, const std::string& kind);
-WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // not read before
+WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // `stream` at its start
 
-// Reads all of a shard and verifies every checksum, and all sequences as read_whole_shard() does; once for each
-// ShardFile.
+// Reads a whole shard and verifies all checksums, and all sequences as read_whole_shard() does. Repeated calls for the
+// same ShardFile do nothing.
 void verify(const io::ShardFile& shard);
 
 }  // namespace mh::text

@@ -1,3 +1,4 @@
+// Encodes tab-separated examples to the records of a shard.
 #include "base/error.h"
 #include "base/text.h"
 #include "text/records/classification/examples.h"
@@ -41,7 +42,7 @@ class ExampleBatches {
  private:
   TextBatches& text_;
   const FindColumns& find_;
-  ExampleColumns columns_;  // columns of the present file
+  ExampleColumns columns_;  // columns of the current file
 };
 
 class ExampleEncoder {
@@ -103,7 +104,7 @@ class ExampleEncoder {
   bool drop_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<Encoder> encoder_;
-  std::vector<std::string> fields_;  // fields of a line
+  std::vector<std::string> fields_;  // fields of the current line
 };
 
 }  // namespace

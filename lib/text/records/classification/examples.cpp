@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kParts = 1000;  // thousandths of a number in a shard
+constexpr double kParts = 1000;  // a shard stores numbers in thousandths
 
 template <class Number>
 bool parses(std::string_view text, Number& value) {

@@ -21,7 +21,7 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
   return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
 }
 
-// Returns the start of a first line, for messages.
+// Returns the start of a line with these fields, for messages.
 std::string shown(const Words& fields) {
   constexpr size_t kShown = 200;
   std::string all = join(fields, ", ");
@@ -44,7 +44,7 @@ Columns without_header(const GlueForm& form) {
 
 }  // namespace
 
-// Labels are in the order of the package datasets, so that published models agree.
+// The order of labels is that of Hugging Face datasets, so that the classes of published models are the same.
 const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> tasks{
       classes("cola", kNumbered, {"matthews"}, "CoLA.tsv", {{"sentence", "", "label"}, {"4", "", "2", false, 4}}),

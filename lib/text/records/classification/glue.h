@@ -9,11 +9,11 @@
 
 namespace mh::text {
 
-// Columns of a file by name, or by number from 1 if it has no header.
+// The columns of one form of a task's files: names, or numbers from 1 if the file has no header.
 struct GlueForm {
-  std::string first, second, label;  // second: may be empty; label: empty in test files
+  std::string first, second, label;  // `second` may be empty; `label` is empty for test files
   bool header = true;
-  size_t count = 0;  // number of columns if the file has no header
+  size_t count = 0;  // number of columns of a file without header
 };
 
 struct GlueTask {
@@ -22,19 +22,21 @@ struct GlueTask {
 };
 
 const std::vector<GlueTask>& glue_tasks();
-const GlueTask& glue_task(const std::string& name);  // Error(usage) with the nearest name
+// Throws Error(usage), with the most similar name, for an unknown task.
+const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 
-// Columns that override a task's own; empty: those of the task.
+// Columns given by the user. With a task, an empty name means the task's own column.
 struct GivenColumns {
   std::string first, second, label;
   bool header = true;
 };
-// Returns the columns of a file of the task, from its first line. A header with the texts but without the label is one
-// of a test file; no other file may lack the label. Throws Error(input) with missing and existing columns.
+// Returns the columns of a file of the task, determined from its first line. A header with the columns of the texts but
+// without the label's belongs to a test file; all other files must have the label. Throws Error(input) that lists the
+// expected and the existing columns.
 ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, const std::vector<std::string>& fields,
                             const std::string& where);
-// Returns the given columns of any file; all that are not empty must exist.
+// Returns the columns `given` of a file; every non-empty one must exist.
 ExampleColumns given_columns(const GivenColumns& given, const std::vector<std::string>& fields,
                              const std::string& where);
 

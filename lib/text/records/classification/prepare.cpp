@@ -1,4 +1,4 @@
-// mh-prep glue and mh-prep examples: tab-separated files to shards of examples.
+// mh-prep glue and mh-prep examples: convert tab-separated files to shards of examples.
 #include <algorithm>
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The columns of a file of examples.
+// Options for the columns of tab-separated files.
 struct ColumnOptions {
   std::string text, text_b, label;
   bool no_header = false;

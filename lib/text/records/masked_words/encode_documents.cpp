@@ -9,7 +9,7 @@ namespace mh::text {
 
 namespace {
 
-// A blank line is a sequence without tokens.
+// A blank line is an empty sequence.
 struct EncodedLines {
   EncodedSequences runs;
   DocumentSummary summary;
@@ -40,7 +40,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   return out;
 }
 
-// Ends documents, and skips empty ones.
+// Writes sentences; an empty sequence ends a document, and empty documents are skipped.
 class DocumentWriter {
  public:
   DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}

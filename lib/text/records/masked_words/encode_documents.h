@@ -1,4 +1,4 @@
-// Encodes documents to a shard of sentences, in parallel and in order.
+// Encodes documents to a shard of their sentences with several threads, in the order of the lines.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct DocumentSummary {
   uint64_t sentences = 0;
   uint64_t tokens = 0;
   uint64_t unknown = 0;
-  uint64_t without_tokens = 0;  // skipped lines: text without a token, such as control characters
+  uint64_t without_tokens = 0;  // skipped lines that have text but no token, such as control characters
   uint64_t bytes = 0;
   double seconds = 0;
 };
 
-// A line is a sentence; a line of white space, or the end of a file, ends a document. Lines come whole (TextBatches
-// without a cut). Throws Error(input) for text that is not UTF-8.
+// Encodes each line as a sentence; a line of white space or the end of a file ends a document. `text` must return whole
+// lines (TextBatches without a cut). Throws Error(input) for text that is not UTF-8.
 DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// mh-prep squad: questions of SQuAD to a shard.
+// mh-prep squad: converts files of SQuAD to a shard of questions.
 
 #include "base/json_types.h"
 #include "base/log.h"

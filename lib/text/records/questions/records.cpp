@@ -39,7 +39,8 @@ std::vector<int32_t> about(const SquadQuestion& q) {
   return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.impossible}}.dump());
 }
 
-// Characters that Unicode reorders may have decreasing ranges inside a word; makes both ends non-decreasing.
+// Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
+// word.
 void keep_in_order(std::vector<TextRange>& places) {
   for (size_t i = 1; i < places.size(); ++i) {
     places[i].begin = std::max(places[i].begin, places[i - 1].begin);
@@ -96,7 +97,7 @@ void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
   sum.paragraph_unknown += part.paragraph_unknown;
 }
 
-// Fills in the entries of the object; returns "" or the missing entry.
+// Parses the JSON object of a record; returns a description of its fault, or an empty string.
 std::string read_about(std::span<const int32_t> bytes, QuestionRecord& record) {
   try {
     const json j = json::parse(bytes_of(bytes));

@@ -1,4 +1,5 @@
-// Shards of questions (mhs(5)): a question, a paragraph, and the place of its answer, if it has one.
+// Encodes and decodes the records of shards of questions (mhs(5)): a question, its paragraph, and its answers with
+// their places in the paragraph.
 #pragma once
 
 #include <array>
@@ -19,10 +20,10 @@ constexpr size_t kQuestionFields = 6;
 // A decoded record.
 struct QuestionRecord {
   std::vector<int32_t> question, context;  // tokens
-  std::vector<TextRange> places;           // ranges of the context's tokens in `text`; neither end decreases
-  std::string text;                        // the paragraph
+  std::vector<TextRange> places;  // byte range in `text` of each context token; neither begins nor ends decrease
+  std::string text;               // the paragraph
   std::string id;
-  std::vector<TrueAnswer> answers;  // empty if and only if it is impossible
+  std::vector<TrueAnswer> answers;  // empty if and only if the question is impossible
   bool impossible = false;
 };
 
@@ -33,22 +34,22 @@ struct QuestionsSummary {
   double seconds = 0;
 };
 
-// Sets the kind questions and its fields; the vocabulary must be set before.
+// Sets the kind and the fields of a header whose vocabulary is already set.
 void hold_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
-// Returns whether a shard of questions may contain impossible ones, which are scored as in SQuAD 2.0.
+// Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
 bool holds_unanswerable(const io::ShardHeader& header);
 
-// Writes every question as a record; the tokens of each paragraph are encoded once. The result does not depend on the
-// number of threads. Throws Error(input) for a paragraph without tokens.
+// Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
+// threads. Throws Error(input) for a paragraph without tokens.
 QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
                                   io::ShardWriter& writer);
 
-// Decodes the record with these fields, number `number` of the shard `name`, from 1. Throws Error(input) if they
-// contradict each other: a field of another length, ranges outside the text or decreasing, an object that is invalid or
-// lacks an entry, an answer at another place.
+// Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if
+// the fields contradict each other: different numbers of tokens and ranges, ranges outside the text or decreasing, an
+// invalid JSON object or one without a required entry, an answer that is not at its place.
 QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
                                const std::string& name, uint64_t number);
-// Returns the nth record of a shard in memory, from 0.
+// Decodes record `record`, from 0, of a shard in memory.
 QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name);
 
 }  // namespace mh::text

@@ -16,10 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-// A place in the files, for messages.
+// A position in the files, for messages.
 struct Place {
   std::string file;
-  size_t article = 0, paragraph = 0;  // from 1; 0: outside
+  size_t article = 0, paragraph = 0;  // numbers from 1; 0: outside of any
   std::string title, question;
 
   std::string text() const {
@@ -40,7 +40,7 @@ json parsed(const std::string& bytes, const std::string& file) {
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
-    // The parser counts from 1, and has read one character too many.
+    // The parser counts bytes from 1, including the one that caused the error.
     const size_t at = std::min(error.byte - 1, text.size());
     const std::string where =
         str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ",
@@ -54,7 +54,7 @@ json parsed(const std::string& bytes, const std::string& file) {
   }
 }
 
-// The type of an entry, for messages.
+// The type of a JSON entry.
 enum class Type { list, text, whole_number, truth };
 
 const char* in_words(Type type) {
@@ -97,7 +97,7 @@ const json& entry(const json& object, const char* key, Type type, const Place& p
   return *found;
 }
 
-// Returns a text that will be encoded.
+// Returns a text entry that will be encoded; refuses NUL and 2 GiB or more.
 std::string text_of(const json& object, const char* key, const Place& place) {
   auto text = entry(object, key, Type::text, place).get<std::string>();
   if (text.find('\0') != text.npos) place.refuse(str("text without NUL in '", key, "'"), "one", "take it out");
@@ -105,7 +105,7 @@ std::string text_of(const json& object, const char* key, const Place& place) {
   return text;
 }
 
-// Returns the offset of each character's first byte, and the end.
+// Returns the byte offset of each character, then the length of the text in bytes.
 std::vector<uint32_t> character_bytes(const std::string& text) {
   std::vector<uint32_t> bytes;
   for (size_t i = 0; i < text.size(); ++i)

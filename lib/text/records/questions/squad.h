@@ -1,5 +1,5 @@
-// The files of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): paragraphs, and questions whose answers are parts of
-// them. Offsets in the files count Unicode code points; here they are bytes.
+// Reads the files of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): paragraphs, and questions whose answers are spans
+// of them. Offsets in the files count Unicode code points; here they count bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,19 @@ struct SquadOptions {
 
 struct TrueAnswer {
   std::string text;
-  // Range in the paragraph; none if the answer is not there: it can then be scored against but not learnt from.
+  // Byte range in the paragraph. Empty if the answer is not at its offset; it then serves for scoring, not for
+  // training.
   std::optional<TextRange> place;
 };
 
 struct SquadQuestion {
   std::string id, text;
-  std::vector<TrueAnswer> answers;  // empty if and only if it is impossible
+  std::vector<TrueAnswer> answers;  // empty if and only if the question is impossible
   bool impossible = false;
 };
 
 struct SquadParagraph {
-  std::string text;  // without NUL, as are questions
+  std::string text;  // contains no NUL; neither do questions
   std::vector<SquadQuestion> questions;
   std::string where;  // file, article and paragraph, for messages
 };
@@ -50,11 +51,11 @@ struct Squad {
   uint64_t missing = 0;     // answers that are not at their offset in the paragraph
 };
 
-// Reads all files, in order; "-" is standard input. Entries may have any order; unused ones (such as plausible_answers)
-// are skipped, and those of paragraphs and answers must exist. Throws Error(input), with file, article, paragraph and
-// question: for JSON that is invalid or truncated, for entries that are missing or of another type, for an id that
-// occurs twice, an answer that begins after its paragraph, a question without answers that is not impossible or the
-// other way round; depending on the options, for misplaced answers and for impossible questions.
+// Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
+// plausible_answers, are skipped. Throws Error(input), with file, article, paragraph and question, for invalid or
+// truncated JSON, missing entries or entries of a wrong type, a repeated id, an answer that starts after the end of its
+// paragraph, an impossible question with answers, and another question without answers; depending on the options, also
+// for misplaced answers and for impossible questions.
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options);
 
 }  // namespace mh::text

@@ -52,7 +52,7 @@ void PairBatches::divide_at_tabs(PairBatch& batch) {
     const std::string_view line = std::string_view(batch.source.text).substr(source.begin, source.end - source.begin);
     const auto tabs = std::count(line.begin(), line.end(), '\t');
     if (tabs != 1) {
-      check_text(batch.source, source, false);  // a bad byte of the line is reported first
+      check_text(batch.source, source, false);  // reports an invalid byte of the line first
       throw Error(Exit::input, Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
                                        tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
                                        "make the pairs with paste(1), or name the two files"});

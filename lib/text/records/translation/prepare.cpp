@@ -1,4 +1,4 @@
-// mh-prep translation: pairs of lines to a shard.
+// mh-prep translation: converts pairs of lines to a translation shard.
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -70,7 +70,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   PairBatches text(a.inputs, line_ends(a, false));
 
   ShardHeader header = header_of(*target);
-  // Equal vocabularies of both sides are a joint one.
+  // Two equal vocabularies are stored once, as a joint vocabulary.
   if (source.fingerprint() != target->fingerprint()) {
     header.source_vocabulary = source.size();
     header.source_fingerprint = source.fingerprint();
@@ -85,7 +85,8 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
                {"max_length", o.filters.max_length},
                {"max_ratio", o.filters.max_ratio},
                {"empty", o.filters.empty}});
-  header.provenance = made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // a name may be any bytes
+  header.provenance =
+      made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 
   PairSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
