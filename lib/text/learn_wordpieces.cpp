@@ -113,8 +113,7 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool>
-        further;  // for each character of the alphabet: whether it ever follows another character
+    std::unordered_map<char32_t, bool> further;  // whether a character of the alphabet ever follows another one
     for (char32_t c : alphabet) {
       further[c] = false;
       number_of(utf8(c));
@@ -191,8 +190,8 @@ class Learner {
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash>
-      changed_;               // words in which a pair has arisen since the last queue_changed()
+  // Words in which a pair has arisen since the last queue_changed().
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;
   std::vector<Entry> queue_;  // heap, the next entry in front
 };
 

@@ -91,9 +91,8 @@ class Pretraining {
 
  private:
   int64_t special() const { return options_.next_sentence ? 3 : 2; }
-  int64_t room() const {
-    return options_.length - special();
-  }  // maximum number of tokens of a row without the special ones
+  // Returns the maximum number of tokens of a row without the special ones.
+  int64_t room() const { return options_.length - special(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences random_second(size_t document, int64_t wanted, RandomSequence& random) const;

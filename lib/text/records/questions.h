@@ -62,7 +62,7 @@ struct Question {
 // The part of a paragraph in one row.
 struct Window {
   int64_t question = 0;
-  int32_t first = 0, count = 0;  // first token of the paragraph, and number of tokens
+  int32_t first = 0, count = 0;  // index of its first token in the paragraph, number of tokens
 };
 
 // Selects the questions that have rows.

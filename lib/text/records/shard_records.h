@@ -41,14 +41,14 @@ class FileRecords : public ShardRecords {
 // Records of a pipe, held in memory.
 class HeldRecords : public ShardRecords {
  public:
-  explicit HeldRecords(io::ShardStream& stream)  // at its start
+  explicit HeldRecords(io::ShardStream& stream)  // `stream` at its start
       : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
   HeldRecords(const HeldRecords&) = delete;  // results of runs() and reader() refer to text_
   HeldRecords& operator=(const HeldRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }
   const std::string& name() const override { return name_; }
-  void verify() const override {}  // the constructor did
+  void verify() const override {}  // the constructor has verified them
   Sequences runs() const override { return sequences_of(text_); }
   ReadTokens reader() const override { return reader_of(text_.tokens); }
 

@@ -15,8 +15,8 @@ struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
   std::vector<int32_t> tokens;
-  std::vector<uint64_t>
-      ends;  // end of each sequence in `tokens`: the fields of the first record, then of the second, …
+  // End of each sequence in `tokens`: the fields of the first record, then of the second, and so on.
+  std::vector<uint64_t> ends;
 
   size_t size() const { return ends.size() / header.fields.size(); }  // records
   std::span<const int32_t> run(size_t record, size_t field) const {

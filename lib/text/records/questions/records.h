@@ -20,8 +20,8 @@ constexpr size_t kQuestionFields = 6;
 // A decoded record.
 struct QuestionRecord {
   std::vector<int32_t> question, context;  // tokens
-  std::vector<TextRange> places;  // byte range in `text` of each context token; neither begins nor ends decrease
-  std::string text;               // the paragraph
+  std::vector<TextRange> places;           // byte range in `text` of each context token; begins and ends never decrease
+  std::string text;                        // the paragraph
   std::string id;
   std::vector<TrueAnswer> answers;  // empty if and only if the question is impossible
   bool impossible = false;

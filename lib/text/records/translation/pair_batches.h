@@ -17,7 +17,7 @@ class PairBatches {
   // `files` are one file or two. The caller checks the text with check_text().
   PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
-  uint64_t expected_bytes() const;  // as in TextBatches, of all files
+  uint64_t expected_bytes() const;  // sum over the files; 0 if one is a pipe
   uint64_t normalised() const { return first_.normalised() + second_.normalised(); }
   uint64_t byte_order_marks() const { return first_.byte_order_marks() + second_.byte_order_marks(); }
 
