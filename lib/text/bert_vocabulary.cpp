@@ -22,7 +22,7 @@ bool is_checkpoint(const std::string& path) {
 void BertVocabulary::check() const {
   if (vocab.empty() == wordpiece.empty())
     throw Error(Exit::usage,
-                Problem{"--vocab", "either a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
+                Problem{"--vocab", "either --vocab with a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
                         vocab.empty() ? "neither" : "both", vocab.empty() ? "make one with mh-prep vocab" : ""});
   if (!wordpiece.empty()) {
     if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
@@ -31,9 +31,8 @@ void BertVocabulary::check() const {
   for (const char* option :
        {cased ? "--cased" : "", strip_accents != BertVocabulary{}.strip_accents ? "--strip-accents" : ""})
     if (*option != 0)
-      throw Error(Exit::usage,
-                  Problem{option, "it only with --wordpiece: other vocabularies say how text is normalised", "--vocab",
-                          "leave it out"});
+      throw Error(Exit::usage, Problem{option, "--wordpiece, since other vocabularies state how text is normalised",
+                                       "--vocab", "leave the option out"});
 }
 
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {

@@ -18,9 +18,9 @@ struct BertVocabulary {
   void describe(Fields& f) {
     f.field("vocab", vocab,
             "vocabulary of the type wordpiece made by mh-prep vocab, or a model (.safetensors) with one");
-    f.field("wordpiece", wordpiece, "instead, BERT's vocab.txt, or the folder of a BERT model");
+    f.field("wordpiece", wordpiece, "instead of --vocab: BERT's vocab.txt or the folder of a BERT model");
     f.field("cased", cased, "with --wordpiece: keep the case of letters");
-    f.field("strip_accents", strip_accents, "with --wordpiece: drop accents; auto: unless --cased",
+    f.field("strip_accents", strip_accents, "with --wordpiece: whether accents are removed; auto: yes unless --cased",
             {"auto", "yes", "no"});
   }
   // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and for options that only apply to

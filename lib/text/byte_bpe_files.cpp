@@ -15,7 +15,7 @@ namespace mh::text {
 
 NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string& name) {
   const std::string_view json = checked_text(bytes, name);
-  require_sound_json(json, name, "copy it again");
+  require_sound_json(json, name, "copy the file again");
   return numbered_pieces(nlohmann::json::parse(json, nullptr, false), name);
 }
 
@@ -32,7 +32,7 @@ std::optional<Merge> merge_of_line(std::string_view line) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep, which holds it"});
+  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep, which can represent it"});
 }
 
 }  // namespace
@@ -47,11 +47,12 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
     if ((line == 1 && now.starts_with("#version")) || ((now.empty() || now == "\r") && rest.empty())) continue;
     auto merge = merge_of_line(now);
     if (!merge)
-      throw Error(Exit::input, Problem{str(name, ":", line), "two symbols, a space between: GPT-2's merges.txt",
-                                       "'" + escaped(std::string(now.substr(0, 40))) + "'", "copy it again"});
+      throw Error(Exit::input,
+                  Problem{str(name, ":", line), "two symbols separated by a space, as in GPT-2's merges.txt",
+                          "'" + escaped(std::string(now.substr(0, 40))) + "'", "copy the file again"});
     merges.push_back(std::move(*merge));
   }
-  if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy it again"});
+  if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy the file again"});
   return merges;
 }
 
@@ -60,8 +61,7 @@ std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
   WordMap<bool> seen;
   for (const auto& [number, piece] : pieces) {
     if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
-      refuse_to_write(str("vocab.json: entry ", number), "pieces of UTF-8 text that all differ",
-                      "'" + escaped(piece) + "'");
+      refuse_to_write(str("vocab.json: entry ", number), "distinct pieces of UTF-8 text", "'" + escaped(piece) + "'");
     all += str(all.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
   }
   if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
@@ -74,7 +74,7 @@ std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
     if (line.find('\n') != line.npos || merge_of_line(line) != m)
-      refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can hold",
+      refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can represent",
                       str("'", escaped(m.left), "' and '", escaped(m.right), "'"));
     text += line + "\n";
   }

@@ -51,22 +51,22 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   auto id_of = [&](const std::string& piece, const std::string& whose) {
     const int32_t* id = ids.find(std::string_view(piece));
     if (id == nullptr)
-      throw Error(Exit::input, Problem{name, str("the piece '", piece, "', ", whose), "none",
-                                       "take the vocabulary and the merges of one model, whole"});
+      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", whose), "none",
+                                       "use the complete vocabulary and merges of one model"});
     return *id;
   };
-  end_ = id_of(kEndOfText, "which closes a text");
+  end_ = id_of(kEndOfText, "that ends a text");
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
     append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letter);
-    of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("the byte ", byte));
+    of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("of the byte ", byte));
   }
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& m = merges_[rank];
     const std::string whose = str("of merge ", rank + 1);
     MergeTable::Entry& join = merge_table_.of(id_of(m.left, whose), id_of(m.right, whose));
     if (join.symbol >= 0)
-      throw Error(Exit::input, Problem{name, "merges that all differ", str("'", m.left, " ", m.right, "' again"), ""});
+      throw Error(Exit::input, Problem{name, "distinct merges", str("'", m.left, " ", m.right, "' twice"), ""});
     join = {rank, id_of(m.left + m.right, whose)};
   }
 }

@@ -39,14 +39,15 @@ class FolderReader {
         map_(io::ConfigFile::optional(folder + "/special_tokens_map.json")) {}
 
   std::unique_ptr<ByteBpeTokenizer> byte_bpe() {
-    config_.require("add_prefix_space", false, {false}, "text is encoded without a space in front of it");
+    config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
     const std::string whole = path("tokenizer.json"), pieces = path("vocab.json"), merges = path("merges.txt");
     std::vector<Merge> list;
     if (const auto text = text_of_file(whole)) {
       TokenizerJson json = read_byte_bpe_json(*text, whole);
       if (const auto other = text_of_file(pieces)) compare(json.pieces, read_numbered_pieces(*other, pieces), pieces);
       if (const auto other = text_of_file(merges))
-        if (read_byte_bpe_merges(*other, merges) != json.merges) refuse_difference(merges, "the merges", "others");
+        if (read_byte_bpe_merges(*other, merges) != json.merges)
+          refuse_difference(merges, "the merges", "different merges");
       list = std::move(json.merges);
       take(std::move(json));
     } else {
@@ -59,15 +60,15 @@ class FolderReader {
       usual = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
     give_roles(usual);
     if (const int64_t end = token_of_role(added_, "eos_token"); end >= 0 && usual.count(end) == 0)
-      log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), "; here ", kEndOfText,
-                      " ends each text"));
+      log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
+                      " ends each text in multihead"));
     tell_of_plain_tokens();
     return make_byte_bpe_tokenizer(in_order(pieces_, folder_), std::move(list), folder_, unusual(usual));
   }
 
   std::unique_ptr<WordPieceTokenizer> wordpiece() {
-    config_.require("tokenize_chinese_chars", true, {true}, "ideographs are words of their own here");
-    config_.require("do_basic_tokenize", true, {true}, "text is divided into words here");
+    config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
+    config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
     const std::string whole = path("tokenizer.json"), words = path("vocab.txt");
     BertText text;
     if (const auto json_text = text_of_file(whole)) {
@@ -81,7 +82,7 @@ class FolderReader {
       require_files({"vocab.txt"});
       pieces_ = numbered(read_wordpieces(read_text_file(words), words));
       if (config_.empty())
-        log_info(folder_ + " has no tokenizer_config.json: text is put into lower case, as transformers does");
+        log_info(folder_ + " has no tokenizer_config.json: text is converted to lower case, as in transformers");
       text.lowercase = config_.value("do_lower_case", true);
       text.strip_accents = config_.value("strip_accents", text.lowercase);
     }
@@ -92,7 +93,7 @@ class FolderReader {
       if (numbers[i] >= 0) usual[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
       if (const std::string token = named_token(kSpecialPieceRoles[i]); !token.empty() && token != special[i])
         throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special[i], token,
-                                         "BERT's tokens have these names here"});
+                                         "multihead requires BERT's names of special tokens"});
     }
     give_roles(usual);
     tell_of_plain_tokens();
@@ -106,7 +107,7 @@ class FolderReader {
     for (const std::string& name : names)
       if (!std::filesystem::exists(path(name)))
         throw Error(Exit::input, Problem{folder_, "tokenizer.json, or " + join(names, " and "), "no " + name,
-                                         "copy it from where the model is from"});
+                                         "copy the file from the source of the model"});
   }
 
   static NumberedPieces numbered(const std::vector<Piece>& pieces) {
@@ -118,21 +119,22 @@ class FolderReader {
   [[noreturn]] void refuse_difference(const std::string& file, const std::string& what,
                                       const std::string& found) const {
     throw Error(Exit::input, Problem{file, what + " of " + path("tokenizer.json"), found,
-                                     "remove the file that is not the model's"});
+                                     "remove the file that does not belong to the model"});
   }
 
   void compare(const NumberedPieces& json, const NumberedPieces& other, const std::string& file) const {
     if (json == other) return;
     const auto [a, b] = std::mismatch(json.begin(), json.end(), other.begin(), other.end());
-    if (a == json.end()) refuse_difference(file, str("no piece after the ", json.size()), "'" + b->second + "'");
+    if (a == json.end())
+      refuse_difference(file, str("the ", json.size(), " pieces"), "the additional piece '" + b->second + "'");
     refuse_difference(file, str("piece ", a->first, ", '", a->second, "',"),
-                      b == other.end() ? "the end" : str("piece ", b->first, ", '", b->second, "'"));
+                      b == other.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
   }
 
   void require_same(const char* key, bool wanted, const std::string& where) const {
     if (config_.value(key, wanted) == wanted) return;
     throw Error(Exit::input, Problem{config_.path() + ": " + key, str(wanted ? "true" : "false", ", as in ", where),
-                                     wanted ? "false" : "true", "set both to how the model was trained"});
+                                     wanted ? "false" : "true", "set both to the value used in training"});
   }
 
   void take(TokenizerJson json) {
@@ -144,7 +146,7 @@ class FolderReader {
   std::vector<int64_t> add_tokens(const std::vector<std::string>& wanted) {
     for (const auto& [number, piece] : pieces_)
       if (!numbers_.emplace(piece, number).second)
-        throw Error(Exit::input, Problem{folder_, "pieces that all differ", "'" + piece + "' again", ""});
+        throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", ""});
     for (const TokenizerJson::Token& token : from_json_)
       add(path("tokenizer.json") + ": added_tokens", token.number, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
@@ -172,7 +174,7 @@ class FolderReader {
   }
 
   [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
-    throw Error(Exit::input, Problem{where, "a token with a number of its own", found, "copy the folder again"});
+    throw Error(Exit::input, Problem{where, "a token with a unique number", found, "copy the folder again"});
   }
 
   // Adds a token. The files repeat each other's tokens; the flags of the first file count.
@@ -180,7 +182,8 @@ class FolderReader {
     const auto [of_number, fresh] = pieces_.emplace(number, piece);
     const auto [of_piece, unseen] = numbers_.emplace(piece, number);
     if (of_number->second != piece || of_piece->second != number)
-      refuse_token(where, str("'", piece, "' with ", number, ", where ", fresh ? "it has " : "the vocabulary has '",
+      refuse_token(where, str("'", piece, "' with the number ", number, ", but ",
+                              fresh ? "its number is " : "this number is that of '",
                               fresh ? std::to_string(of_piece->second) : of_number->second + "'"));
     if (fresh) flags.insert(kAppended);
     added_.emplace(static_cast<int64_t>(number), std::move(flags));
@@ -199,7 +202,7 @@ class FolderReader {
   void give_role(const std::string& role, const std::string& token) {
     const int64_t number = number_of(token);
     if (number < 0) {
-      log_warning(str(folder_, ": ", role, " '", token, "' has no number in the vocabulary, and is left out"));
+      log_warning(str(folder_, ": ", role, " '", token, "' is not in the vocabulary and is ignored"));
       return;
     }
     added_[number].insert({role, kSpecialToken});
@@ -236,7 +239,7 @@ class FolderReader {
     names.resize(std::min<size_t>(count, 5));
     log_warning(str(folder_, ": added tokens that are not special (", count, "): ", join(names, ", "),
                     count > names.size() ? ", ..." : "",
-                    "; text that holds them is encoded as other text is, where transformers takes one token"));
+                    "; multihead encodes them like other text, whereas transformers encodes each as one token"));
   }
 
   std::string folder_;
@@ -260,8 +263,8 @@ std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& fol
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents) {
   const char* found = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
   if (found != nullptr)
-    throw Error(Exit::usage, Problem{found, str("it without ", option, " of a folder, which says how text is read"),
-                                     folder, "leave it out"});
+    throw Error(Exit::usage, Problem{found, str(option, " with a file, since a folder states how text is normalised"),
+                                     folder, "leave the option out"});
 }
 
 }  // namespace mh::text

@@ -319,11 +319,11 @@ class TrainingText {
   const size_t space = reply.find(' ');
   const size_t line = std::stoull(std::string(reply.substr(0, space)));
   const int64_t length = std::stoll(std::string(reply.substr(space + 1)));
-  throw Error(
-      Exit::input,
-      Problem{text.long_line(line),
-              str("words of at most ", with_commas(kLongestBpeWord), " characters once normalised, for --type bpe"),
-              str("a word of ", with_commas(length)), "put spaces into the line, leave it out, or use --type unigram"});
+  throw Error(Exit::input, Problem{text.long_line(line),
+                                   str("words of at most ", with_commas(kLongestBpeWord),
+                                       " characters after normalisation, for --type bpe"),
+                                   str("a word of ", with_commas(length), " characters"),
+                                   "put spaces into the line, leave the line out, or use --type unigram"});
 }
 
 [[noreturn]] void refuse_empty_alphabet() {
@@ -338,8 +338,10 @@ class TrainingText {
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.size);
   if (const auto most = number_after(status, "set it to a value <= "))
-    throw Error(Exit::input, Problem{size, str("at most ", static_cast<int64_t>(*most), ", the pieces of this text"),
-                                     str(options.size), "choose a smaller --size, or give more text"});
+    throw Error(
+        Exit::input,
+        Problem{size, str("at most ", static_cast<int64_t>(*most), ", the number of pieces that this text yields"),
+                str(options.size), "choose a smaller --size, or give more text"});
   // The status contains "8 vs 61.": --size and the required number of pieces.
   if (const auto least = number_after(status, str(" ", options.size, " vs ")))
     throw Error(Exit::input,
@@ -367,7 +369,8 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
                                     " --num_threads=", threads, " --max_sentence_length=16777216");
   TrainingText lines(text, options.type == "bpe");
-  if (!lines.begin()) throw Error(Exit::input, Problem{"vocabulary", "text to count", "none", "check the input"});
+  if (!lines.begin())
+    throw Error(Exit::input, Problem{"vocabulary", "text with at least one word", "none", "check the input"});
   TrainerMessages messages(options.size);
   Child child([&](ChildInput& input) { return train(arguments, input); },
               [&](std::string_view line) { messages.line(line); });
@@ -377,14 +380,14 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   const std::string found = "a process that " + end.cause;
   if (end.out_of_memory)
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
-                                      "give a part of the text, or use a machine with more memory"});
+                                      "use a part of the text, or a machine with more memory"});
   // An alphabet of size 1 has only the space mark.
   if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
     throw Error(
         Exit::input,
         Problem{
-            "SentencePiece's trainer", "text that it can learn from", found,
+            "SentencePiece's trainer", "text that the trainer can process", found,
             str("break up the longest word (", lines.longest_word_text(),
                 ") if it is much longer than others, choose another --size or a larger --character-coverage, or give "
                 "more text")});
@@ -400,7 +403,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   }
   lines.report();
   if (messages.loaded() && *messages.loaded() != lines.lines())
-    log_warning(str("SentencePiece's trainer took ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
+    log_warning(str("SentencePiece's trainer used ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
                     with_commas(static_cast<int64_t>(lines.lines())), " lines"));
   if (messages.coverage() && *messages.coverage() < 1)
     log_info(str(messages.alphabet().value_or(0), " characters have a piece, ", rounded(100 * *messages.coverage(), 3),

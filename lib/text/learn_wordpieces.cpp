@@ -46,7 +46,7 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
   });
   if (all.size() > static_cast<size_t>(most)) {
     log_info(str(with_commas(most), " of ", with_commas(static_cast<int64_t>(all.size())),
-                 " characters have a piece (--alphabet); words with others are [UNK]"));
+                 " characters have a piece (--alphabet); words with other characters are [UNK]"));
     all.resize(static_cast<size_t>(most));
   }
   std::u32string kept;
@@ -64,8 +64,8 @@ class Learner {
     if (static_cast<size_t>(options.size) < pieces_.size())
       throw Error(Exit::usage, Problem{"--size",
                                        str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(),
-                                           " characters, and those of them that stand behind others once more"),
-                                       str(options.size), "or fewer characters: --alphabet"});
+                                           " characters, and again with ## each of them that follows another"),
+                                       str(options.size), "raise --size, or lower --alphabet"});
     words.each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<int32_t>& symbols = words_[w].symbols;

@@ -15,21 +15,21 @@ Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : pa
     const size_t end = rest.find('\n');
     lines.push_back(rest.substr(0, end));
     if (end != rest.npos && lines.back().ends_with('\r'))
-      throw Error(Exit::input,
-                  Problem{str(name, ":", lines.size()), "lines that end in LF", "CR LF", "convert the file"});
+      throw Error(Exit::input, Problem{str(name, ":", lines.size()), "lines that end in LF", "CR LF",
+                                       "convert the line ends to LF"});
     rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
   }
-  if (lines.empty()) throw Error(Exit::input, Problem{name, "a sentence a line", "no lines", ""});
+  if (lines.empty()) throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", ""});
 }
 
 void require_as_many(const std::string& others, size_t sentences, const Lines& lines) {
   const size_t found = lines.lines.size();
   if (found == sentences) return;
   const std::string& longer = sentences > found ? others : lines.name;
-  throw Error(Exit::input,
-              Problem{lines.name, str("a line for each of the ", sentences, " of ", others),
-                      str(found, " lines; line ", std::min(sentences, found) + 1, " of ", longer, " lacks its other"),
-                      "give both sides of the same sentences"});
+  throw Error(Exit::input, Problem{lines.name, str(sentences, " lines, as many as in ", others),
+                                   str(found, " lines; line ", std::min(sentences, found) + 1, " of ", longer,
+                                       " has no counterpart"),
+                                   "give both sides of the same sentences"});
 }
 
 }  // namespace mh::text

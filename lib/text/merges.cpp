@@ -35,9 +35,9 @@ std::string write_codes(const std::vector<Merge>& merges, const std::string& nam
     if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
       throw Error(
           Exit::input,
-          Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can hold",
+          Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
                   str("'", escaped(m.left), "' and '", escaped(m.right), "', which the reader would change or refuse"),
-                  "give the vocabulary itself to --codes, or learn it from text without carriage returns"});
+                  "give the vocabulary itself to --codes, or learn merges from text without carriage returns"});
     text += line + "\n";
   }
   return text;
@@ -47,7 +47,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
   if (is_vocabulary_file(bytes)) {
     VocabularyFile file = read_vocabulary(bytes, name);
     if (file.type != "subword-nmt")
-      throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of that type",
+      throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of the type subword-nmt",
                                        "a vocabulary of the type " + file.type,
                                        "make one with mh-prep vocab --type subword-nmt --merges"});
     return std::move(file.merges);
@@ -71,9 +71,9 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     }
     auto merge = merge_of(text);
     if (!merge)
-      throw Error(Exit::input,
-                  Problem{where, "two symbols, a space between", "'" + escaped(std::string(text.substr(0, 40))) + "'",
-                          "the codes are damaged; learn or copy them again"});
+      throw Error(Exit::input, Problem{where, "two symbols separated by a space",
+                                       "'" + escaped(std::string(text.substr(0, 40))) + "'",
+                                       "the file is damaged; learn the codes or copy the file again"});
     merges.push_back(std::move(*merge));
   }
   return merges;

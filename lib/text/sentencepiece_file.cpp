@@ -82,7 +82,7 @@ constexpr int kMostKeysOnPath = 32;
 // Returns a description of the first fault of a table; empty if it has none.
 std::string fault_of(std::string_view table) {
   uint32_t bytes = 0;
-  if (table.size() < sizeof bytes) return "one of " + std::to_string(table.size()) + " bytes";
+  if (table.size() < sizeof bytes) return "a table of " + std::to_string(table.size()) + " bytes";
   std::memcpy(&bytes, table.data(), sizeof bytes);
   table.remove_prefix(sizeof bytes);
   if (bytes < sizeof(uint32_t) || bytes % sizeof(uint32_t) != 0 || bytes >= table.size())
@@ -91,7 +91,7 @@ std::string fault_of(std::string_view table) {
   std::memcpy(units.data(), table.data(), bytes);
   const DoubleArray trie(std::move(units));
   const std::string_view text = table.substr(bytes);
-  if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is cut or not UTF-8";
+  if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
   // Linked lists of children by the base b of their parent: first[b] is the head, next[p] the successor of p.
   constexpr uint32_t none = UINT32_MAX;
@@ -112,12 +112,12 @@ std::string fault_of(std::string_view table) {
     const uint32_t p = stack.back();
     const size_t base = trie.base(p);
     if (keys[p] == unseen) {
-      if ((base | 0xFF) >= count) return str("a trie whose unit ", p, " leads outside of it");
+      if ((base | 0xFF) >= count) return str("a trie whose unit ", p, " points outside the trie");
       if (trie.ends_key(p) && (!trie.is_value(base) || trie.value(p) >= text.size()))
-        return str("a trie whose unit ", p, " has no text");
+        return str("a trie whose unit ", p, " points outside the text");
       keys[p] = open;
       for (uint32_t child = first[base]; child != none; child = next[child]) {
-        if (keys[child] == open) return str("a trie whose unit ", p, " leads in a circle");
+        if (keys[child] == open) return str("a trie whose unit ", p, " is part of a cycle");
         if (keys[child] == unseen) stack.push_back(child);
       }
       continue;
@@ -144,8 +144,9 @@ void check_sentencepiece_file(const std::string& bytes, const std::string& name)
     for (ProtoFields fields(message); fields.next(number, table);) {
       if (number != table_of_characters || table.empty()) continue;
       if (const std::string fault = fault_of(table); !fault.empty())
-        throw Error(Exit::input, Problem{name, "a SentencePiece model with a whole normalisation table", fault,
-                                         "the model is damaged; copy it again, or make it again with mh-prep vocab"});
+        throw Error(Exit::input,
+                    Problem{name, "a SentencePiece model with an intact normalisation table", fault,
+                            "the model is damaged; copy the file again, or train it again with mh-prep vocab"});
     }
   }
 }

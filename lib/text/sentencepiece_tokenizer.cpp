@@ -26,10 +26,11 @@ class SentencePieceTokenizer : public Tokenizer {
     eol_ = processor_.eos_id();
     if (eol_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
-                                       "train it with an eos id, or with mh-prep vocab"});
+                                       "train the model with an eos id, or with mh-prep vocab"});
     by_words_ = words_stand_alone();
     if (!by_words_)
-      log_detail(name + ": words of this model do not stand alone, so whole lines go through SentencePiece (slower)");
+      log_detail(name +
+                 ": this model does not segment words independently, so SentencePiece segments whole lines (slower)");
   }
   std::string type() const override { return "sentencepiece"; }
   int64_t size() const override { return processor_.GetPieceSize(); }
@@ -41,7 +42,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::vector<int> ids;
     auto flush = [&] {
       if (ids.empty()) return;
-      require(processor_.Decode(ids, &part), "a SentencePiece model that gives the text of its pieces");
+      require(processor_.Decode(ids, &part), "a SentencePiece model that decodes its pieces");
       text += part;
       ids.clear();
     };
@@ -88,15 +89,15 @@ class SentencePieceTokenizer : public Tokenizer {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      found = str("one that its library cannot load: ", error.what());
+      found = str("a model that SentencePiece cannot load: ", error.what());
     }
     throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", found,
                                      "make one with mh-prep vocab"});
   }
   void require(const sentencepiece::util::Status& status, const char* expected) const {
     if (!status.ok())
-      throw Error(Exit::input,
-                  Problem{name_, expected, status.ToString(), "the model is damaged; copy it again, or make it again"});
+      throw Error(Exit::input, Problem{name_, expected, status.ToString(),
+                                       "the model is damaged; copy the file again, or train it again"});
   }
   // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
   // start of a piece, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and

@@ -40,7 +40,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
     } else {
       error_ = std::make_exception_ptr(
           Error(Exit::input, Problem{str(source_->name(), ":", piece_.line), "lines that end in LF", "CR LF",
-                                     "drop the CR; mh-prep does it with --crlf normalise"}));
+                                     "remove the CR; mh-prep --crlf normalise does so"}));
     }
   }
   size_t begin = batch.text.size();
@@ -104,13 +104,14 @@ void TextBatches::fill(TextBatch& batch) {
     if (cut_ == nullptr && carry_.size() > sizes_.line)
       throw Error(Exit::input,
                   Problem{str(source_->name(), ":", piece_.line), str("lines of at most ", human_bytes(sizes_.line)),
-                          "a longer one", "break the line up"});
+                          "a longer line", "split the line"});
     size_t n = piece_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
-        throw Error(Exit::input, Problem{str(source_->name(), ":", piece_.line),
-                                         str("a place to cut a long line at least every ", human_bytes(sizes_.line)),
-                                         "none", "break the line up, or use --type byte"});
+        throw Error(Exit::input,
+                    Problem{str(source_->name(), ":", piece_.line),
+                            str("a position to split a long line at least every ", human_bytes(sizes_.line)), "none",
+                            "split the line, or use --type byte"});
       continue;
     }
     add(batch, std::string_view(carry_).substr(0, n), piece_.ends_line);
@@ -124,7 +125,7 @@ void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool bytes_
   if (const size_t bad = find_bad_byte(text); bad != text.npos)
     refuse_bad_byte(batch.file, s.line, s.offset, text, bad,
                     bytes_would_do
-                        ? "convert the file to UTF-8, or use a vocabulary of the type byte, which takes any bytes"
+                        ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
                         : "convert the file to UTF-8");
 }
 

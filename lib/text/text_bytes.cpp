@@ -19,7 +19,7 @@ std::string in_words(std::string_view line, size_t bad) {
   const auto goes_on = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
   const bool cut_off =
       byte >= 0xC2 && byte <= 0xF4 && std::all_of(line.begin() + static_cast<ptrdiff_t>(bad) + 1, line.end(), goes_on);
-  return str("the byte ", hex, cut_off ? ", a character that the end of the line cuts off" : "");
+  return str("the byte ", hex, cut_off ? ", the start of a character that the end of the line cuts off" : "");
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, 
   const bool nul = line[bad] == '\0';
   throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"),
                                    nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", in_words(line, bad),
-                                   nul ? "take it out: tr -d '\\0' < FILE" : next});
+                                   nul ? "remove NUL bytes: tr -d '\\0' < FILE" : next});
 }
 
 std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul) {

@@ -27,13 +27,14 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   if (bytes.empty())
     throw Error(Exit::input, Problem{name, "a vocabulary", "an empty file", "make one with mh-prep vocab"});
   if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
-    throw Error(Exit::input, Problem{name, "a vocabulary that says whether it keeps case", "a bare list of pieces",
-                                     "make it one with mh-prep vocab --type wordpiece --from, and --cased if it does"});
+    throw Error(Exit::input,
+                Problem{name, "a vocabulary that states whether case is kept", "a plain list of pieces",
+                        "convert the list with mh-prep vocab --type wordpiece --from, and --cased if case is kept"});
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
   auto need = [&](size_t at, const char* piece) {
     if (at >= file.pieces.size() || file.pieces[at].text != piece)
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", at), "another",
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", at), "another piece",
                                        "make the vocabulary again with mh-prep vocab"});
   };
   if (file.type == "word") {

@@ -87,9 +87,10 @@ class Parser {
     }
     root_ = {&all_, path + ": tokenizer"};
     if (!all_.is_object())
-      throw Error(Exit::input, Problem{path, "a JSON object",
-                                       depth > kDeepestJson ? str("one that is nested ", depth, " deep") : "other text",
-                                       "copy the folder again"});
+      throw Error(Exit::input,
+                  Problem{path, "a JSON object",
+                          depth > kDeepestJson ? str("an object nested ", depth, " levels deep") : "other text",
+                          "copy the folder again"});
     read_added();
   }
 
@@ -109,13 +110,13 @@ class Parser {
     if (words.size() != 1)
       root_.at("pre_tokenizer").refuse("ByteLevel", words.empty() ? "none" : "several", kOtherText);
     for (const Node& part : root_.at("post_processor").parts("processors")) {
-      part.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is known here");
+      part.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
       if (part.type() != "TemplateProcessing") continue;
       for (const std::string& token : template_tokens(part))
-        if (token != kEndOfText) part.refuse(str("no special token but ", kEndOfText), token);
+        if (token != kEndOfText) part.refuse(str("no special token except ", kEndOfText), token);
     }
     for (const Node& part : root_.at("decoder").parts("decoders")) part.require_type({"ByteLevel"}, kOtherText);
-    model.require("dropout", {nullptr, 0}, "tokens would be drawn at random");
+    model.require("dropout", {nullptr, 0}, "dropout would make tokens random");
     model.require("continuing_subword_prefix", {nullptr, ""}, kOtherText);
     model.require("end_of_word_suffix", {nullptr, ""}, kOtherText);
     model.require("ignore_merges", {nullptr, false}, kOtherText);
@@ -148,7 +149,7 @@ class Parser {
     if (words.size() != 1)
       root_.at("pre_tokenizer").refuse("BertPreTokenizer", words.empty() ? "none" : "several", kOtherText);
     for (const Node& part : root_.at("post_processor").parts("processors")) {
-      part.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is known here");
+      part.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is supported");
       if (part.type() != "TemplateProcessing") continue;
       const std::vector<std::string> tokens = template_tokens(part);
       if (tokens != std::vector<std::string>{"[CLS]", "[SEP]"})
@@ -179,7 +180,7 @@ class Parser {
           merge = {text.substr(0, space), text.substr(space + 1)};
       }
       if (merge.left.empty() || merge.right.empty())
-        Node{&one, str(merges.place, "[", i, "]")}.refuse("two symbols, as a pair or with a space between",
+        Node{&one, str(merges.place, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
                                                           shortened(one));
       json_.merges.push_back(std::move(merge));
     }
@@ -206,15 +207,16 @@ class Parser {
 
 NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{name, expected, found, "copy it again"});
+    throw Error(Exit::input, Problem{name, expected, found, "copy the file again"});
   };
-  if (!object.is_object() || object.empty()) refuse("JSON from pieces to their numbers", "something else");
+  if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to numbers", "something else");
   NumberedPieces pieces;
   for (const auto& [piece, number] : object.items()) {
     if (!number.is_number_unsigned()) refuse(str("the number of the piece '", piece, "'"), shortened(number));
-    if (piece.empty()) refuse("pieces", "an empty one");
+    if (piece.empty()) refuse("non-empty pieces", "an empty piece");
     const auto [other, fresh] = pieces.emplace(number.get<uint64_t>(), piece);
-    if (!fresh) refuse("a number of its own for each piece", str("one for '", other->second, "' and '", piece, "'"));
+    if (!fresh)
+      refuse("a unique number for each piece", str("the same number for '", other->second, "' and '", piece, "'"));
   }
   return pieces;
 }
@@ -224,8 +226,9 @@ std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& nam
   list.reserve(pieces.size());
   for (const auto& [number, piece] : pieces) {
     if (number != list.size())
-      throw Error(Exit::input, Problem{name, str("a piece with the number ", list.size(), " next"),
-                                       str("'", piece, "' with ", number), "copy the folder again"});
+      throw Error(Exit::input,
+                  Problem{name, str("a piece with the number ", list.size()),
+                          str("a gap up to '", piece, "' with the number ", number), "copy the folder again"});
     list.push_back({piece, 0});
   }
   return list;

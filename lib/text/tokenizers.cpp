@@ -20,7 +20,7 @@ Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name)
     throw Error(Exit::input, Problem{name,
                                      str("vocabularies of at most ", kLargestTokenizers,
                                          " bytes, which the header of a checkpoint can hold"),
-                                     str(bytes, " bytes"), "take a smaller vocabulary"});
+                                     str(bytes, " bytes"), "use a smaller vocabulary"});
   Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
   if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
   require_vocabularies(header, name, found, "its own tokenizer");
@@ -42,7 +42,7 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
   if (fingerprint != tokenizer->fingerprint())
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + fingerprint_key,
                                      "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
-                                     "the entries of two checkpoints are mixed; take a whole one"});
+                                     "the entries of two checkpoints are mixed; use an unmodified checkpoint"});
   return tokenizer;
 }
 
@@ -87,7 +87,7 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
   if (header.vocabulary_of(side) != tokenizer.size())
-    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, as many as its tokenizer has"),
+    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of its tokenizer"),
                 str(header.vocabulary_of(side)));
 }
 

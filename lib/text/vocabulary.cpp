@@ -21,7 +21,7 @@ namespace {
 using Counts = WordMap<uint64_t>;
 
 [[noreturn]] void no_text() {
-  throw Error(Exit::input, Problem{"vocabulary", "text to count", "none", "check the input"});
+  throw Error(Exit::input, Problem{"vocabulary", "text with at least one word", "none", "check the input"});
 }
 
 template <class Visit>
@@ -42,7 +42,7 @@ void each_segment(TextBatches& text, const Visit& visit) {
 std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
   if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
-                                     str(options.size), "0 is no bound"});
+                                     str(options.size), "raise --size, or use 0 for no limit"});
   std::vector<Piece> pieces;
   counts.each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special)
@@ -70,7 +70,7 @@ void warn_about_pieces(const Counts& words) {
   if (entries > 0)
     log_warning(str(with_commas(static_cast<int64_t>(total)), " words of the text (",
                     with_commas(static_cast<int64_t>(entries)),
-                    " different) end in @@, as pieces of subword-nmt do: perplexity and BLEU of this vocabulary count "
+                    " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU of this vocabulary count "
                     "pieces as words; sed 's/@@ //g' joins them"));
 }
 
@@ -116,7 +116,7 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
   if (options.codes.empty()) {
     merges = learn_merges(words, options.merges);
     if (merges.size() < static_cast<size_t>(options.merges))
-      log_info(str("no pair occurs twice after ", merges.size(), " merges"));
+      log_info(str("stopped after ", merges.size(), " merges: no pair of symbols occurs twice"));
   }
   const Segmenter segmenter(merges);
   words.each([&](std::string_view word, uint64_t count) {
@@ -148,7 +148,7 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
   for (std::string& piece : learn_wordpieces(words, {options.size, options.alphabet, options.min_count}))
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.size))
-    log_info(str("no pieces follow each other often enough after ", pieces.size(), " entries"));
+    log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
   auto counted = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   parts.each([&](std::string_view part, uint64_t count) {
@@ -173,8 +173,7 @@ void VocabularyOptions::check() const {
   const VocabularyOptions plain;
   const bool pieces = type == "bpe" || type == "unigram";
   auto refuse = [&](const char* option, const char* types) {
-    throw Error(Exit::usage,
-                Problem{option, std::string("it only with --type ") + types, "--type " + type, "leave it out"});
+    throw Error(Exit::usage, Problem{option, std::string("--type ") + types, "--type " + type, "leave the option out"});
   };
   if (!pieces && character_coverage != plain.character_coverage) refuse("--character-coverage", "bpe or unigram");
   if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
@@ -185,14 +184,14 @@ void VocabularyOptions::check() const {
     if (merges != plain.merges) refuse("--merges", "subword-nmt");
     if (!codes.empty()) refuse("--codes", "subword-nmt");
   } else if ((merges > 0) == !codes.empty()) {
-    throw Error(Exit::usage,
-                Problem{"--type subword-nmt", "either --merges, how many to learn, or --codes, a file of them",
-                        merges > 0 ? "both" : "neither", "such as --merges 10000"});
+    throw Error(Exit::usage, Problem{"--type subword-nmt",
+                                     "either --merges, a number of merges to learn, or --codes, a file of merges",
+                                     merges > 0 ? "both" : "neither", "such as --merges 10000"});
   }
   const bool bytes = type == ByteBpeTokenizer::kType;
   if (bytes && from.empty())
     throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "none",
-                                     "such vocabularies are not learnt here"});
+                                     "multihead does not learn vocabularies of this type"});
   if (bytes && min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
     if (!from.empty() && !bytes) refuse("--from", "wordpiece or byte-bpe");
@@ -200,15 +199,14 @@ void VocabularyOptions::check() const {
     if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
   } else if ((size > 0) == !from.empty()) {
-    throw Error(Exit::usage,
-                Problem{"--type wordpiece", "either --size, of a vocabulary to learn, or --from, a file of one",
-                        size > 0 ? "both" : "neither", "such as --size 30000"});
+    throw Error(Exit::usage, Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
+                                     size > 0 ? "both" : "neither", "such as --size 30000"});
   } else if (!from.empty()) {
-    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece and --size");
-    if (min_count != plain.min_count) refuse("--min-count", "wordpiece and --size");
+    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece with --size");
+    if (min_count != plain.min_count) refuse("--min-count", "wordpiece with --size");
     if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
   }
-  if ((type == "byte" || bytes) && size != 0) refuse("--size", "another than byte or byte-bpe");
+  if ((type == "byte" || bytes) && size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt or wordpiece");
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {

@@ -25,29 +25,28 @@ struct VocabularyOptions {
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "what a token is",
+    f.field("type", type, "type of the tokens",
             {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece", "byte-bpe"});
     f.field("size", size,
-            "entries at most, the special ones included; 0: no bound (bpe, unigram and wordpiece need one)",
+            "maximum number of entries, special ones included; 0: no limit (bpe, unigram and wordpiece need one)",
             at_least(0));
-    f.field(
-        "min_count", min_count,
-        "word, char, subword-nmt: leave out what occurs less often; wordpiece: join no pieces that do so less often",
-        at_least(1));
-    f.field("merges", merges, "subword-nmt: learn so many merges from the text, as its learn-bpe does", at_least(0));
-    f.field("codes", codes, "subword-nmt: instead, the merges of this file of its codes or vocabulary of this type");
-    f.field(
-        "from", from,
-        "wordpiece: instead of learning it, the entries of this file, BERT's vocab.txt, or the folder of a BERT model; "
-        "byte-bpe: the folder of a GPT-2 model");
-    f.field("cased", cased, "wordpiece: keep the case of letters");
-    f.field("strip_accents", strip_accents, "wordpiece: drop accents; auto: unless --cased", {"auto", "yes", "no"});
-    f.field("alphabet", alphabet, "wordpiece: characters at most that get a piece, the most frequent ones",
+    f.field("min_count", min_count,
+            "word, char, subword-nmt: minimum count of an entry; wordpiece: minimum count of a pair of pieces to join",
             at_least(1));
-    f.field("character_coverage", character_coverage, "bpe, unigram: share of characters that get a piece",
-            between(0.98, 1));
-    f.field("byte_fallback", byte_fallback, "bpe, unigram: spell unknown characters in bytes");
-    f.field("threads", threads, "bpe, unigram: threads of the trainer; 0: all cores", between(0, 128));
+    f.field("merges", merges, "subword-nmt: number of merges to learn from the text, as learn-bpe does", at_least(0));
+    f.field("codes", codes, "subword-nmt: codes file or vocabulary to read merges from, instead of --merges");
+    f.field("from", from,
+            "wordpiece: BERT's vocab.txt or the folder of a BERT model to read entries from, instead of learning them; "
+            "byte-bpe: the folder of a GPT-2 model");
+    f.field("cased", cased, "wordpiece: keep the case of letters");
+    f.field("strip_accents", strip_accents, "wordpiece: whether accents are removed; auto: yes unless --cased",
+            {"auto", "yes", "no"});
+    f.field("alphabet", alphabet, "wordpiece: maximum number of characters with a piece, the most frequent ones",
+            at_least(1));
+    f.field("character_coverage", character_coverage,
+            "bpe, unigram: fraction of the characters of the text that pieces cover", between(0.98, 1));
+    f.field("byte_fallback", byte_fallback, "bpe, unigram: encode unknown characters as bytes");
+    f.field("threads", threads, "bpe, unigram: number of trainer threads; 0: all cores", between(0, 128));
   }
   // Throws Error(usage) for options that the type does not use.
   void check() const;

@@ -78,7 +78,7 @@ namespace {
 void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
   auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
-                                     "take it from text or files of UTF-8 whose entries all differ"});
+                                     "make the vocabulary from UTF-8 text or files with distinct entries"});
   };
   auto fits = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
   WordMap<bool> seen;
@@ -86,7 +86,7 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& text = pieces[i].text;
     if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escaped(text) + "'");
-    if (std::exchange(seen[text], true)) refuse(str("entry ", i), "another piece", "'" + escaped(text) + "' again");
+    if (std::exchange(seen[text], true)) refuse(str("entry ", i), "distinct pieces", "'" + escaped(text) + "' twice");
   }
   for (size_t i = 0; merges != nullptr && i < merges->size(); ++i) {
     const Merge& m = (*merges)[i];
@@ -155,18 +155,19 @@ class VocabularyReader {
     std::string_view text;
     while (file.added.size() < added && next(text))
       if (!parse_added_token(text, count, file.added))
-        refuse("the number of an entry, above those before it, and its attributes", shortened(text));
+        refuse("a number of an entry, in increasing order, and its attributes", shortened(text));
     if (!rest_.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
-      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, and the end"),
-             str(file.pieces.size(), ", ", file.merges.size(), " and ", file.added.size(),
-                 rest_.empty() ? "" : ", and more"));
+      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, and then the end"),
+             str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added.size(),
+                 " added tokens", rest_.empty() ? "" : ", and more lines"));
     return file;
   }
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input, Problem{str(name_, ":", line_), expected, found,
-                                     "the vocabulary is damaged; make it again with mh-prep vocab, or copy it again"});
+    throw Error(Exit::input,
+                Problem{str(name_, ":", line_), expected, found,
+                        "the vocabulary is damaged; make it again with mh-prep vocab, or copy the file again"});
   }
 
   static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
@@ -225,9 +226,9 @@ class VocabularyReader {
       const auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
       if (result.ec != std::errc() || result.ptr != text.data() + text.size())
         refuse("a piece, a tab and its count", shortened(text));
-      if (piece.text.empty()) refuse("a piece", "an empty one");
+      if (piece.text.empty()) refuse("a non-empty piece", "an empty piece");
       if (find_invalid_utf8(piece.text) != std::string::npos) refuse("a piece of UTF-8 text", "other bytes");
-      if (std::exchange(seen[piece.text], true)) refuse("pieces that all differ", "'" + piece.text + "' again");
+      if (std::exchange(seen[piece.text], true)) refuse("distinct pieces", "'" + piece.text + "' twice");
       pieces.push_back(std::move(piece));
     }
   }
@@ -240,7 +241,7 @@ class VocabularyReader {
       if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
           !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
           find_invalid_utf8(text) != text.npos)
-        refuse("two symbols, a space between", shortened(text));
+        refuse("two symbols separated by a space", shortened(text));
       merges.push_back(std::move(merge));
     }
   }

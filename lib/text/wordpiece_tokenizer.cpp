@@ -65,8 +65,8 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
   auto special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
     if (token == pieces_.end())
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, ", as every vocabulary of BERT has it"), "none",
-                                       "take another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
+                                       "use another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
     return static_cast<int32_t>(token - pieces_.begin());
   };
   int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
@@ -203,14 +203,16 @@ BertText bert_text(bool cased, const std::string& strip_accents) {
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name) {
   const auto* wordpiece = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
   if (wordpiece == nullptr)
-    throw Error(Exit::input, Problem{name, "a vocabulary of the type wordpiece", "one of the type " + tokenizer.type(),
-                                     "make one with mh-prep vocab --type wordpiece"});
+    throw Error(Exit::input,
+                Problem{name, "a vocabulary of the type wordpiece", "a vocabulary of the type " + tokenizer.type(),
+                        "make one with mh-prep vocab --type wordpiece"});
   return *wordpiece;
 }
 
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes))
-    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep", "it serves as it is"});
+    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep",
+                                     "use the vocabulary directly, without conversion"});
   std::vector<Piece> pieces;
   WordMap<size_t> lines;  // line number of each piece, from 1
   std::string_view rest = checked_text(bytes, name);
@@ -222,12 +224,12 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
     const size_t line = pieces.size() + 1;
     auto refuse = [&](const std::string& found) {
-      throw Error(Exit::input, Problem{str(name, ":", line), "a piece of BERT's vocab.txt, unlike all others", found,
-                                       "each line is a piece, and its number that of the line"});
+      throw Error(Exit::input, Problem{str(name, ":", line), "distinct pieces, one per line, as in BERT's vocab.txt",
+                                       found, "copy the file again"});
     };
     if (piece.empty()) refuse("an empty line");
     size_t& first = lines[piece];
-    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which line ", first, " has"));
+    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', as in line ", first));
     first = line;
     pieces.push_back({std::string(piece), 0});
   }
@@ -242,10 +244,9 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
     const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
                       find_bad_byte(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
     if (!fits || std::exchange(seen[piece], true))
-      throw Error(Exit::input,
-                  Problem{str(name, ": entry ", i), "pieces that all differ, each a line of BERT's vocab.txt",
-                          str("'", escaped(piece), "', which the reader would change or refuse"),
-                          "keep the vocabulary of mh-prep, which holds it"});
+      throw Error(Exit::input, Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
+                                       str("'", escaped(piece), "', which the reader would change or refuse"),
+                                       "keep the vocabulary of mh-prep, which can represent it"});
     text += piece + "\n";
   }
   return text;

@@ -20,8 +20,8 @@ Classification::Classification(Sequences runs, ExampleTask task, const WordPiece
     : runs_(std::move(runs)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
   if (length <= special())
     throw Error(Exit::usage,
-                Problem{"train.batch.block", str("room for more than the ", special(), " special tokens of a row"),
-                        str(length), ""});
+                Problem{"train.batch.block", str("more than ", special(), ", the number of special tokens of a row"),
+                        str(length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
     const auto run = static_cast<size_t>(3 * i);
     const auto [first, second] = kept(i);

@@ -39,24 +39,27 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
       masks_(seed, "pretraining masks") {
   if (runs_.ends.size() > UINT32_MAX)
     throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"), str(runs_.ends.size()),
-                                     "train on a part of them"});
+                                     "train on fewer documents"});
   // Each segment needs at least one token.
   if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
-    throw Error(Exit::usage, Problem{"train.batch.block", str(least, " or more, for a row with a word to predict"),
-                                     str(options_.length), ""});
+    throw Error(Exit::usage,
+                Problem{"train.batch.block", str("at least ", least, ", so that a row has a token to predict"),
+                        str(options_.length), "raise train.batch.block"});
   uint32_t begin = 0;
   for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
     if (runs_.length(run) > 0) continue;
     if (begin == run)
-      throw Error(Exit::input, Problem{"documents", "one sentence or more in each",
+      throw Error(Exit::input, Problem{"documents", "at least one sentence in each document",
                                        str("none in document ", documents_.size() + 1), "make the shard again"});
     documents_.push_back({begin, run});
     begin = run + 1;
   }
-  if (documents_.empty()) throw Error(Exit::input, Problem{"documents", "one at least", "none", ""});
+  if (documents_.empty()) throw Error(Exit::input, Problem{"documents", "at least one document", "none", ""});
   if (options_.next_sentence && documents_.size() == 1)
-    throw Error(Exit::usage, Problem{"next_sentence", "two documents or more: what does not follow is of another one",
-                                     "one", "part the text with empty lines, or set next_sentence to false"});
+    throw Error(
+        Exit::usage,
+        Problem{"next_sentence", "two or more documents, since a segment that does not follow is from another document",
+                "one", "separate documents by empty lines, or set next_sentence to false"});
   for (const Piece& piece : tokenizer.pieces()) goes_on_.push_back(piece.text.starts_with(kWordPieceGoesOn));
 }
 

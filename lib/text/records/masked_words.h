@@ -37,16 +37,17 @@ struct PretrainingOptions {
   bool whole_word = false;
   bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
-    f.field("short_share", short_share, "share of rows drawn shorter, of 2 tokens and the special ones at least",
+    f.field("short_share", short_share,
+            "fraction of rows that are sampled shorter, with at least 2 tokens besides the special ones",
             between(0, 1));
-    f.field("mask_share", mask_share, "share of a row's tokens that are predicted, one at least", between(0, 1));
+    f.field("mask_share", mask_share, "fraction of a row's tokens that are predicted, at least one", between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
     f.field("long_predictions", long_predictions,
             "maximum number of predicted tokens in a row from train.batch.long_from on; 0: max_predictions, at most "
             "train.batch.block, times "
             "train.batch.long_block / train.batch.block, rounded up",
             at_least(0));
-    f.field("whole_word", whole_word, "predict all pieces of a word or none");
+    f.field("whole_word", whole_word, "whole-word masking: whether all pieces of a word are predicted or none");
   }
 };
 

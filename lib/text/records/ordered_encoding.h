@@ -86,8 +86,9 @@ class OrderedThreadPool {
       for (int i = 0; i < count; ++i) threads_.emplace_back([this, &make_work] { work(make_work()); });
     } catch (const std::system_error& error) {
       stop();
-      throw Error(Exit::failed, Problem{"--threads", str(count, " threads"),
-                                        str(threads_.size(), ", then: ", error.what()), "ask for fewer"});
+      throw Error(Exit::failed,
+                  Problem{"--threads", str(count, " threads"),
+                          str(threads_.size(), " threads, then the error: ", error.what()), "lower --threads"});
     }
   }
   ~OrderedThreadPool() { stop(); }

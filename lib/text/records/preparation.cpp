@@ -107,8 +107,9 @@ void warn_packed(const std::vector<std::string>& files) {
     char begin[8];
     const size_t size = open_source(file)->read(begin, sizeof begin);
     if (const std::string format = packed_as({begin, size}); !format.empty())
-      log_warning(str(file, " is a ", format,
-                      " file, and its compressed bytes become the text; decompress it first to use what it holds"));
+      log_warning(
+          str(file, " is a ", format,
+              " file, whose compressed bytes become the text; decompress the file first to encode its content"));
   }
 }
 

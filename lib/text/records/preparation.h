@@ -52,7 +52,9 @@ class PreparationBy : public Preparation {
 
 struct EncodingThreads {
   int64_t threads = 0;
-  void describe(Fields& f) { f.field("threads", threads, "encoding threads; 0: all cores", between(0, 1024)); }
+  void describe(Fields& f) {
+    f.field("threads", threads, "number of encoding threads; 0: all cores", between(0, 1024));
+  }
   int count() const;  // number of threads; `threads` = 0: one per core
 };
 
@@ -65,8 +67,8 @@ void write_shard(const PrepArguments& a, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
 // Throws Error(input) that names all inputs.
 [[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
-                                const std::string& next = "check what makes it");
-constexpr const char* kTexts = "text files, one sentence or paragraph a line";
+                                const std::string& next = "check the input");
+constexpr const char* kTexts = "text files, one sentence or paragraph per line";
 // Returns the handling of line ends by --crlf; `any_bytes`: the vocabulary takes any bytes, so nothing is normalised.
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader

@@ -28,8 +28,9 @@ double context_around(const Window& window, int32_t token) {
 void WindowOptions::check() const {
   if (length <= question + kMarks)
     throw Error(Exit::usage,
-                Problem{"train.batch.block", str("more than the ", question + kMarks, " of a question and its marks"),
-                        str(length), "raise it, or lower squad.question"});
+                Problem{"train.batch.block",
+                        str("more than ", question + kMarks, ", the tokens of a question, [CLS] and two [SEP]"),
+                        str(length), "raise train.batch.block, or lower squad.question"});
 }
 
 std::string Paragraph::text_of(Span span) const {

@@ -25,9 +25,10 @@ struct WindowOptions {
   int64_t stride = 128;
   int64_t question = 64;
   void describe(Fields& f) {
-    f.field("stride", stride, "tokens from where a window of a paragraph begins to where the next one does",
+    f.field("stride", stride, "distance in tokens between the starts of consecutive windows of a paragraph",
             at_least(1));
-    f.field("question", question, "tokens of a question at most; longer ones are cut", at_least(1));
+    f.field("question", question, "maximum number of tokens of a question; longer questions are truncated",
+            at_least(1));
   }
   // Throws Error(usage) if a row has no room for a paragraph after a question.
   void check() const;

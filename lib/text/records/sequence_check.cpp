@@ -59,7 +59,7 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::damaged(name_, 0,
               str("numbers below ", field.limit, " in the field ", field.name,
-                  field.end < 0 ? "" : str(", the end ", field.end, " after the last one")),
+                  field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
               str(token, " in record ", run_ / fields_.size() + 1, ", ", left_, " before the end of its run"));
 }
 

@@ -27,8 +27,8 @@ struct SideEncoder {
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
     const int32_t end = tokenizer.end_of_line();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
-      throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "the end of a line only there",
-                                       "'" + tokenizer.piece(end) + "' in it", "take it out of the text"});
+      throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "text without the end-of-line token",
+                                       "'" + tokenizer.piece(end) + "'", "remove it from the text"});
     out.push_back(end);
     return out.size() - begin - 1;
   }
@@ -74,7 +74,7 @@ class PairEncoder {
     const TextBatch& side = source ? batch.source : batch.target;
     throw Error(Exit::input,
                 Problem{str(side.file, ":", side.segments[i].line), "text on both sides of a pair",
-                        str("an empty ", source ? "source" : "target"), "give --empty drop to leave such pairs out"});
+                        str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
   }
   SideEncoder source_, target_;
   PairFilters filters_;
@@ -86,8 +86,9 @@ void PairFilters::check() const {
   if (max_length > 0 && min_length > max_length)
     throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length), ""});
   if (max_ratio > 0 && max_ratio < 1)
-    throw Error(Exit::usage, Problem{"--max-ratio", "the longer side by the shorter: 1 or more, or 0 for no bound",
-                                     shortest(max_ratio), ""});
+    throw Error(Exit::usage,
+                Problem{"--max-ratio", "a ratio of the longer side to the shorter of at least 1, or 0 for no limit",
+                        shortest(max_ratio), ""});
 }
 
 const char* PairFilters::against(size_t source, size_t target) const {

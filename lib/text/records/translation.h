@@ -20,13 +20,18 @@ struct PairFilters {
   double max_ratio = 0;
   std::string empty = "refuse";
   void describe(Fields& f) {
-    f.field("min_length", min_length, "drop pairs with a side of fewer tokens, its end not counted", at_least(0));
-    f.field("max_length", max_length, "drop pairs with a side of more tokens; 0: no bound", at_least(0));
-    f.field("max_ratio", max_ratio,
-            "drop pairs whose longer side has more than so many times the tokens of the shorter; "
-            "0: no bound",
+    f.field("min_length", min_length,
+            "minimum number of tokens of each side, end token excluded; pairs with a shorter side are dropped",
             at_least(0));
-    f.field("empty", empty, "a pair with an empty side", {"refuse", "drop"});
+    f.field(
+        "max_length", max_length,
+        "maximum number of tokens of each side, end token excluded; pairs with a longer side are dropped; 0: no limit",
+        at_least(0));
+    f.field(
+        "max_ratio", max_ratio,
+        "maximum ratio of the tokens of the longer side to those of the shorter; other pairs are dropped; 0: no limit",
+        at_least(0));
+    f.field("empty", empty, "treatment of pairs with an empty side", {"refuse", "drop"});
   }
   // Throws Error(usage) for bounds that no pair can satisfy.
   void check() const;

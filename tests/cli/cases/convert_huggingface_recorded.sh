@@ -34,8 +34,8 @@ done
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
-expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "says how text is read"
-expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "says how text is read"
+expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states how text is normalised"
+expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states how text is normalised"
 expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "other than the inputs"
 expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "other than the inputs"
 
@@ -120,10 +120,10 @@ gpt2-5|model["end_of_word_suffix"] = "</w>"|model.end_of_word_suffix
 gpt2-5|model["type"] = "Unigram"|expected BPE; found Unigram
 gpt2-5|model["merges"][3] = "a b c"|model.merges[3]
 gpt2-5|model["merges"] = []|model.merges
-gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a number of its own
+gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a unique number for each piece
 gpt2-5|del model["vocab"]["!"]|a piece with the number
 gpt2-5|added[-1]["id"] = 400|a piece with the number
-gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a number of its own
+gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a unique number
 gpt2-5|added[-1].pop("content")|id and content
 gpt2-5|whole["post_processor"]["single"].append({"SpecialToken": {"id": "<sep>", "type_id": 0}})|post_processor
 gpt2-5|whole["decoder"] = {"type": "Metaspace"}|decoder: expected ByteLevel; found Metaspace

@@ -134,7 +134,7 @@ no 3 "cls.predictions.transform.dense.weight" bad
 copy gpt2; rm bad/tokenizer.json bad/merges.txt
 no 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
 copy bert; echo more >> bad/vocab.txt
-no 3 "bad/vocab.txt: expected no piece after" bad
+no 3 "found the additional piece 'more'" bad
 copy bert; rm bad/tokenizer.json; echo more >> bad/vocab.txt
 no 3 "another model" bad
 no 3 "--padded-vocabulary" gpt2-padded

@@ -58,7 +58,7 @@ printf 'w1 never seen\n' > new
 expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
 
 printf 'w1\r\n' > cr
-expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep does it with --crlf normalise"
+expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep --crlf normalise does so"
 
 # What is refused, before anything is written.
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
@@ -90,7 +90,7 @@ printf 'v1 %.0s' $(seq 300) > much
 head -1 s > one
 refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
 head -20 t > few
-refused 3 "few: expected a line for each of the" $m p.mhs --beam 2 --references few --hypotheses none
+refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
 refused 3 "missing" $m p.mhs --references missing
 refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
 refused 2 "an output other than the inputs" $m p.mhs --hypotheses p.mhs

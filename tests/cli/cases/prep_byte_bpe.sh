@@ -27,7 +27,7 @@ no 3 "vocab.json" --from missing
 mkdir g; cp f/vocab.json g
 no 3 "merges.txt" --from g
 printf '#version: 0.2\na b\n' > g/merges.txt
-no 3 "'ab', of merge 1" --from g
+no 3 "'ab' of merge 1" --from g
 printf 'ab\n' > g/merges.txt
 no 3 "merges.txt:1" --from g
 expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; said "--merges"

@@ -69,7 +69,7 @@ expect 0 mh-prep examples --text review --label stars --number 1,5 --name review
 record 0 mh-prep cat x.mhs
 record 0 mh-prep info x.mhs
 record 0 mh-prep examples --text 2 --label 1 --labels 1,4.5 --metrics f1,accuracy $bert reviews.tsv -o x.mhs
-said "reviews.tsv:1 is taken for a header, as --no-header is not given: stars, review"
+said "reviews.tsv:1 is read as a header, since --no-header is not given: stars, review"
 record 0 mh-prep glue --task cola $bert --text 4 --label 2 cola.tsv -o y.mhs
 record 2 mh-prep examples --text review --label stars --labels 1,2,4.5 --metrics f1 $bert reviews.tsv -o no.mhs
 record 2 mh-prep examples --text review --labels a,b --metrics f1,f1 $bert reviews.tsv -o no.mhs

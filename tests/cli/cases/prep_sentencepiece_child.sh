@@ -36,7 +36,7 @@ for text in '\342\226\205\n' '\001\002\n'; do
     printf "$text" > odd
     expect 3 mh-prep vocab --type $type --size 40 odd -o model
     case "$type$text" in
-      unigram*205*) said "expected at most 4, the pieces of this text" ;;
+      unigram*205*) said "expected at most 4, the number of pieces that this text yields" ;;
       *) said "expected text with characters that can have a piece; found none; check the input" ;;
     esac
     ! grep -q '\.cc(\|\.h(\|Internal' err || fail "a raw message of the library"
@@ -44,7 +44,7 @@ for text in '\342\226\205\n' '\001\002\n'; do
     ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "places in the library's source"
   done
 done
-printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text to count"
+printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text with at least one word"
 printf 'a\n\377\n' > bad
 expect 3 mh-prep vocab --type unigram --size 40 bad -o model; said "bad:2: byte 2"
 [ ! -e model ] || fail "a refused run left a file"

@@ -34,7 +34,7 @@ mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not
 # What is refused, with its place; nothing is half-written.
 record 3 mh-prep squad --vocab v a.json a.json -o z.mhs
 head -c 300 a.json > cut.json
-expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       said "cut.json:5: byte 300 of the file"; said "cut off"
+expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       said "cut.json:5: byte 300 of the file"; said "truncated"
 sed 's/"answer_start": 12/"answer_start": 99/' a.json > far.json
 record 3 mh-prep squad --vocab v far.json -o z.mhs
 printf 'who won\n' > text

@@ -17,7 +17,7 @@ expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de 
 mh-prep cat x.mhs | cmp - <(paste de en)
 expect 0 mh-prep info x.mhs; printed "source_tokenizer	subword-nmt"
 mh-prep lm --vocab joint.vocab en | mh-prep cat - | cmp - en
-expect 0 mh-prep vocab --type subword-nmt --merges 100000 en -o all.vocab; said "no pair occurs twice after"
+expect 0 mh-prep vocab --type subword-nmt --merges 100000 en -o all.vocab; said "no pair of symbols occurs twice"
 # Refused.
 record 2 mh-prep vocab --type subword-nmt en
 record 2 mh-prep vocab --type subword-nmt --merges 5 --codes codes en

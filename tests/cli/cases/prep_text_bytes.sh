@@ -8,7 +8,7 @@ mh-prep vocab -q --type bpe --size 24 --threads 1 text > bpe.vocab
 
 # A line feed inside a character.
 printf 'one\ncaf\xc3\n\xa9 au lait\n' > broken
-cut_off() { said "broken:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, a character that the end of the line cuts off"; }
+cut_off() { said "broken:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, the start of a character that the end of the line cuts off"; }
 for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --size 20" "unigram --size 20"; do
   # shellcheck disable=SC2086
   expect 3 mh-prep vocab --type $type broken -o none; cut_off

@@ -25,7 +25,7 @@ ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
 [ "$(ids waynono)" = "2 12 10 11 4" ] || fail "case, accents: $(ids waynono)"
 # Learnt: the special pieces, characters, then what is joined; counts are of pieces in the text.
 printf 'ab abc\nab AB, b\n' > learn
-expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pieces follow each other"
+expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pair of pieces occurs often enough"
 [ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "learnt: $(cat learnt)"
 [ "$(tail -n 3 learnt | tr '\t\n' '  ')" = "##c 0 ab 3 abc 1 " ] || fail "counts: $(cat learnt)"
 grep -qF "[SEP]	2" learnt || fail "lines: $(cat learnt)"
@@ -60,7 +60,7 @@ bad() {  # WHAT IS SAID, of the standard input
 }
 bad "an empty file" < /dev/null
 bad "bad.txt:14" < <(cat vocab.txt; echo)
-bad "line 8 has" < <(cat vocab.txt; echo un)
+bad "as in line 8" < <(cat vocab.txt; echo un)
 bad "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
 for special in PAD UNK CLS SEP MASK; do bad "[$special]" < <(grep -vF "[$special]" vocab.txt); done
 : > empty

@@ -73,7 +73,7 @@ as_cut() {  # VOCABULARY FILE: its pieces, as subword-nmt prints them
 for l in en de; do as_cut all train.tok.$l > train.tok.clean.bpe.32000.$l; done
 grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "nothing is cut"
 for type in word "subword-nmt --merges 9"; do
-  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@, as pieces of subword-nmt do"
+  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@ like pieces of subword-nmt"
   expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are taken for pieces"
 done
 entries=$(sed -n 's/^entries //p' all)

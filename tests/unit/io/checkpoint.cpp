@@ -177,7 +177,7 @@ TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is 
   CHECK_THROWS_WITH(
       tokenizers_of(header, "t.mhs"),
       "t.mhs: expected vocabularies of at most 67500000 bytes, which the header of a checkpoint can hold; "
-      "found 67500002 bytes; take a smaller vocabulary");
+      "found 67500002 bytes; use a smaller vocabulary");
   CHECK(status_of([&] { tokenizers_of(header, "t.mhs"); }) == 3);
   // At the bound, what is found is no vocabulary.
   header.tokenizer.pop_back();

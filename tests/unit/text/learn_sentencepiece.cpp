@@ -129,9 +129,11 @@ TEST_CASE("text from which SentencePiece cannot learn is refused, and the proces
     for (const char* text : {"\u2585\n", "<unk>"})
       CHECK_THAT(
           learner.refusal_of(type, 40, text),
-          Catch::Contains(bpe ? none : "--size 40: expected at most 4, the pieces of this text; found 40; choose"));
+          Catch::Contains(
+              bpe ? none
+                  : "--size 40: expected at most 4, the number of pieces that this text yields; found 40; choose"));
     for (const char* text : {"", "\n\n", "   \n \n"})
-      CHECK(learner.refusal_of(type, 40, text).find("text to count") != std::string::npos);
+      CHECK(learner.refusal_of(type, 40, text).find("text with at least one word") != std::string::npos);
     // The sizes that would do are named.
     const std::string cat = "the cat sat on the mat\n";
     CHECK_THAT(learner.refusal_of(type, 8000, cat), Catch::StartsWith("--size 8000: expected at most ") &&

@@ -70,12 +70,11 @@ class ExampleEncoder {
     if (drop_ && c.label != ExampleColumns::kNone) return false;
     throw Error(
         Exit::input,
-        Problem{
-            str(batch.text.file, ":", s.line),
-            c.count > 0 ? str(c.count, " columns") : str(c.needed(), " columns or more"), str(fields_.size()),
-            c.label != ExampleColumns::kNone
-                ? "columns are separated by single tabs; --malformed drop leaves such lines out"
-                : "columns are separated by single tabs; predictions go by the number of a line, so none is left out"});
+        Problem{str(batch.text.file, ":", s.line),
+                c.count > 0 ? str(c.count, " columns") : str(c.needed(), " columns or more"), str(fields_.size()),
+                c.label != ExampleColumns::kNone
+                    ? "separate columns by single tabs, or drop such lines with --malformed drop"
+                    : "separate columns by single tabs; predictions are numbered by line, so no line can be dropped"});
   }
 
   void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {

@@ -82,9 +82,9 @@ ExampleColumns given_columns(const GivenColumns& given, const Words& fields, con
     if (name.empty()) return Columns::kNone;
     wanted.push_back(name);
     if (given.header && std::ranges::count(fields, name) > 1)
-      throw Error(Exit::input,
-                  Problem{where, str("one column '", name, "'"), str(std::ranges::count(fields, name), " of this name"),
-                          "name another one, or give its number with --text, --text-b or --label"});
+      throw Error(Exit::input, Problem{where, str("one column '", name, "'"),
+                                       str(std::ranges::count(fields, name), " columns of this name"),
+                                       "name another column, or give the number with --text, --text-b or --label"});
     const auto at = column_at(name, given.header ? &fields : nullptr, fields.size());
     found = found && at.has_value();
     by_number = by_number && std::ranges::count(fields, name) == 0;
@@ -94,10 +94,10 @@ ExampleColumns given_columns(const GivenColumns& given, const Words& fields, con
                         given.header};
   if (!found)
     missing(where, wanted, fields,
-            given.header ? "--no-header takes columns by number and the first line as an example"
-                         : "without a header columns are numbers from 1");
+            given.header ? "with --no-header, columns are numbers and the first line is an example"
+                         : "without a header, columns are numbers from 1");
   if (given.header && by_number)
-    log_info(where + " is taken for a header, as --no-header is not given: " + shown(fields));
+    log_info(where + " is read as a header, since --no-header is not given: " + shown(fields));
   return columns;
 }
 
@@ -122,8 +122,8 @@ ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, con
   for (const std::string& name : {wanted.second, wanted.label})
     if (!name.empty()) names.push_back(name);
   missing(where, names, fields,
-          str("a test has no ", wanted.label,
-              "; --text, --text-b and --label name other columns, and --no-header says ", "that they are numbers"));
+          str("a test file has no ", wanted.label,
+              "; name other columns with --text, --text-b and --label, as numbers with --no-header"));
 }
 
 }  // namespace mh::text

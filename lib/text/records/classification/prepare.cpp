@@ -22,11 +22,13 @@ struct ColumnOptions {
   bool no_header = false;
   std::string malformed = "refuse";
   void describe(Fields& f) {
-    f.field("text", text, "column of the text, by its name in the first line or its number from 1");
+    f.field("text", text, "column of the text: its name in the first line, or its number from 1");
     f.field("text_b", text_b, "column of the second text");
     f.field("label", label, "column of the label");
-    f.field("no_header", no_header, "the first line is an example; columns are numbers");
-    f.field("malformed", malformed, "a line of another number of columns, in files with labels", {"refuse", "drop"});
+    f.field("no_header", no_header,
+            "whether the first line is an example instead of a header; columns are then numbers");
+    f.field("malformed", malformed, "treatment of lines with a wrong number of columns in files with labels",
+            {"refuse", "drop"});
   }
 };
 
@@ -36,7 +38,7 @@ struct GlueOptions {
   ColumnOptions columns;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("task", task, "cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
+    f.field("task", task, "task: cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
     f.section("", vocabulary);
     f.section("", columns);
     f.section("", threads);
@@ -53,11 +55,11 @@ struct ExamplesOptions {
   void describe(Fields& f) {
     f.section("", vocabulary);
     f.section("", columns);
-    f.field("labels", labels, "words of the labels, with commas between, in the order of their classes");
-    f.field("number", number, "instead, labels are numbers between these two, as 0,5", at_least(0));
+    f.field("labels", labels, "names of the classes in order, separated by commas");
+    f.field("number", number, "instead of --labels: lower and upper bound of numeric labels, such as 0,5", at_least(0));
     f.field("metrics", metrics,
-            "accuracy, f1 and matthews of words [accuracy], pearson and spearman of numbers [both]");
-    f.field("name", name, "of the task");
+            "metrics: accuracy, f1 and matthews of classes [accuracy]; pearson and spearman of numbers [both]");
+    f.field("name", name, "name of the task");
     f.section("", threads);
   }
 };
@@ -79,10 +81,10 @@ void make(const PrepArguments& a, const BertVocabulary& vocabulary, const Column
   ExampleSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
-    if (sum.examples == 0) refuse_inputs(a, "examples, one a line", "none");
+    if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none");
   });
   report_dropped(text.normalised(), text.byte_order_marks());
-  if (sum.malformed > 0) log_info(counted(sum.malformed, "lines of another number of columns are left out"));
+  if (sum.malformed > 0) log_info(counted(sum.malformed, "lines with a wrong number of columns are dropped"));
   log_info(str(counted(sum.examples, "examples of " + task.name + ", "), counted(sum.labelled, "labelled, "),
                counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
 }
@@ -97,13 +99,13 @@ std::vector<std::string> listed(const std::string& words) {
 }
 
 void check_labels(const std::vector<std::string>& labels) {
-  if (labels.size() < 2) refuse("--labels", "two words or more", "one");
+  if (labels.size() < 2) refuse("--labels", "at least two names", "one");
   for (const std::string& label : labels)
     if (label.find_first_of("\t\r\n") != label.npos || find_invalid_utf8(label) != label.npos)
-      refuse("--labels", "words of UTF-8 without tabs and line ends, as columns hold them", "'" + escaped(label) + "'");
+      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escaped(label) + "'");
   for (auto it = labels.begin(); it != labels.end(); ++it)
     if (it->empty() || std::find(labels.begin(), it, *it) != it)
-      refuse("--labels", "words that differ", "'" + *it + "'" + (it->empty() ? "" : " again"));
+      refuse("--labels", "distinct, non-empty names", "'" + *it + "'" + (it->empty() ? "" : " twice"));
 }
 
 std::string listed_numbers(const std::vector<double>& numbers) {
@@ -117,7 +119,7 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   if (o.name.empty()) refuse("--name", "a name", "none");
   if (o.columns.text.empty()) refuse("--text", "the column of the text, by name or number", "none");
   if (o.labels.empty() == o.number.empty())
-    refuse("--labels", "the words of the labels, or --number with the bounds of a number",
+    refuse("--labels", "either --labels with names of classes, or --number with the bounds of a number",
            o.labels.empty() ? "neither" : "both");
   ExampleTask task;
   task.name = o.name, task.file = o.name + ".tsv";
@@ -135,9 +137,9 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   if (task.metrics.empty()) task.metrics = task.is_number() ? known : std::vector<std::string>{"accuracy"};
   for (auto it = task.metrics.begin(); it != task.metrics.end(); ++it) {
     if (std::find(known.begin(), known.end(), *it) == known.end() || std::find(task.metrics.begin(), it, *it) != it)
-      refuse("--metrics", "some of, each once: " + join(known, ", "), join(task.metrics, ", "));
+      refuse("--metrics", "distinct metrics among: " + join(known, ", "), join(task.metrics, ", "));
     if (*it == "f1" && task.labels.size() > 2)
-      refuse("--metrics", "f1 with two labels, of which it is of the second", str(task.labels.size(), " labels"));
+      refuse("--metrics", "two labels for f1, which scores the second", str(task.labels.size(), " labels"));
   }
   return task;
 }
@@ -145,10 +147,11 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
 void make_glue(const PrepArguments& a, const GlueOptions& o) {
   const GlueTask& task = glue_task(o.task);
   if (task.task.sentences == 1 && !o.columns.text_b.empty())
-    refuse("--text-b", "it only for tasks of two sentences", task.task.name);
+    refuse("--text-b", "a task of two sentences", task.task.name);
   if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
-    refuse("--no-header", task.task.sentences == 1 ? "--text with it" : "--text and --text-b with it",
-           "no number of a column");
+    refuse("--no-header",
+           task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
+           "no column number");
   make(a, o.vocabulary, o.columns, o.threads.count(), task.task,
        [&](const std::vector<std::string>& fields, const std::string& where) {
          return glue_columns(task, given(o.columns), fields, where);
@@ -164,17 +167,17 @@ void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
 
 class Glue : public PreparationBy<GlueOptions, make_glue> {
  public:
-  std::string inputs_help() const override { return "files of the task, as GLUE has them"; }
+  std::string inputs_help() const override { return "files of the task in the format of GLUE"; }
 };
 
 class Examples : public PreparationBy<ExamplesOptions, make_examples> {
  public:
-  std::string inputs_help() const override { return "tab-separated files, an example a line; quotes are text"; }
+  std::string inputs_help() const override { return "tab-separated files, one example per line; quotes are text"; }
 };
 
-const Registration<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a task of GLUE");
+const Registration<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a GLUE task");
 const Registration<Examples> examples_entry(preparations(), "examples",
-                                            "make a shard of examples: a text or two, and a label");
+                                            "make a shard of examples: one or two texts, and a label");
 
 }  // namespace
 

@@ -31,8 +31,7 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
   refuse_output_onto(a, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
-    throw Error(Exit::usage,
-                Problem{"--crlf", "refuse, for a vocabulary of bytes, which keeps all of them", a.crlf, ""});
+    throw Error(Exit::usage, Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", a.crlf, ""});
   if (tokenizer->takes_any_bytes()) warn_packed(a.inputs);
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
@@ -58,7 +57,8 @@ class LanguageModelling : public PreparationBy<LmOptions, make_lm> {
   std::string inputs_help() const override { return kTexts; }
 };
 
-const Registration<LanguageModelling> lm_entry(preparations(), "lm", "make a language-model shard: one record a line");
+const Registration<LanguageModelling> lm_entry(preparations(), "lm",
+                                               "make a language-model shard: one record per line");
 
 }  // namespace
 

@@ -30,25 +30,26 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
   DocumentSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_documents(text, *tokenizer, o.threads.count(), writer);
-    if (sum.sentences == 0) refuse_inputs(a, "sentences, one a line", "none");
+    if (sum.sentences == 0) refuse_inputs(a, "sentences, one per line", "none");
   });
   report_dropped(text.normalised(), text.byte_order_marks());
-  if (sum.without_tokens > 0) log_info(counted(sum.without_tokens, "lines without a token are left out"));
+  if (sum.without_tokens > 0) log_info(counted(sum.without_tokens, "lines without a token are dropped"));
   if (sum.documents == 1)
-    log_warning("one document: next-sentence prediction needs another; an empty line ends a document");
+    log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
   log_info(str(counted(sum.documents, "documents, "), counted(sum.sentences, "sentences, "),
                counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
 }
 
 class Mlm : public PreparationBy<MlmOptions, make_mlm> {
  public:
-  std::string inputs_help() const override { return "text files, a sentence a line, an empty line between documents"; }
+  std::string inputs_help() const override {
+    return "text files, one sentence per line, an empty line between documents";
+  }
 };
 
 const Registration<Mlm> mlm_entry(
     preparations(), "mlm",
-    "make a shard of documents for BERT's pre-training; the pairs of sentences and the masks are not in it, training "
-    "draws them anew in every epoch");
+    "make a shard of documents for BERT's pre-training, which samples pairs of segments and masks in every epoch");
 
 }  // namespace
 

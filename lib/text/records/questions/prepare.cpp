@@ -28,8 +28,9 @@ struct SquadPrepOptions {
 void report(const Squad& squad, const QuestionsSummary& sum) {
   if (squad.missing > 0)
     log_info(str(counted(squad.missing, "of "), counted(squad.answers, "answers"),
-                 " do not stand in their paragraph where they should; nothing is learnt from them"));
-  if (squad.impossible > 0) log_info(counted(squad.impossible, "questions that their paragraph does not answer"));
+                 " are not at their place in the paragraph; training does not use them"));
+  if (squad.impossible > 0)
+    log_info(counted(squad.impossible, "questions are impossible, since their paragraph does not answer them"));
   log_info(str(counted(sum.questions, "questions on "), counted(sum.paragraphs, "paragraphs, "),
                counted(sum.question_tokens, "+ "), counted(sum.paragraph_tokens, "tokens, "),
                counted(sum.question_unknown, "+ "), counted(sum.paragraph_unknown, "unknown, "),
@@ -56,7 +57,7 @@ class QuestionsPreparation : public PreparationBy<SquadPrepOptions, make_squad> 
 };
 
 const Registration<QuestionsPreparation> squad_entry(
-    preparations(), "squad", "make a shard of questions: a question and its paragraph a record");
+    preparations(), "squad", "make a shard of questions: one question and its paragraph per record");
 
 }  // namespace
 

@@ -60,7 +60,7 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   std::vector<TextRange> places;
   tokenizer.encode_with_ranges(paragraph.text, context, places);
   if (context.empty())
-    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "one that has no tokens", ""});
+    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens", ""});
   keep_in_order(places);
   std::vector<int32_t> begins, ends;
   for (const TextRange& place : places) {
@@ -108,7 +108,7 @@ std::string read_about(std::span<const int32_t> bytes, QuestionRecord& record) {
       if (a.contains("begin")) {
         const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
         if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
-          return str("an answer elsewhere than at ", begin, " to ", end);
+          return str("an answer that is not at ", begin, " to ", end);
         answer.place = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
       }
       record.answers.push_back(std::move(answer));
@@ -173,18 +173,18 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
     io::damaged(name, 0, str(expected, " in record ", number), found);
   };
   if (context.empty() || begins.size() != context.size() || ends.size() != context.size())
-    refuse("a paragraph of tokens, each with its place",
+    refuse("a paragraph of tokens, each with begin and end",
            str(context.size(), " tokens, ", begins.size(), " begins and ", ends.size(), " ends"));
   QuestionRecord record{
       {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};
   for (size_t i = 0; i < context.size(); ++i) {
     if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
-      refuse(str("places within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
+      refuse(str("ranges within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
     record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
-  if (step_back(record.places)) refuse("places in the order of the text", "one that steps back");
+  if (step_back(record.places)) refuse("ranges in the order of the text", "a range that goes back");
   if (std::string fault = read_about(object, record); !fault.empty())
-    refuse("an object with id, answers where they stand, and impossible", fault);
+    refuse("an object with id, answers at their places, and impossible", fault);
   return record;
 }
 

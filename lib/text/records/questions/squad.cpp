@@ -47,7 +47,7 @@ json parsed(const std::string& bytes, const std::string& file) {
             at + bytes.size() - text.size(), " of the file");
     if (error.byte > text.size())
       throw Error(Exit::input,
-                  Problem{where, "the rest of the JSON of SQuAD", "the end", "the file is cut off: get it again"});
+                  Problem{where, "the rest of the JSON of SQuAD", "the end", "the file is truncated; get it again"});
     std::string reason = error.what();
     if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
     throw Error(Exit::input, Problem{where, "the JSON of SQuAD", reason, ""});
@@ -100,7 +100,7 @@ const json& entry(const json& object, const char* key, Type type, const Place& p
 // Returns a text entry that will be encoded; refuses NUL and 2 GiB or more.
 std::string text_of(const json& object, const char* key, const Place& place) {
   auto text = entry(object, key, Type::text, place).get<std::string>();
-  if (text.find('\0') != text.npos) place.refuse(str("text without NUL in '", key, "'"), "one", "take it out");
+  if (text.find('\0') != text.npos) place.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove it");
   if (text.size() >= INT32_MAX) place.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
   return text;
 }
@@ -139,10 +139,10 @@ class Reader {
     if (squad_.questions == 0) place_.refuse("questions", "none");
     const auto allowed = options_.missing_share * static_cast<double>(squad_.answers);
     if (static_cast<double>(squad_.missing) > allowed)
-      first_missing_.refuse(str("answers that stand in their paragraph where they should, but for a share of ",
-                                shortest(options_.missing_share)),
-                            str(squad_.missing, " of ", squad_.answers, " do not, the first of them here"),
-                            "see whether places count Unicode code points, or allow more by --missing-share");
+      first_missing_.refuse(
+          str("answers at their places in the paragraphs, except for a fraction of ", shortest(options_.missing_share)),
+          str(squad_.missing, " of ", squad_.answers, " answers elsewhere, the first of them here"),
+          "check that places count Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
 
@@ -160,7 +160,7 @@ class Reader {
   SquadQuestion question_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
     SquadQuestion q;
     place_.question = q.id = entry(from, "id", Type::text, place_).get<std::string>();
-    if (!ids_.insert(q.id).second) place_.refuse("an id that no other question has", "one that was there before");
+    if (!ids_.insert(q.id).second) place_.refuse("a unique id", "an id that occurred before");
     q.text = text_of(from, "question", place_);
     const json* impossible = find(from, "is_impossible", Type::truth, place_);
     q.impossible = impossible != nullptr && impossible->get<bool>();
@@ -170,7 +170,7 @@ class Reader {
       place_.refuse("a question that its paragraph answers", "'is_impossible', as in SQuAD 2.0",
                     "give --unanswerable keep to keep such questions");
     if (q.impossible != q.answers.empty())
-      place_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "an answer at least",
+      place_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
                     str(q.answers.size()));
     ++squad_.questions;
     squad_.answers += q.answers.size();

@@ -16,10 +16,10 @@ struct SquadOptions {
   double missing_share = 0.01;
   std::string unanswerable = "refuse";
   void describe(Fields& f) {
-    f.field("missing_share", missing_share,
-            "refuse files in which a larger share of the answers does not stand in its paragraph where it should",
+    f.field("missing_share", missing_share, "maximum fraction of answers that are not at their place in the paragraph",
             between(0, 1));
-    f.field("unanswerable", unanswerable, "questions that their paragraph does not answer, as in SQuAD 2.0",
+    f.field("unanswerable", unanswerable,
+            "treatment of impossible questions, which their paragraph does not answer, as in SQuAD 2.0",
             {"refuse", "keep"});
   }
 };

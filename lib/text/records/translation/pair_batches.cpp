@@ -93,7 +93,7 @@ void PairBatches::add_targets(PairBatch& batch) {
 
 void PairBatches::part(uint64_t common, uint64_t of_first, uint64_t of_second) {
   const std::string& longer = of_first > of_second ? files_[0] : files_[1];
-  throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "as many lines in one as in the other",
+  throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
                                    str(of_first, " and ", of_second),
                                    str("the first line without a partner is ", longer, ":", common + 1)});
 }

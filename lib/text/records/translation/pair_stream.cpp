@@ -40,7 +40,7 @@ bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
   if (next_side(io::Side::source, source) && next_side(io::Side::target, target)) return true;
   if (lengths_ != stream_.run_lengths())
-    io::damaged(stream_.name(), 0, "pairs whose sides end as the trailer says", "others");
+    io::damaged(stream_.name(), 0, "sides with the lengths in the trailer", "other lengths");
   return false;
 }
 

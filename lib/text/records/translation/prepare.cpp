@@ -21,7 +21,7 @@ struct TranslationOptions {
   PairFilters filters;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocab, "one vocabulary of both sides");
+    f.field("vocab", vocab, "joint vocabulary of both sides");
     f.field("source_vocab", source_vocab, "vocabulary of the source side, with --target-vocab");
     f.field("target_vocab", target_vocab, "vocabulary of the target side, with --source-vocab");
     f.section("", filters);
@@ -32,18 +32,18 @@ struct TranslationOptions {
 void check(const PrepArguments& a, const TranslationOptions& o) {
   const bool of_sides = !o.source_vocab.empty() || !o.target_vocab.empty();
   if (!o.vocab.empty() && of_sides)
-    throw Error(Exit::usage, Problem{"--vocab", "either it or --source-vocab and --target-vocab", "both", ""});
+    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab", "both", ""});
   if (of_sides && (o.source_vocab.empty() || o.target_vocab.empty()))
     throw Error(Exit::usage,
                 Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab", "a vocabulary for each side",
-                        "one for the other side only", "give --vocab where both sides have the same"});
+                        "a vocabulary for the other side only", "use --vocab if both sides have the same vocabulary"});
   if (!of_sides && o.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
   if (a.inputs.size() > 2)
     throw Error(Exit::usage, Problem{"inputs", "two files, or one of tab-separated pairs", str(a.inputs.size()), ""});
   if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
-    throw Error(Exit::usage, Problem{"inputs", "standard input for one side", "for both",
-                                     "give one - and pairs that are separated by tabs"});
+    throw Error(Exit::usage, Problem{"inputs", "standard input for one side", "standard input for both sides",
+                                     "give a single - and tab-separated pairs"});
   o.filters.check();
 }
 
@@ -92,7 +92,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
     if (sum.pairs > 0) return;
     if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
-    refuse_inputs(a, "pairs of lines", "all dropped: " + listed(sum.dropped), "widen the filters");
+    refuse_inputs(a, "pairs of lines", "all dropped: " + listed(sum.dropped), "relax the filters");
   });
   report_dropped(text.normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
@@ -103,12 +103,13 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
 class Translation : public PreparationBy<TranslationOptions, make_translation> {
  public:
   std::string inputs_help() const override {
-    return "two text files, a side each, line by line, or one of source, tab, target, as paste(1) writes";
+    return "two text files of corresponding lines, source and target, or one file of lines 'source, tab, target' as "
+           "written by paste(1)";
   }
 };
 
 const Registration<Translation> translation_entry(preparations(), "translation",
-                                                  "make a translation shard: a pair of lines a record");
+                                                  "make a translation shard: one pair of lines per record");
 
 }  // namespace
 

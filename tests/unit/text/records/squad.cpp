@@ -89,9 +89,9 @@ TEST_CASE("squad: what is refused is told with its place") {
   says(changed(p + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
   says(changed(q + "/question", std::string("\0", 1)), {"question q1", "NUL"});
   says(changed(q + "/id", 7), {"paragraph 1", "'id'", "text"});
-  says(changed(q + "/id", "q0"), {"question q0", "no other question has"});
+  says(changed(q + "/id", "q0"), {"question q0", "a unique id"});
   says(changed(q + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
-  says(changed(q + "/answers", ordered_json::array()), {"question q1", "an answer at least"});
+  says(changed(q + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
   says(changed(q + "/is_impossible", "no"), {"question q1", "true or false"});
   says(changed(a + "/text", nullptr), {"question q1", "'text'", "null"});
   says(changed(a + "/answer_start", 1.5), {"question q1", "a whole number"});
