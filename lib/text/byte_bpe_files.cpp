@@ -32,7 +32,7 @@ std::optional<Merge> merge_of_line(std::string_view line) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep, which can represent it"});
+  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep instead"});
 }
 
 }  // namespace

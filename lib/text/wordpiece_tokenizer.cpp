@@ -246,7 +246,7 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
     if (!fits || std::exchange(seen[piece], true))
       throw Error(Exit::input, Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
                                        str("'", escaped(piece), "', which the reader would change or refuse"),
-                                       "keep the vocabulary of mh-prep, which can represent it"});
+                                       "keep the vocabulary of mh-prep instead"});
     text += piece + "\n";
   }
   return text;
