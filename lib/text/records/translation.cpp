@@ -28,7 +28,7 @@ struct SideEncoder {
     const int32_t end = tokenizer.end_of_line();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
       throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "text without the end-of-line token",
-                                       "'" + tokenizer.piece(end) + "'", "remove it from the text"});
+                                       "'" + tokenizer.piece(end) + "' in the text", "remove it from the text"});
     out.push_back(end);
     return out.size() - begin - 1;
   }
