@@ -39,7 +39,7 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
 }
 
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of) {
-  return app.add_option("--format", format, of + "table or json [table]")
+  return app.add_option("--format", format, "output format" + (of.empty() ? of : " " + of) + ": table or json [table]")
       ->type_name("WHAT")
       ->check(one_of({"table", "json"}));
 }

@@ -27,7 +27,8 @@ CLI::Validator one_of(const std::vector<std::string>& words);
 // Accepts integers within these bounds, in decimal digits. CLI11 alone reads 010 as 8 and clamps values beyond 64 bits.
 CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
-// Adds --format, with the values "table" and "json". `of`: the output it applies to, at the start of its help.
+// Adds --format, with the values "table" and "json". `of`: the output it applies to in its help, such as
+// "of tables".
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
 
 // Adds an option that takes several values in one argument, separated by commas. `type`: name of the argument in the

@@ -28,8 +28,8 @@ void Metric::add_to(CLI::App& app) {
   for (const std::string& score : task::all_score_names())
     if (score != kBleu) names.push_back(score), of_examples.push_back(score);
   app.add_option("--metric", name_,
-                 "perplexity, bleu of translations of pairs, or a score of examples' task: " + join(of_examples, ", ") +
-                     " [perplexity]")
+                 "metric: perplexity, bleu of a shard of pairs, or a score of a shard of examples: " +
+                     join(of_examples, ", ") + " [perplexity]")
       ->type_name("WHAT")
       ->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
@@ -42,7 +42,8 @@ void Metric::take() {
   if (is_bleu()) return;
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu, which it is for", name_, ""});
+      throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu with this option", "--metric " + name_,
+                                       "leave the option out"});
 }
 
 const char* Metric::title() const { return is_bleu() ? "BLEU" : name_.c_str(); }
@@ -60,13 +61,15 @@ void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const st
   const auto scores = dataset.score_names();
   const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
-    throw Error(Exit::usage,
-                Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples that have it",
-                        str(shard, has_task ? ", which has " + join(scores, ", ") : ", which has no task"),
-                        has_task ? "" : "judge a language model by its perplexity"});
+    throw Error(
+        Exit::usage,
+        Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples with this score",
+                str(shard, has_task ? ", which has " + join(scores, ", ") : ", which holds no examples of a task"),
+                has_task ? "" : "use --metric perplexity for a language model"});
   if (how.sample.blocks > 0)
     throw Error(Exit::usage,
-                Problem{"--blocks", str("0, as ", title(), is_bleu() ? " is of all pairs" : " is of all rows"),
+                Problem{"--blocks",
+                        str("0, since ", title(), is_bleu() ? " is computed on all pairs" : " is computed on all rows"),
                         str(how.sample.blocks), ""});
   dataset.check_score(*m.model, name_, options());
 }

@@ -14,25 +14,26 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
   };
   const bool sets = !key.empty();
   ModelOptionSet options{};
-  options.device = choice("--device", a.device, "auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});
-  options.precision =
-      choice("--precision", a.precision,
-             sets ? "fp32 or bf16; sets " + key + "precision" : "of matrix products: fp32 or bf16 [fp32]", "TYPE",
-             {"fp32", "bf16"});
-  options.attention =
-      choice("--attention", a.attention,
-             "auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")), "PATH",
-             {"auto", "composed", "fused"});
-  options.threads =
-      app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
+  options.device = choice("--device", a.device, "device: auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});
+  options.precision = choice("--precision", a.precision,
+                             sets ? "precision of matrix products: fp32 or bf16; sets " + key + "precision"
+                                  : "precision of matrix products: fp32 or bf16 [fp32]",
+                             "TYPE", {"fp32", "bf16"});
+  options.attention = choice(
+      "--attention", a.attention,
+      "attention path: auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")),
+      "PATH", {"auto", "composed", "fused"});
+  options.threads = app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
+                        ->type_name("N")
+                        ->check(whole_number(0, 1024));
   return options;
 }
 
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
   return app
-      .add_option(
-          "--set", sets,
-          "change a key that changes no parameter, of the model or of squad: model.transformer-xl.same_length=true")
+      .add_option("--set", sets,
+                  "value of a key of model, attention or squad that changes no parameter, such as "
+                  "model.transformer-xl.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

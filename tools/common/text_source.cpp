@@ -56,7 +56,8 @@ std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::Loaded
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   run.model = m.config;
   std::shared_ptr<const task::Dataset> dataset = run.task().open(*records_, m.tokenizers, run.dataset_options(false));
-  if (dataset->corpus().targets() == 0) throw Error(Exit::input, Problem{name_, "tokens to look at", "none", ""});
+  if (dataset->corpus().targets() == 0)
+    throw Error(Exit::input, Problem{name_, "at least one target token", "none", ""});
   return dataset;
 }
 
@@ -107,8 +108,8 @@ data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::Scorin
   data::ScoringOptions options = given;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
-    log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than those of training, ",
-                    training.batch.block));
+    log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",
+                    training.batch.block, " tokens"));
   return dataset.corpus().resolve(options, *m.model);
 }
 

@@ -20,17 +20,20 @@ namespace mh::train_setup {
 
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help) {
   a.from_option = from_option;
-  app.add_option("-c,--config", a.configs, "configuration; later files win")->type_name("FILE");
-  app.add_option("--set", a.sets, "change a key: train.lr=3e-4")->type_name("KEY=VALUE")->allow_extra_args(false);
-  app.add_option("--train", a.train, "shard to train on")->type_name("FILE");
-  app.add_option("--valid", a.valid, "shard to validate on")->type_name("FILE");
+  app.add_option("-c,--config", a.configs, "configuration file; later files override earlier ones")->type_name("FILE");
+  app.add_option("--set", a.sets, "value of a configuration key, such as train.lr=3e-4")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--train", a.train, "training shard")->type_name("FILE");
+  app.add_option("--valid", a.valid, "validation shard")->type_name("FILE");
   app.add_option("-o,--out", a.out, "folder of the run")->type_name("FOLDER");
-  auto* resume = app.add_flag("--resume", a.resume, "go on with the run in --out");
+  auto* resume = app.add_flag("--resume", a.resume, "resume the run in --out");
   app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
-  CLI::Option* dry = app.add_flag("--dry-run", a.dry_run, "say what would be built, and end");
-  add_format(app, a.format, "of --dry-run: ");
+  CLI::Option* dry =
+      app.add_flag("--dry-run", a.dry_run, "print parameter count, memory and length of the run, and end");
+  add_format(app, a.format, "of --dry-run");
   add_model_options(app, a, "train.").device->excludes(dry);
-  app.add_option("--seed", a.seed, "sets train.seed")->type_name("N")->check(whole_number(0));
+  app.add_option("--seed", a.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
 std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {
@@ -44,7 +47,7 @@ void take_over(const Arguments& a, const io::Checkpoint& from, Config& config) {
   const std::string over = train::taken_over(from);
   config.load_text(over, from.name() + ": configuration");
   for (const std::string& line : split(over, '\n'))
-    if (line.rfind('[', 0) == 0) log_info(str("taken over from ", from.name(), ": ", line));
+    if (line.rfind('[', 0) == 0) log_info(str("inherited from ", from.name(), ": ", line));
   if (a.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
   const io::ShardFile shard(a.train);
   const auto task = task::task_of_kind(shard.header().kind, a.train);
@@ -85,8 +88,8 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (a.seed >= 0) {
     for (const std::string& assignment : a.sets)
       if (assignment.rfind("train.seed=", 0) == 0)
-        throw Error(Exit::usage, Problem{"--set " + assignment, "the seed once", str("--seed, ", a.seed, ", too"),
-                                         "--seed N --seeds K takes the seeds from N on"});
+        throw Error(Exit::usage, Problem{"--set " + assignment, "a single seed", str("--seed ", a.seed, " in addition"),
+                                         "mh-finetune --seed N --seeds K runs K seeds from N on"});
     config.set(str("train.seed=", a.seed));
   }
   if (!a.only.empty()) {
@@ -99,7 +102,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
     const auto keys = config.keys_below("train");
     if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
       config.set("train.length=1e");
-      log_info("train.length = 1e, once over the data, as none is given");
+      log_info("train.length is not set; using 1e, one epoch");
     }
   }
   if (from != nullptr) check_start(a, *from, config);

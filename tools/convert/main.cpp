@@ -35,7 +35,9 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(whole_number(0));
   app.add_option("-o,--output", a.output, "the new checkpoint; - is standard output [-]")->type_name("FILE");
-  app.add_option("--threads", a.threads, "0: all cores [0]")->type_name("N")->check(whole_number(0, 1024));
+  app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
+      ->type_name("N")
+      ->check(whole_number(0, 1024));
   tool.run_and_exit(argc, argv, [&] {
     if (!a.to.empty()) convert::to_huggingface(a);
     else if (convert::is_from_huggingface(a)) convert::from_huggingface(a);

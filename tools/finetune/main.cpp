@@ -14,7 +14,7 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool(
-      {"mh-finetune", "Continues a model on other data, all or part of its parameters.",
+      {"mh-finetune", "Trains all or some parameters of a checkpoint on new data.",
        "  mh-finetune --init mt/best.safetensors --train new.mhs --valid v.mhs --out ft\n"
        "  mh-finetune --init mt/best.safetensors --train-only gates,output --train new.mhs --valid v.mhs --out ft "
        "--set train.length=1000u\n"
@@ -25,20 +25,20 @@ int main(int argc, char** argv) {
   train_setup::Arguments a;
   a.takes_over = true;
   CLI::App& app = tool.app();
-  train_setup::add_options(app, a, "--init", "the checkpoint to begin with");
+  train_setup::add_options(app, a, "--init", "checkpoint to start from");
   add_list(app, "--train-only", a.only,
-           "only these parameters: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
+           "parameters to train: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
            "sets train.trainable [all]",
            "WHICH,...");
   app.add_option("--seeds", a.seeds,
-                 "so many runs, OUT/seed1 and so on (from --seed on), and what their best models reach, with mean and "
-                 "sample deviation")
+                 "number of runs OUT/seed1, OUT/seed2, … (from --seed on); prints the scores of their best models, "
+                 "with mean and sample standard deviation")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
     if (a.from.empty() && !a.resume)
-      throw Error(Exit::usage, Problem{"--init", "a checkpoint to begin with, or --resume", "neither",
-                                       "mh-train begins from nothing"});
+      throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
+                                       "mh-train trains from scratch"});
     if (a.seeds > 0 && !a.dry_run) train_setup::run_seeds(a, tool);
     else train_setup::run(a, tool);
   });

@@ -201,7 +201,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
       ->check(one_of({"output", "stages", "optimizer"}));
   auto* output = add(app.add_option("-o,--output", e->output, "the new checkpoint; - is standard output"), "FILE");
   add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores instead"), nullptr)->excludes(output);
-  add_format(app, a->format, "of tables: ");
+  add_format(app, a->format, "of tables");
   add_model_options(app, *a);
   a->fields = std::make_unique<ScoringFields>(app);
   a->fields->declare(a->scoring);

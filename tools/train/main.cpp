@@ -15,14 +15,14 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-train", "Trains a model from a configuration, or resumes a run exactly where it was.",
+  Tool tool({"mh-train", "Trains a model from a configuration, or resumes a run exactly where it stopped.",
              "  mh-train --config configs/recipes/wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1\n"
              "  mh-train --resume --out run1 --set train.length=400u\n"
              "  mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u"});
   train_setup::Arguments a;
   std::string what;
   CLI::App& app = tool.app();
-  train_setup::add_options(app, a, "--from", "begin a new run with a checkpoint's weights and model");
+  train_setup::add_options(app, a, "--from", "checkpoint whose weights and model configuration start a new run");
   app.add_option("--list", what, "print a table and end: " + join(train_setup::lists(), ", "))
       ->type_name("WHAT")
       ->check(one_of(train_setup::lists()));

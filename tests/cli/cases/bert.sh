@@ -109,7 +109,7 @@ mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mh
 expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "expected labels or answers"; [ ! -d no ] || fail "a folder is left"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
-expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "the seed once"
+expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected a single seed"
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a run of other seeds"
 expect 3 mh-eval ft classes.mhs; said "name a file in it"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
@@ -210,7 +210,7 @@ rows, full = [json.loads(line) for line in open("curve")], json.load(open("of_al
 assert rows[0]["f1"] == full and rows[2]["f1"] < full and rows[2]["f1_difference"] == rows[2]["f1"] - full, rows
 P
 expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "which has accuracy"
-expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "of all rows"
+expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "computed on all rows"
 expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said "pairs to translate"
 # A sample that nobody asked for is no larger than what there is.
 head -n 11 train.tsv > few.tsv
