@@ -23,14 +23,14 @@ void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{where, expected, found, next});
   };
-  if (!a.average && !a.fold)
-    refuse("mh-convert", "--average, --fold or both, or a folder of Hugging Face", "neither", "");
+  if (!a.average && !a.fold) refuse("mh-convert", "--average, --fold or a Hugging Face folder", "none", "");
   if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!a.average && a.files.size() > 1)
-    refuse("--fold", "one checkpoint", str(a.files.size()), "--average makes one of them first");
+    refuse("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
   const bool seeded = a.seed != Arguments{}.seed;
   if (seeded || a.padded)
-    refuse(seeded ? "--seed" : "--padded-vocabulary", "it with a folder of Hugging Face", "checkpoints alone", "");
+    refuse(seeded ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
+           "leave the option out");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     refuse("mh-convert", "standard input for one file", "- twice", "");
   check_output(a);
@@ -41,7 +41,7 @@ void tell_of_statistics(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all())
     if (!p.traits().trainable) names.push_back(p.name());
-  if (!names.empty()) log_info(str(names.size(), " tensors that are not trained are averaged too, such as ", names[0]));
+  if (!names.empty()) log_info(str("averaged ", names.size(), " non-trainable tensors too, such as ", names[0]));
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ void tell_of_statistics(const nn::ParameterList& parameters) {
 void check_output(const Arguments& a) {
   if (a.output == "-" && isatty(STDOUT_FILENO) == 1)
     throw Error(Exit::usage,
-                Problem{"mh-convert", "a file or a pipe for the checkpoint", "a terminal", "-o FILE, or > FILE"});
+                Problem{"mh-convert", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE"});
   refuse_output_onto_input(a.output, a.files);
 }
 
@@ -87,12 +87,12 @@ void models(const Arguments& a) {
     add_origin(metadata, m.name, {{"fold", folded.layers}});
     const int64_t before = m.model->parameters().count();
     m.model = std::move(folded.model);
-    log_info(str("combiners of ", folded.layers.size(), " layers are folded; parameters ", with_commas(before), " -> ",
+    log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(before), " -> ",
                  with_commas(m.model->parameters().count())));
   }
   model::write_parameters(*open_sink(a.output), m.model->parameters(), std::move(metadata));
   if (!a.average) return;
-  log_info(str("the mean of ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
+  log_info(str("averaged ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
                " parameters"));
   tell_of_statistics(m.model->parameters());
 }

@@ -23,9 +23,9 @@ namespace {
 
 // Throws Error(usage) for --average and --fold, which apply only to checkpoints of this project.
 void refuse_steps(const Arguments& a, const char* what) {
-  const char* next = "make the checkpoint first, then do the other by itself";
-  if (a.average) refuse("--average", std::string("it without ") + what, "both", next);
-  if (a.fold) refuse("--fold", std::string("it without ") + what, "both", next);
+  const char* next = "run mh-convert once for each step";
+  if (a.average) refuse("--average", str("no ", what, " in the same run"), "both", next);
+  if (a.fold) refuse("--fold", str("no ", what, " in the same run"), "both", next);
 }
 
 // Returns the name of a folder without trailing slashes.
@@ -48,8 +48,8 @@ bool is_from_huggingface(const Arguments& a) {
 }
 
 void from_huggingface(const Arguments& a) {
-  refuse_steps(a, "a folder of Hugging Face");
-  if (a.files.size() != 1) refuse("mh-convert", "one folder of Hugging Face", str(a.files.size(), " names"));
+  refuse_steps(a, "Hugging Face folder");
+  if (a.files.size() != 1) refuse("mh-convert", "one Hugging Face folder", str(a.files.size(), " arguments"));
   check_output(a);
   nn::prepare_cpu(a.threads);
   const std::string folder = without_slashes(a.files.front());
@@ -66,10 +66,12 @@ void from_huggingface(const Arguments& a) {
 
 void to_huggingface(const Arguments& a) {
   refuse_steps(a, "--to huggingface");
-  if (a.files.size() != 2) refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " names"));
-  if (a.output != Arguments{}.output) refuse("--output", "the new folder as the second name", a.output);
-  if (a.padded) refuse("--padded-vocabulary", "it where a folder is read", "--to huggingface");
-  if (a.seed != Arguments{}.seed) refuse("--seed", "it where a folder is read", "--to huggingface");
+  if (a.files.size() != 2)
+    refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
+  if (a.output != Arguments{}.output) refuse("--output", "the new folder as the second argument", a.output);
+  if (a.padded) refuse("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
+  if (a.seed != Arguments{}.seed)
+    refuse("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
   nn::prepare_cpu(a.threads);
   const std::string folder = without_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);

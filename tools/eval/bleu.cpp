@@ -55,9 +55,9 @@ ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuS
 }
 
 void BleuJob::describe(Fields& f) {
-  f.field("sentence", sentence, "a row for each sentence, numbered from 1, instead of one for all");
+  f.field("sentence", sentence, "print a row for each sentence, numbered from 1, instead of one for the corpus");
   f.section("", bleu);
-  f.field("chrf", chrf, "chrF too");
+  f.field("chrf", chrf, "compute chrF too");
   f.section("chrf", chrf_options);
 }
 
@@ -65,7 +65,7 @@ void score_text(BleuJob job) {
   job.bleu.check();
   job.chrf_options.lowercase = job.bleu.lowercase;
   if (job.chrf_options.words > 0 && !job.chrf)
-    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with it", "none", ""});
+    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "none", "add --chrf"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
     throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
   const text::Lines hypotheses(job.hypotheses);
@@ -99,9 +99,11 @@ void score_text(BleuJob job) {
 
 void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
   const auto job = std::make_shared<BleuJob>();
-  CLI::App* sub = app.add_subcommand("bleu", "BLEU and chrF of plain text, a sentence a line");
-  sub->add_option("hypotheses", job->hypotheses, "what is scored; - is standard input")->required()->type_name("HYP");
-  sub->add_option("references", job->references, "what it should be")->required()->type_name("REF...");
+  CLI::App* sub = app.add_subcommand("bleu", "compute BLEU and chrF of plain text, one sentence per line");
+  sub->add_option("hypotheses", job->hypotheses, "translations to score; - is standard input")
+      ->required()
+      ->type_name("HYP");
+  sub->add_option("references", job->references, "reference translations")->required()->type_name("REF...");
   exclude(*sub, shared.scoring);
   exclude(*sub, shared.models);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {

@@ -31,8 +31,9 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
   if (!wanted) return;
   const data::Pairs* pairs = dataset.pairs();
   if (pairs == nullptr)
-    throw Error(Exit::usage, Problem{"--hypotheses, --beam and the like", "a shard of pairs to translate",
-                                     str(shard, ", which is none"), "leave them out"});
+    throw Error(Exit::usage,
+                Problem{"--hypotheses, --beam and other options of translation", "a shard of pairs to translate",
+                        str(shard, ", which holds no pairs"), "leave these options out"});
   if (lines != nullptr) text::require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
 }
 
@@ -57,7 +58,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were truncated"));
   const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuOf::corpus);
   ordered_json row = {{"bleu", s.score},
                       {"signature", bleu_signature(job.bleu, 1, metrics::BleuOf::corpus)},

@@ -24,7 +24,7 @@ void check(const ScoreJob& score, const TextSource& source, const task::Dataset&
   };
   if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   if (!job.predictions.empty() && !dataset.writes_predictions())
-    refuse("--predictions", "classes, numbers or answers", source.task().predicts());
+    refuse("--predictions", "a shard of classes, numbers or answers", source.task().predicts());
   if (!job.best.empty() && !dataset.writes_best_answers())
     refuse("--best-answers", "a shard of questions", source.name());
 }
@@ -35,7 +35,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
   for (const auto& [option, path] : {std::pair("--predictions", predictions), {"--best-answers", best}}) {
     if (path.empty()) continue;
     if (files.size() > 2)
-      throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "ask one after the other"});
+      throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
     refuse_output_onto_input(path, files);
   }
   if (same_place(predictions, best))

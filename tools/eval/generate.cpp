@@ -31,7 +31,7 @@ std::string read_prompt(const Generation& a) {
   text.resize(size);
   if (size > kLongestPrompt)
     throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"), "more",
-                                     "give its last lines only"});
+                                     "keep only the last lines"});
   if (!text.empty() && text.back() == '\n') text.pop_back();  // the model continues the last line
   return text;
 }
@@ -54,8 +54,8 @@ void write_text(const Generation& a) {
   const search::GenerationOptions& options = a.options;
   model::LoadedModel m = load(*a.shared, a.model);
   if (m.model->has_encoder())
-    throw Error(Exit::usage, Problem{m.name, "a language model", "a translation model",
-                                     "mh-eval translate writes what a text is in its other language"});
+    throw Error(Exit::usage,
+                Problem{m.name, "a language model", "a translation model", "use mh-eval translate for this model"});
   const std::string name = a.prompt_file.empty()  ? "the prompt"
                            : a.prompt_file == "-" ? "standard input"
                                                   : a.prompt_file;
@@ -80,10 +80,10 @@ void write_text(const Generation& a) {
 void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
   const auto g = std::make_shared<Generation>();
   g->shared = a;
-  CLI::App* sub = app.add_subcommand("generate", "continue a prompt");
+  CLI::App* sub = app.add_subcommand("generate", "write text that continues a prompt");
   sub->add_option("model", g->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto* prompt = sub->add_option("--prompt", g->prompt, "text to continue [an empty line]")->type_name("TEXT");
-  sub->add_option("--prompt-file", g->prompt_file, "continue this text instead; - is standard input")
+  sub->add_option("--prompt-file", g->prompt_file, "file of the text to continue; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
   exclude(*sub, shared.scoring);  // the subcommand scores nothing

@@ -14,8 +14,8 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool({"mh-eval",
-             "Scores models on a text, on translations or on a task: mh-eval MODEL... DATA. Its subcommands let them "
-             "write, and score text.",
+             "Scores models on text, translations or tasks: mh-eval MODEL... DATA. The subcommands generate text, "
+             "translate, and score translations.",
              "  mh-eval run1/best.safetensors run2/best.safetensors test.mhs\n"
              "  cat test.mhs | mh-eval --format json --context 192 run1/best.safetensors -\n"
              "  mh-eval --block 64 --memory 640 --set attention.relative.clamp=400 run3/best.safetensors test.mhs\n"

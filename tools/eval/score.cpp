@@ -140,21 +140,23 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
       app.add_option("files", job->files, "checkpoints, then a shard; one of them may be - for standard input")
           ->type_name("MODEL... DATA"));
   shared.format = add_format(app, a->format);
-  shared.scoring.push_back(file("--per-token", job->per_token, "write each token's log-probability (nats) to a table"));
+  shared.scoring.push_back(
+      file("--per-token", job->per_token, "file of a table with the log-probability of each token, nats"));
   shared.models.push_back(add_sets(app, a->sets));
-  shared.scoring.push_back(
-      file("--predictions", job->examples.predictions,
-           "classes, numbers or answers: write them as GLUE's server or SQuAD's script takes them; - is standard "
-           "output, without the scores"));
-  shared.scoring.push_back(
-      file("--best-answers", job->examples.best, "questions: write the best answers of each, with their scores"));
+  shared.scoring.push_back(file("--predictions", job->examples.predictions,
+                                "classes, numbers or answers: file of predictions in the format of the GLUE server or "
+                                "the SQuAD script; - is standard output, in place of the scores"));
+  shared.scoring.push_back(file("--best-answers", job->examples.best,
+                                "questions: file of the best answers to each question, with their scores"));
   for (CLI::Option* option : add_model_options(app, *a).all()) shared.models.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Any of these options turns translation on.
   std::vector<CLI::Option*> decodes{
-      file("--hypotheses", job->decoding.hypotheses, "pairs: translate the sources to this file, and print BLEU"),
-      file("--references", job->decoding.references, "compare with these lines [the shard's targets, decoded]")};
+      file("--hypotheses", job->decoding.hypotheses,
+           "pairs: file of the translations of the sources; adds BLEU to the scores"),
+      file("--references", job->decoding.references,
+           "pairs: file of reference translations for BLEU [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
   decodes.insert(decodes.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decodes})

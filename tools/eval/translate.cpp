@@ -32,8 +32,9 @@ struct TranslateJob {
 void TranslateJob::describe(Fields& f) {
   f.section("", translation);
   f.section("", sampling);
-  f.field("nbest", nbest, "translations of each line, best first, as columns: line, score, text", between(1, 1 << 16));
-  f.field("scores", scores, "the same columns of the best one");
+  f.field("nbest", nbest, "number of translations per line, best first; above 1 with the columns line, score and text",
+          between(1, 1 << 16));
+  f.field("scores", scores, "print the columns line, score and text also for a single translation");
 }
 
 void TranslateJob::check() const {
@@ -42,15 +43,16 @@ void TranslateJob::check() const {
   };
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
     refuse("mh-eval translate", "standard input for one file", "- more than once");
-  if (sampling.samples > 0 && nbest > 1) refuse("--nbest", "no --samples, which are all written", str(nbest));
+  if (sampling.samples > 0 && nbest > 1)
+    refuse("--nbest", "1 with --samples, since all samples are written", str(nbest));
   const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
-    refuse("--beam", "no --samples, which take the place of a search", str(translation.search.beam));
+    refuse("--beam", "no --samples with this option, since samples replace beam search", "both");
   if (nbest > translation.search.beam) refuse("--nbest", str("at most --beam, ", translation.search.beam), str(nbest));
   const search::SamplingOptions plain;
   if (sampling.samples == 0 &&
       (sampling.temperature != plain.temperature || sampling.top_k != plain.top_k || sampling.seed != plain.seed))
-    refuse("--temperature, --top-k, --seed", "--samples, which they are for", "none");
+    refuse("--temperature, --top-k, --seed", "--samples with these options", "none");
 }
 
 // Writes the translations of consecutive lines. `first`: number of the first line, from 0.
@@ -75,8 +77,9 @@ void warn_of_losses(const task::Translator& translator) {
   if (translator.unknown() > 0)
     log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
   if (translator.unknown_in_prefixes() > 0)
-    log_warning(str(translator.unknown_in_prefixes(), " tokens of the prefixes are unknown, and written as such"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were cut off"));
+    log_warning(str(translator.unknown_in_prefixes(),
+                    " tokens of the prefixes are unknown to the vocabulary and written as the unknown token"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were truncated"));
 }
 
 void translate_lines(const Arguments& a, const TranslateJob& job) {
@@ -89,8 +92,8 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
   model::LoadedModel m = load(a, job.model);
   if (!m.model->has_encoder())
-    throw Error(Exit::usage, Problem{m.name, "a translation model", "a language model",
-                                     "mh-eval generate continues a text with it"});
+    throw Error(Exit::usage,
+                Problem{m.name, "a translation model", "a language model", "use mh-eval generate for this model"});
   task::Translator translator(*m.model, m.tokenizers, job.translation, job.sampling);
   log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
   const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
@@ -118,7 +121,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
           lines++};
       if (prefixes != nullptr) {
         if (lines > static_cast<int64_t>(prefixes->lines.size()))
-          throw Error(Exit::input, Problem{prefixes->name, "a line for each to translate", str(lines - 1), ""});
+          throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text", str(lines - 1), ""});
         sentence.prefix =
             translator.prefix_of(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }
@@ -128,7 +131,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   }
   if (!window.empty()) write_window();
   progress.clear();
-  if (prefixes != nullptr) text::require_as_many("what is translated", static_cast<size_t>(lines), *prefixes);
+  if (prefixes != nullptr) text::require_as_many("the text", static_cast<size_t>(lines), *prefixes);
   warn_of_losses(translator);
 }
 
@@ -138,8 +141,12 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Sha
   const auto job = std::make_shared<TranslateJob>();
   CLI::App* sub = app.add_subcommand("translate", "translate lines of text");
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
-  sub->add_option("text", job->files, "a sentence a line; - is standard input")->required()->type_name("FILE...");
-  sub->add_option("--prefix-file", job->prefix_file, "what each line's translation must begin with")->type_name("FILE");
+  sub->add_option("text", job->files, "text to translate, one sentence per line; - is standard input")
+      ->required()
+      ->type_name("FILE...");
+  sub->add_option("--prefix-file", job->prefix_file,
+                  "file of the prefixes with which the translations must begin, one per line")
+      ->type_name("FILE");
   exclude(*sub, shared.scoring);
   sub->excludes(shared.format);
   add_job(jobs, sub, job, [=] { translate_lines(*a, *job); });

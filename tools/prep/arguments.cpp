@@ -9,13 +9,13 @@ CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help) {
 }
 
 void add_output(CLI::App& app, Arguments& a) {
-  app.add_option("-o,--output", a.output, "where to write [standard output]")->type_name("FILE");
+  app.add_option("-o,--output", a.output, "output file [standard output]")->type_name("FILE");
 }
 
 CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help) {
   CLI::Option* inputs = add_inputs(app, a, help);
   add_output(app, a);
-  app.add_option("--crlf", a.crlf, "lines that end in CR LF: refuse or normalise [refuse]")
+  app.add_option("--crlf", a.crlf, "handling of lines that end in CR LF: refuse or normalise [refuse]")
       ->type_name("WHAT")
       ->check(one_of({"refuse", "normalise"}));
   return inputs;

@@ -10,8 +10,7 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-prep",
-             "Turns text into vocabularies and shards, shows what a shard holds, and turns it back into text.",
+  Tool tool({"mh-prep", "Builds vocabularies and shards from text, describes shards, and decodes shards to text.",
              "  mh-prep vocab --type word train.txt > my.vocab\n"
              "  zstd -dc train.txt.zst | mh-prep lm --vocab my.vocab - > train.mhs\n"
              "  mh-prep translation --vocab joint.model train.de train.en > train.mhs\n"

@@ -146,23 +146,23 @@ std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)
 }  // namespace
 
 void add_info(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("info", "show what shards hold, after checking every sum");
+  CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
   const auto shown = add_shown(
       sub, "shards", [](const Shown& s) { show_info(s.a.inputs, s.format); }, jobs);
   add_format(*sub, shown->format);
 }
 
 void add_cat(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("cat", "turn shards back into text");
+  CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto shown = add_shown(
       sub, "shards", [](const Shown& s) { show_text(s.a.inputs, s.ids); }, jobs);
-  sub->add_flag("--ids", shown->ids, "numbers instead of text, one record a line");
+  sub->add_flag("--ids", shown->ids, "print token numbers instead of text, one record per line");
 }
 
 void add_codes(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("codes",
-                                     "print the merges of a vocabulary of the type subword-nmt, or the pieces of one "
-                                     "of the type wordpiece, as the file of those tools");
+                                     "print the merges of a subword-nmt vocabulary or the pieces of a wordpiece "
+                                     "vocabulary, in the file format of these tools");
   add_shown(
       sub, "vocabularies", [](const Shown& s) { show_codes(s.a.inputs); }, jobs);
 }

@@ -16,7 +16,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   refuse_output_onto(a, {options.codes, options.from});
   options.check();
   if (a.inputs.empty() == options.from.empty())
-    throw Error(Exit::usage, Problem{"inputs", "text files, or else --from", a.inputs.empty() ? "neither" : "both",
+    throw Error(Exit::usage, Problem{"inputs", "either text files or --from", a.inputs.empty() ? "neither" : "both",
                                      "- is standard input"});
   const bool bytes = options.type == "byte";
   if (bytes) warn_packed(a.inputs);
@@ -36,7 +36,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
 }  // namespace
 
 void add_vocab(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("vocab", "make a vocabulary: words, characters, bytes, or pieces of words");
+  CLI::App* sub = app.add_subcommand("vocab", "build a vocabulary of words, characters, bytes or subwords");
   const auto a = std::make_shared<Arguments>();
   add_text(*sub, *a, std::string(kTexts) + "; none with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();

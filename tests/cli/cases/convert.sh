@@ -13,7 +13,7 @@ train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a 
 [ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "checkpoints of the run"
 
 expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
-said "the mean of 3 checkpoints"
+said "averaged 3 checkpoints"
 expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
 cmp average again
 # Sums in any order give the same to one rounding; a training state counts with its weights alone.
@@ -44,7 +44,7 @@ P
 
 # Folded it scores the same, is plain, and has nothing left to fold.
 expect 0 mh-convert --fold run/best.safetensors -o folded
-said "combiners of 2 layers are folded"
+said "folded the combiners of 2 layers"
 cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
 mh-eval -q --format json run/best.safetensors folded t.mhs > scores
 python3 - <<'P'
@@ -74,7 +74,7 @@ P
 # Statistics are told of.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
-said "4 tensors that are not trained are averaged too"
+said "averaged 4 non-trainable tensors too"
 record 2 mh-convert --fold gates -o x
 
 # What is refused, before anything is written.

@@ -18,10 +18,10 @@ no 3 "without NUL bytes" llama
 echo '{"model_type": "gpt2", "n_head": 4, "n_head": 2}' > llama/config.json
 no 3 "'n_head' again" llama
 no 2 "--average" --average empty
-no 2 "one folder" empty none
-no 2 "one folder" --padded-vocabulary empty none
-no 2 "--padded-vocabulary: expected it with a folder" --padded-vocabulary --fold empty.safetensors
-no 2 "--seed: expected it with a folder" --seed 3 --average empty.safetensors
+no 2 "one Hugging Face folder" empty none
+no 2 "one Hugging Face folder" --padded-vocabulary empty none
+no 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
+no 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
 # An output onto a file of the folder, and text that is nested without end.
 echo '{"model_type": "bert"}' > none/config.json
 expect 2 mh-convert none -o none/config.json; said "other than the inputs"

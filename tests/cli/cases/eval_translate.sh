@@ -64,13 +64,13 @@ expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep --c
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 refused 3 "long:1" translate $m long
-expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 sources were cut off"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 sources were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
 refused 2 "the size of the vocabulary" translate $m s --beam 60000
 refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
 refused 2 "at most --beam, 5" translate $m s --nbest 6
-refused 2 "--samples, which they are for" translate $m s --temperature 0.5
-refused 2 "no --samples" translate $m s --samples 2 --nbest 2
-refused 2 "no --samples, which take the place" translate $m s --samples 2 --beam 7
+refused 2 "--samples with these options" translate $m s --temperature 0.5
+refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
+refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
 refused 2 "from -10 to 10" translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
 refused 3 "gap:2: expected a sentence, since its translation has a prefix" translate $m gap --prefix-file begin2

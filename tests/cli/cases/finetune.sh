@@ -78,7 +78,7 @@ no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a fold
 no 2 "--init" $go --out run
 no 2 "--resume" --init $m --resume --out run
 no 2 "the folder of the run" --init $m $go
-expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length = 1e"
+expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length is not set; using 1e"
 grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
 no 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
 no 2 "'mixing', which matches no trainable parameter" --init $m --train-only gates,mixing $go --out run
