@@ -51,7 +51,7 @@ void draw_curves(Curves& c) {
   };
   for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_dataset(asking.load(i));
   Table table(Table::format_named(c.format));
-  Chart chart{"", "heads gone, %", c.metric.title(), {}};
+  Chart chart{"", "ablated heads, %", c.metric.title(), {}};
   for (size_t i = 0; i < asking.models(); ++i) {
     LoadedTarget& asked = asking.load(i);
     const auto dataset = rank_dataset(asked);
@@ -93,13 +93,14 @@ void draw_curves(Curves& c) {
 }  // namespace
 
 void add_curve(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("curve", "what a model loses as its heads go, the least important first");
+  CLI::App* sub = app.add_subcommand(
+      "curve", "print the loss of a model as its heads are ablated step by step, the least important first");
   auto c = std::make_shared<Curves>();
   add_common_options(*sub, *c);
   add_measure_options(*sub, *c);
-  sub->add_option("--step", c->step, "of the heads, that go at once [10%]")->type_name("P%");
-  sub->add_flag("--rerank", c->rerank, "measure again after each step, without the heads that are gone");
-  sub->add_option("--rank-data", c->rank_data, "measure importance on this shard [that which is scored]")
+  sub->add_option("--step", c->step, "proportion of the heads ablated in each step [10%]")->type_name("P%");
+  sub->add_flag("--rerank", c->rerank, "measure importance again after each step, without the ablated heads");
+  sub->add_option("--rank-data", c->rank_data, "shard on which importance is measured [the scored shard]")
       ->type_name("SHARD");
   c->metric.add_to(*sub);
   jobs.push_back({sub, [c] {

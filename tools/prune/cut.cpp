@@ -40,9 +40,9 @@ void check(const Arguments& a) {
            a.heads.empty() ? "such as --by taylor --data valid.mhs --fraction 30%" : "leave one out");
   if (a.output.empty()) refuse("-o", "a file, or - for standard output", "none");
   if (!a.measure.empty()) {
-    if (a.data.empty()) refuse("--data", "a shard to measure on, for --by", "none");
+    if (a.data.empty()) refuse("--data", "a shard on which --by measures importance", "none");
     if (a.fraction.empty() == (a.count == 0))
-      refuse("--by", "either --fraction or --count, how many to cut", a.count == 0 ? "neither" : "both",
+      refuse("--by", "either --fraction or --count, the number of heads to prune", a.count == 0 ? "neither" : "both",
              a.count == 0 ? "such as --fraction 30%" : "leave one out");
     if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input for one file", "- twice");
   }
@@ -90,7 +90,7 @@ void report(const Arguments& a, const Choice& gone, model::LanguageModel& whole,
   std::vector<std::string> names;
   for (const auto& [kind, heads] : gone.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
-  log_info(str("gone, side ", a.side, ": ", join(names, " "), gone.by));
+  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), gone.by));
   for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
@@ -128,26 +128,31 @@ void cut(const Arguments& a) {
 }  // namespace
 
 void add_cut(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("cut", "write a model without some of its heads: a smaller file, a faster model");
+  CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without them");
   auto a = std::make_shared<Arguments>();
   sub->add_option("model", a->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
     return sub->add_option(name, value, help)->type_name(type);
   };
-  add_list(*sub, "--heads", a->heads, "these heads, from 0: 0:1,0:3,5:7, or decoder.self:0:1", "LAYER:HEAD,...");
-  const std::string measures = "the least important heads, by: " + join(analysis::importances().names(), ", ");
+  add_list(*sub, "--heads", a->heads, "heads to prune, counted from 0: 0:1,0:3,5:7, or decoder.self:0:1",
+           "LAYER:HEAD,...");
+  const std::string measures =
+      "prune the least important heads by this measure: " + join(analysis::importances().names(), ", ");
   auto* by = text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
-  text("--data", a->data, "shard to measure on; - is standard input", "SHARD")->needs(by);
-  text("--fraction", a->fraction, "with --by: so many of the heads, rounded down", "P%")->needs(by);
-  sub->add_option("--count", a->count, "with --by: so many heads")
+  text("--data", a->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by);
+  text("--fraction", a->fraction, "with --by: proportion of the heads to prune, rounded down", "P%")->needs(by);
+  sub->add_option("--count", a->count, "with --by: number of heads to prune")
       ->type_name("N")
       ->check(whole_number(1, 1 << 24))
       ->needs(by);
-  sub->add_flag("--per-layer", a->per_layer, "--fraction or --count is of each layer, not of all together")->needs(by);
-  add_list(*sub, "--kind", a->kinds, "heads of these kinds of attention only, such as decoder.cross [all]", "KIND,...");
-  text("--side", a->side, "of a head where heads are mixed: whole, score, value or output [whole]", "SIDE")
+  sub->add_flag("--per-layer", a->per_layer,
+                "apply --fraction or --count to each layer instead of to all layers together")
+      ->needs(by);
+  add_list(*sub, "--kind", a->kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",
+           "KIND,...");
+  text("--side", a->side, "side of a head in layers that mix heads: whole, score, value or output [whole]", "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  text("-o,--output", a->output, "where to write the checkpoint; - is standard output", "FILE");
+  text("-o,--output", a->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet models = add_model_options(*sub, *a);
   models.precision->needs(by);
   models.attention->needs(by);

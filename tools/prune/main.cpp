@@ -11,7 +11,7 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   Tool tool(
-      {"mh-prune", "Which heads of a model matter, and models without those that do not.",
+      {"mh-prune", "Ablates, ranks and prunes the attention heads of models.",
        "  mh-prune scan run1/best.safetensors test.mhs > heads.tsv\n"
        "  mh-prune scan --summary run1/best.safetensors run2/best.safetensors test.mhs\n"
        "  mh-prune rank --by taylor --plot heads.svg run1/best.safetensors valid.mhs\n"

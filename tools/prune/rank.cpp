@@ -46,7 +46,7 @@ void rank(const MeasureArguments& q) {
 }  // namespace
 
 void add_rank(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("rank", "heads in the order of their importance");
+  CLI::App* sub = app.add_subcommand("rank", "print the heads by importance, the least important first");
   auto q = std::make_shared<MeasureArguments>();
   add_common_options(*sub, *q);
   add_measure_options(*sub, *q);

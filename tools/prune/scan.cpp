@@ -117,7 +117,8 @@ void print_summary(const ScanArguments& q, Table& table, const Lines& lines) {
 
 void scan(const ScanArguments& q) {
   if (q.summary && q.layers)
-    throw Error(Exit::usage, Problem{"--summary", "heads, whose deviation it tells", "--layers", "leave one out"});
+    throw Error(Exit::usage,
+                Problem{"--summary", "no --layers, since the summary is computed over heads", "both", "leave one out"});
   PruneSession asking(q, [&](LoadedTarget& asked) {
     chosen(q, asked);
     q.metric.check(asked.model, *asked.dataset, q.files.back(), q.scoring);
@@ -137,14 +138,15 @@ void scan(const ScanArguments& q) {
 }  // namespace
 
 void add_scan(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("scan", "what a model loses without each of its heads");
+  CLI::App* sub = app.add_subcommand("scan", "print the loss of a model without each of its heads");
   auto s = std::make_shared<ScanArguments>();
   add_common_options(*sub, *s);
-  add_list(*sub, "--heads", s->heads, "these heads only, from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]",
+  add_list(*sub, "--heads", s->heads, "heads to ablate, counted from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", s->layers, "whole layers too");
-  sub->add_flag("--all-but-one", s->all_but_one, "each head alone in its layer too");
-  sub->add_flag("--summary", s->summary, "a line for each layer: the deviation over its heads; models side by side");
+  sub->add_flag("--layers", s->layers, "also ablate all heads of a layer at once");
+  sub->add_flag("--all-but-one", s->all_but_one, "also ablate all heads of a layer except one");
+  sub->add_flag("--summary", s->summary,
+                "print a row per layer with the deviation over its heads; rows of several models are adjacent");
   s->metric.add_to(*sub);
   jobs.push_back({sub, [s] {
                     s->fields->take(*s);

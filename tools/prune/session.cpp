@@ -17,10 +17,11 @@ using nlohmann::ordered_json;
 void add_common_options(CLI::App& app, MeasureArguments& q) {
   app.add_option("files", q.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
-  app.add_option("--side", q.side, "of a head where heads are mixed: whole, score, value or output [whole]")
+  app.add_option("--side", q.side, "side of a head in layers that mix heads: whole, score, value or output [whole]")
       ->type_name("SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  add_list(app, "--kind", q.kinds, "heads of these kinds of attention only, such as decoder.cross [all]", "KIND,...");
+  add_list(app, "--kind", q.kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",
+           "KIND,...");
   add_format(app, q.format);
   add_sets(app, q.sets);
   add_model_options(app, q);
@@ -34,8 +35,8 @@ void add_measure_options(CLI::App& app, MeasureArguments& q) {
       ->required()
       ->check(one_of(names));
   app.add_flag("--normalise", q.normalise, "divide each layer's scores by their l2 norm");
-  app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer by themselves, not all together");
-  app.add_option("--plot", q.plot, "draw too: a file that ends in .svg, .png or .pdf; -: in the terminal, no table")
+  app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer separately");
+  app.add_option("--plot", q.plot, "file of a plot, .svg, .png or .pdf; - draws in the terminal in place of the table")
       ->type_name("FILE");
 }
 

@@ -74,7 +74,8 @@ void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& 
 void show_experts(const Experts& e) {
   const Arguments& a = *e.shared;
   if (!e.metric.is_perplexity() && e.show != "scores")
-    throw Error(Exit::usage, Problem{"--metric", "--show scores, which it is for", "--show " + e.show, ""});
+    throw Error(Exit::usage,
+                Problem{"--metric", "--show scores with this option", "--show " + e.show, "leave the option out"});
   if (e.model == "-" && e.data == "-")
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
   refuse_output_onto_input("-", {e.model, e.data});
@@ -105,8 +106,8 @@ void show_experts(const Experts& e) {
 // Throws Error(usage) if `option`, which is only for --show `show`, is used with another --show.
 void only_for(const Experts& e, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && e.show != show)
-    throw Error(Exit::usage,
-                Problem{option->get_name(), str("--show ", show, ", which it is for"), "--show " + e.show, ""});
+    throw Error(Exit::usage, Problem{option->get_name(), str("--show ", show, " with this option"), "--show " + e.show,
+                                     "leave the option out"});
 }
 
 }  // namespace
@@ -115,20 +116,21 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
                  Jobs& jobs) {
   const auto e = std::make_shared<Experts>();
   e->shared = a;
-  CLI::App* sub = app.add_subcommand("experts", "what the experts of a mixture do");
+  CLI::App* sub = app.add_subcommand("experts", "describe the experts of a mixture of attentive experts");
   sub->add_option("model", e->model, "checkpoint")->required()->type_name("MODEL");
   sub->add_option("data", e->data, "shard")->required()->type_name("DATA");
   sub->add_option("--show", e->show,
-                  "gates: entropy and shares of units; tokens: those with the highest mutual information; scores: "
-                  "perplexity with each unit's own expert alone, and with random ones [gates]")
+                  "table to print: gates (their entropy, and the units of each expert), tokens (those with the highest "
+                  "pointwise mutual information), scores (perplexity with the model's gates, with the best expert of "
+                  "each unit alone, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
   const auto number = [&](const char* name, int64_t& value, const char* help, int64_t most) {
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, most));
   };
-  auto* tokens = number("--tokens", e->tokens, "of each expert, for --show tokens [10]", 1 << 30);
-  auto* least = number("--least", e->least, "times that an expert has seen a token that is shown [5]", 1 << 30);
-  auto* random = number("--random", e->random, "runs with random experts, for --show scores [5]", 1000);
+  auto* tokens = number("--tokens", e->tokens, "--show tokens: maximum number of tokens per expert [10]", 1 << 30);
+  auto* least = number("--least", e->least, "--show tokens: minimum count of a token with an expert [5]", 1 << 30);
+  auto* random = number("--random", e->random, "--show scores: number of runs with random experts [5]", 1000);
   add_format(*sub, a->format);
   add_sets(*sub, a->sets);
   add_model_options(*sub, *a);

@@ -12,8 +12,8 @@ int main(int argc, char** argv) {
   Tool tool({"mh-spectrum",
              "Shows the singular values of a model's matrices, layer by layer and head by head: mh-spectrum MODEL... "
              "[DATA].\nA row for each: cumulative values c_k = sum of the first k / sum of all (c_first: k = 1, c_10: "
-             "the first 10%, …),\narea (mean of c_k), effective and stable rank, entropy; every k with --curves. Its "
-             "subcommand shows experts.",
+             "the first 10%, …),\narea (mean of c_k), effective and stable rank, entropy; every k with --curves.\nThe "
+             "subcommand experts describes a mixture of attentive experts.",
              "  mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv\n"
              "  mh-spectrum run1/best.safetensors run2/best.safetensors valid.mhs --summary | column -t\n"
              "  mh-spectrum run1/best.safetensors valid.mhs --plot spectrum.svg --curves curves.tsv\n"

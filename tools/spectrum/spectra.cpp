@@ -33,10 +33,11 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
   if (a.files.empty() || (reads_text && a.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
                                      a.files.empty() ? "none" : str(a.files[0], " alone"),
-                                     reads_text ? "alphas, output-value and weight:NAME, with --of, need no data"
+                                     reads_text ? "--of alphas, output-value and weight:NAME need no data"
                                                 : "mh-spectrum --of WHAT MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
-    throw Error(Exit::usage, Problem{str("--of ", a.of), "models alone", models.back(), "leave the data out"});
+    throw Error(Exit::usage, Problem{str("--of ", a.of), "models only, since these matrices need no data",
+                                     models.back(), "leave the data out"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- more than once", ""});
   refuse_output_onto_input("-", a.files);
@@ -45,12 +46,13 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
        {std::pair{"--curves", a.curves}, std::pair{"--plot", a.plot}, std::pair{"--dump", a.dump}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
     if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as rows go to standard output", "-", ""});
-    if (!outputs.insert(file).second) throw Error(Exit::usage, Problem{option, "a file of its own", file, ""});
+    if (!outputs.insert(file).second)
+      throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, ""});
     refuse_output_onto_input(file, a.files);
   }
   const int64_t blocks = a.shared->scoring.sample.blocks;
   if (!a.dump.empty() && (a.of != "attention" || models.size() != 1 || blocks == 0))
-    throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and a sample",
+    throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
                                      : blocks == 0      ? std::string("--blocks 0")
                                                         : "--of " + a.of,
@@ -66,8 +68,8 @@ class Inputs {
     check_files(a, models_, reads_text);
     const std::string where = "--of " + a.of;
     if (!argument.empty() && !a.shared->kinds.empty())
-      throw Error(Exit::usage,
-                  Problem{"--kind", "matrices of several layers", where + ", which names one", "leave it out"});
+      throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
+                                       "leave it out"});
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
       checkpoints_.back()->entry(io::kConfigKey);
@@ -77,8 +79,8 @@ class Inputs {
     data_.emplace(data);
     for (const auto& checkpoint : checkpoints_) data_->require_for(*checkpoint);
     if (data_->holds_pairs() && !a.dump.empty())
-      throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have one size",
-                                       str(data, ", pairs, each of another size"), ""});
+      throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
+                                       str(data, ", pairs of different lengths"), ""});
   }
 
   const std::vector<std::string>& models() const { return models_; }
@@ -108,10 +110,9 @@ struct Prepared {
 };
 
 void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text) {
-  throw Error(
-      Exit::usage,
-      Problem{str("--of ", a.of), reads_text ? "matrices to look at, of rows of full length" : "matrices",
-              str("none in ", model), reads_text ? "the model has none, or the text is shorter than a block" : ""});
+  throw Error(Exit::usage, Problem{str("--of ", a.of), reads_text ? "matrices of rows of full length" : "matrices",
+                                   str("none in ", model),
+                                   reads_text ? "the model has none, or the text is shorter than a block" : ""});
 }
 
 // Starts the source for a model; sources that read parameters are complete afterwards. Throws Error(usage) if the model
@@ -183,8 +184,8 @@ void check_scoring(const Spectra& a, const CommandLineFields& fields) {
   if (analysis::source_named(a.of, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
-      throw Error(Exit::usage,
-                  Problem{option->get_name(), "matrices of a text, of which it is", "--of " + a.of, "leave it out"});
+      throw Error(Exit::usage, Problem{option->get_name(), "--of with matrices of a text, for this option",
+                                       "--of " + a.of, "leave it out"});
 }
 
 }  // namespace
@@ -215,22 +216,24 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
   s->shared = a;
   const auto add = [&](CLI::Option* option, const char* type) { own.push_back(option->type_name(type)); };
   add(app.add_option("files", s->files,
-                     "checkpoints, then a shard unless --of asks for parameters; one of them may be -"),
+                     "checkpoints, then a shard unless --of names parameters; one of them may be - for standard input"),
       "MODEL... [DATA]");
   add(app.add_option("--of", s->of,
-                     "attention, before-mixing, logits or mixing, of a text; alphas, output-value or weight:NAME, of "
-                     "the model alone [attention]"),
+                     "matrices to analyse: attention, before-mixing, logits or mixing of a text; alphas, output-value "
+                     "or weight:NAME of the model without data [attention]"),
       "MATRICES");
-  add_list(app, "--kind", a->kinds, "these kinds of attention only, such as decoder.cross [all]", "KIND,...");
+  add_list(app, "--kind", a->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, a->format);
-  own.push_back(app.add_flag("--summary", s->summary, "a row for each model and kind of attention: means over layers"));
+  own.push_back(app.add_flag("--summary", s->summary,
+                             "print a row for each model and kind of attention, with means over layers"));
   add(app.add_option("--curves", s->curves,
-                     "write c_k for every k, with percentiles over blocks or sentences, to a table"),
+                     "file of a table with c_k for every k and its percentiles over blocks or sentences"),
       "FILE");
   add(app.add_option("--plot", s->plot,
-                     "draw curves by layer, or heat maps: .svg, .png, .pdf; - in the terminal, no table"),
+                     "file of a plot of curves by layer, or of heat maps, .svg, .png or .pdf; - draws in the terminal "
+                     "in place of the table"),
       "FILE");
-  add(app.add_option("--dump", s->dump, "write the attention matrices of the sample as .safetensors"), "FILE");
+  add(app.add_option("--dump", s->dump, "file of the attention matrices of the sample (.safetensors)"), "FILE");
   add_sets(app, a->sets);
   add_model_options(app, *a);
   a->fields = a->declare(app);

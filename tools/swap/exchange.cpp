@@ -47,12 +47,14 @@ void check(const Exchange& a) {
   if (a.pairs.empty() && a.mode.empty())
     refuse("mh-swap", "--pairs or --mode", "neither",
            "such as --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
-  if (a.output.empty() && !a.dry_run) refuse("--output", "where the new checkpoint goes", "none", "-o FILE, or -o -");
+  if (a.output.empty() && !a.dry_run)
+    refuse("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o -");
   if (!a.dry_run && a.shared->format != "table")
     refuse("--format", "--dry-run or report, which print tables", "neither", "");
   const bool ranks = !a.mode.empty() && analysis::ranks(analysis::selection_named(a.mode));
   if (ranks && a.data.empty())
-    refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none", "--mode random needs none");
+    refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
+           "use --mode random, which needs no data");
   if (!ranks && !a.data.empty() && !a.dry_run)
     refuse("--data", "a mode that ranks heads, or --dry-run, which shows their scores", "neither", "leave it out");
   if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input for one file", "- twice", "");
@@ -143,7 +145,7 @@ void exchange(const Exchange& a) {
   const std::string by = data != nullptr      ? measured_by(a.by, choice.how)
                          : a.mode == "random" ? str("; seed ", choice.how.sample.seed)
                                               : "";
-  log_info(str("heads change places: ", join(analysis::to_strings(choice.pairs), " "), by));
+  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), by));
 }
 
 // Throws Error(usage) for options of scoring without --data, and for a seed if nothing is random.
@@ -154,9 +156,9 @@ void check_scoring(const Exchange& a, const ScoringFields& fields) {
   of_text.push_back(blocks);
   for (const CLI::Option* option : of_text)
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--data, which it is about", "none", ""});
+      throw Error(Exit::usage, Problem{option->get_name(), "--data with this option", "none", ""});
   if (a.mode != "random" && seed->count() > 0)
-    throw Error(Exit::usage, Problem{"--seed", "something to draw: --mode random, or --data", "none", ""});
+    throw Error(Exit::usage, Problem{"--seed", "--mode random or --data with this option", "neither", ""});
 }
 
 }  // namespace
@@ -170,37 +172,40 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
     return option;
   };
   add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
-  auto* pairs =
-      add(add_list(app, "--pairs", e->pairs, "these heads, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,...", "PAIRS"),
-          nullptr);
+  auto* pairs = add(add_list(app, "--pairs", e->pairs,
+                             "pairs of heads to swap, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,...", "PAIRS"),
+                    nullptr);
   auto* mode = add(app.add_option("--mode", e->mode,
-                                  "hard: the k most important heads with the k least; soft: the k least of opposite "
-                                  "layers; released: k layers as the published code; random: k pairs"),
+                                  "selection of the pairs: hard (the k most important heads with the k least "
+                                  "important), soft (the k least important heads of opposite layers), released (k "
+                                  "pairs of layers, as in the published code) or random (k pairs)"),
                    "HOW");
   mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
-  add(app.add_option("--k", e->k, "pairs; soft: heads of each layer; released: pairs of layers [3]"), "N")
+  add(app.add_option("--k", e->k, "number of pairs; soft: of heads of each layer; released: of pairs of layers [3]"),
+      "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);
-  add(app.add_option("--t-max", e->t_max, "soft: pairs of opposite layers, the outermost first; 0: all of them [0]"),
+  add(app.add_option("--t-max", e->t_max, "soft: number of pairs of opposite layers, the outermost first; 0: all [0]"),
       "N")
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
-  auto* data = add(app.add_option("--data", e->data, "shard to rank heads on; - is standard input"), "FILE");
-  add(app.add_option("--by", e->by, "what makes a head important [avg-l2]"), "MEASURE")
+  auto* data = add(app.add_option("--data", e->data, "shard on which heads are ranked; - is standard input"), "FILE");
+  add(app.add_option("--by", e->by, "measure of importance [avg-l2]"), "MEASURE")
       ->check(one_of(analysis::importances().names()))
       ->needs(data);
-  add(add_list(app, "--kind", e->kinds, "kinds of attention, each by itself, such as decoder.self [all of the model]",
-               "KINDS"),
+  add(add_list(app, "--kind", e->kinds,
+               "kinds of attention whose heads are swapped, each separately, such as decoder.self [all]", "KINDS"),
       nullptr)
       ->needs(mode);
   add(add_list(app, "--with", e->with,
-               "what else goes with a head: output (its columns of the output projection), stages (its gates, "
-               "alphas and the like), optimizer (its moments, in a training state)",
+               "parameters swapped together with a head: output (its columns of the output projection), stages (its "
+               "gates, alphas and the like), optimizer (its moments, in a training state)",
                "PARTS"),
       nullptr)
       ->check(one_of({"output", "stages", "optimizer"}));
-  auto* output = add(app.add_option("-o,--output", e->output, "the new checkpoint; - is standard output"), "FILE");
-  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores instead"), nullptr)->excludes(output);
+  auto* output = add(app.add_option("-o,--output", e->output, "output checkpoint; - is standard output"), "FILE");
+  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores in place of a checkpoint"), nullptr)
+      ->excludes(output);
   add_format(app, a->format, "of tables");
   add_model_options(app, *a);
   a->fields = std::make_unique<ScoringFields>(app);

@@ -11,7 +11,8 @@ using namespace mh;
 int main(int argc, char** argv) {
   Tool tool(
       {"mh-swap",
-       "Exchanges heads between layers of a model: mh-swap MODEL -o FILE. Its subcommand says how much heads differ.",
+       "Swaps heads between layers of a model: mh-swap MODEL -o FILE. The subcommand report prints how much the heads "
+       "of layers differ.",
        "  mh-swap run1/best.safetensors --pairs decoder.self:1.0-5.3,decoder.self:1.1-5.2 -o swapped.safetensors\n"
        "  mh-swap run1/best.safetensors --mode soft --k 3 --data valid.mhs -o - | mh-eval - test.mhs\n"
        "  mh-swap run1/best.safetensors --mode hard --k 4 --data valid.mhs --dry-run\n"

@@ -90,7 +90,7 @@ void report(const Report& r) {
     data.require_for(*checkpoint);
     if (const std::string layers = layers_of(*checkpoint); layers != first)
       throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
-                                       "compare models layer by layer"});
+                                       "compare models with equal numbers of layers"});
     const model::LoadedModel m = load_as(a, *checkpoint);
     protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));
   }
@@ -113,7 +113,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::v
                 Jobs& jobs) {
   const auto r = std::make_shared<Report>();
   r->shared = a;
-  CLI::App* sub = app.add_subcommand("report", "head discrepancy of models, layer by layer");
+  CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");
   const auto fields = std::make_shared<ScoringFields>(*sub);
   fields->declare(a->scoring);
   add_model_options(*sub, *a);

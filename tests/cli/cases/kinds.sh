@@ -188,9 +188,9 @@ said "kinds of attention that the model has: decoder.self"
 no 2 mh-spectrum --kind decoder.crss $m p.mhs
 said "did you mean"
 no 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
-said "which names one"
+said "which names a single matrix"
 no 2 mh-spectrum $m p.mhs --blocks 5 --dump x
-said "a text, whose attention matrices have one size"
+said "a text, whose attention matrices have equal sizes"
 no 2 mh-spectrum experts $m p.mhs
 no 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
 no 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x

@@ -133,7 +133,7 @@ expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
 grep -q "mixed/last.safetensors, random" curve.svg || fail "the key"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table below the picture"
-printed "heads gone"
+printed "ablated heads"
 # A slip of the hand gets the nearest word.
 record 2 mh-prune rank --by taylro $a t.mhs
 # A message says where to read on, and what else there is.

@@ -92,7 +92,7 @@ refuse 2 "whole blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
 refuse 2 "an output other" $model t.mhs --curves $model
 refuse 2 "a file" $model t.mhs --curves -
-refuse 2 "of its own" $model t.mhs --curves no/x.svg --plot no/x.svg
+refuse 2 "no other option writes" $model t.mhs --curves no/x.svg --plot no/x.svg
 refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors
 refuse 2 "one model" $model t.mhs --of logits --dump no/p.safetensors
 refuse 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
@@ -100,8 +100,8 @@ refuse 3 "nowhere" $model nowhere.mhs --curves no/c
 refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
 refuse 2 "a mixture of experts" experts $model t.mhs
 refuse 2 "excludes" experts $mixed t.mhs --summary
-refuse 2 "--show tokens, which it is for" experts $mixed t.mhs --least 3
-refuse 2 "--show scores, which it is for" experts $mixed t.mhs --show tokens --random 3
+refuse 2 "--show tokens with this option" experts $mixed t.mhs --least 3
+refuse 2 "--show scores with this option" experts $mixed t.mhs --show tokens --random 3
 sed 's/w/x/g' text > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null

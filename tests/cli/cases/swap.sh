@@ -91,7 +91,7 @@ no 2 "of attention that the model has: decoder.self" $m --pairs encoder.self:0.0
 no 2 "KIND:LAYER.HEAD-LAYER.HEAD" $m --pairs decoder.self:0.0-encoder.self:1.0 -o x
 no 2 "--pairs or --mode" $m -o x
 no 2 "--mode" $m --pairs $pairs --mode hard -o x
-no 2 "where the new checkpoint goes" $m --pairs $pairs
+no 2 "a file for the new checkpoint" $m --pairs $pairs
 no 2 "a shard to rank heads on" $m --mode hard -o x
 no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
 no 2 "at most 1 in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
