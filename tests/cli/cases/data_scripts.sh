@@ -14,7 +14,7 @@ zstd -q copy/input.txt -o mirror/input.zst
 fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
 cmp mirrored copy/input.txt
 printf 'no zstd\n' > mirror/broken.zst
-fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; said "expected a file of zstd"
+fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; said "expected a zstd file"
 rm -f got; echo before > got
 fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
 [ "$(cat got)" = before ] || fail "a file with the wrong sum took the place of one"
@@ -23,7 +23,7 @@ only got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
 cp copy/input.txt copy/train.txt
 expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; said "tinyshakespeare: input.txt: expected sha256 86c4"; said "found $sum"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; said "wikitext-2: train.txt: expected sha256 9e9f"
-expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "found neither in reach"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "could read neither"
 [ -z "$(find tiny wiki -type f)" ] || fail "files are left: $(find tiny wiki -type f)"
 # Where a mirror is at hand: all of Tiny Shakespeare, each line in one of the three.
 data=${MH_DATA:-$ROOT/../shared/data}
@@ -59,10 +59,10 @@ printf 'sentence\tlabel\none\t1' > own/SST-2/dev.tsv
 expect 0 "$scripts/glue" sst2 sst2 pieces own 2
 expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
 expect 0 mh-prep cat sst2/valid.mhs; printed "one		1"
-expect 1 "$scripts/glue" sst2 mrpc pieces own; said "found none: own/MRPC/train.tsv"
-expect 1 "$scripts/glue" sst2 sst pieces own; said "found sst; there are: cola"
+expect 1 "$scripts/glue" sst2 mrpc pieces own; said "found no such file: own/MRPC/train.tsv"
+expect 1 "$scripts/glue" sst2 sst pieces own; said "found sst; tasks: cola"
 expect 1 "$scripts/glue" sst2 sst2 pieces own 0; said "expected a number of rows; found 0"
-expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "give GLUE"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "pass GLUE"
 expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; said "expected a mirror in MH_DATA"
 if [ -d "$data/glue" ]; then
   for task in cola mrpc rte sst2 stsb; do

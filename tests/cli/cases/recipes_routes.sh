@@ -26,7 +26,7 @@ expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; said "expect
 rm marked plain s.clean t.clean
 expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; said "s: expected 3 lines, as /dev/fd/"
 expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; said ":2: expected UTF-8; found byte 0xc3 at byte 2"
-expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; said "none: expected a file to read"
+expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; said "none: expected a readable file"
 expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; said "four different files"
 expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; said "expected numbers"
 expect 2 "$scripts/clean-pairs" 2 1; said "usage"
