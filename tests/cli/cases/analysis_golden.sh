@@ -1,4 +1,4 @@
-# Tables and messages about a model: columns, names and counts are compared, results are masked.
+# Compares tables and messages about a model with golden files: columns, names and counts exactly, results masked.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 fixed_text 40 > text
 mh-prep vocab -q text > v

@@ -1,4 +1,5 @@
-# Models that do not go together, diverged ones, and odd names and places: said before the first figure; nothing is left.
+# Analyses of incompatible or diverged models and of unusual file names: errors come before the first result and leave
+# no file.
 for tool in mh-prune mh-swap mh-spectrum; do [ -n "$(command -v $tool || true)" ] || skip "$tool is not built"; done
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -15,14 +16,14 @@ train long train.batch.block=64
 train mixed attention.mixer=mixhead-a
 a=run/last.safetensors long=long/last.safetensors mixed=mixed/last.safetensors
 mkdir no
-refused() {  # STATUS SAID COMMAND...
+refused() {  # STATUS MESSAGE COMMAND...
   expect "$1" "${@:3}"
   said "$2"
-  [ ! -s out ] || fail "something is printed: ${*:3}"
-  [ -z "$(ls no)" ] || fail "something is left: ${*:3}"
+  [ ! -s out ] || fail "expected no output; found some: ${*:3}"
+  [ -z "$(ls no)" ] || fail "expected no file in the folder no; found some: ${*:3}"
 }
 
-# The second of two models is as good as the first, or nothing is done.
+# The options must fit every model; an error about the second model comes before the first result.
 refused 2 "at most 22, the text's whole blocks of 64 tokens" mh-prune scan --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
@@ -33,21 +34,21 @@ refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
-# A block that is all context.
+# A context as long as the block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   refused 2 "less than the block of 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
-# A model without heads.
+# A model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 said "by random in blocks of 16 tokens, 5 of them; seed 3"
 said "decoder.self:1:3"
 refused 2 "matrices" mh-spectrum --of output-value none.safetensors
 refused 2 "matrices" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
-[ "$(grep -c '"change":null' out)" -eq 4 ] || fail "a change against a layer that the first model has not"
+[ "$(grep -c '"change":null' out)" -eq 4 ] || fail "expected no change for layers that the first model lacks"
 refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
 
-# A model that has diverged: figures that are too large, no ranking.
+# A diverged model: the perplexity is inf, and no ranking is possible.
 train wild train.lr=1e4 train.length=1u
 wild=wild/last.safetensors
 expect 0 mh-prune scan $wild t.mhs
@@ -60,7 +61,7 @@ for measure in ablation taylor avg-l2; do
   refused 1 "a finite importance" mh-prune cut $lost --by $measure --data t.mhs --fraction 50% -o no/x
   refused 1 "a finite importance" mh-swap $lost --mode hard --by $measure --data t.mhs -o no/x
 done
-# Places are tried before there is work, which this model would not survive.
+# Output paths are checked before any computation; with this model the computation would fail with another error.
 refused 1 "missing/x" mh-prune cut $lost --by ablation --data t.mhs --fraction 50% -o missing/x
 refused 1 "missing/x" mh-swap $lost --mode hard --by ablation --data t.mhs -o missing/x
 mkdir bin
@@ -75,7 +76,7 @@ refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
 cp t.mhs r.svg
 refused 2 "an output other than the inputs" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
 
-# Blanks in names do not part columns, in JSON they stay.
+# Spaces in model names are replaced in tables, so that columns stay separable; JSON keeps them.
 cp $a "a model.safetensors"
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum --blocks 4" "mh-swap report"; do
   expect 0 $tool "a model.safetensors" t.mhs

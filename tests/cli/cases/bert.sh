@@ -1,6 +1,8 @@
-# From text to a pre-trained encoder, and from that to a task: classes, numbers, answers; what is refused.
+# Pre-trains a BERT encoder on text and fine-tunes it for classification, regression and question answering; checks
+# errors.
 [ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
-# Documents of sentences: each has a topic, whose words come in order, so that a hidden word follows from the others.
+# Documents of sentences. Each document has a topic whose words follow a fixed order, so a masked word can be predicted
+# from its neighbours.
 awk 'BEGIN { srand(3); for (d = 0; d < 60; d++) { t = int(rand() * 4); for (i = 0; i < 6; i++) { s = ""; n = 4 + int(rand() * 6);
   for (k = 0; k < n; k++) s = s " t" t "w" (i + k) % 9; print s } print "" } }' > corpus
 mh-prep vocab -q --type wordpiece --size 120 corpus > v
@@ -37,7 +39,7 @@ log_every = "10u"
 T
 expect 0 mh-train --config c.toml --train t.mhs --valid v.mhs --out bert --threads 1
 said "word_accuracy"; said "next_accuracy"
-# It learns: more of the words are right than at first. The same run in two halves has the same weights.
+# The word accuracy rises during training. A run resumed halfway ends with the same weights.
 python3 - <<'P'
 import json
 lines = [json.loads(line) for line in open("bert/log.jsonl")]
@@ -53,7 +55,8 @@ cmp a b || fail "a resumed run differs"
 grep -q '"word_accuracy":' a || fail "$(cat a)"
 m=bert/best.safetensors
 
-# Rows become longer on the way, and a run that is resumed behind that is the same.
+# The block length grows during training (train.batch.long_block); a run resumed after the change ends with the same
+# weights.
 go="--config c.toml --train t.mhs --threads 1 --set train.batch.long_block=48 --set train.batch.long_from=7u"
 mh-train -q $go --out long --set train.length=12u
 mh-train -q $go --out parts --set train.length=9u --set train.schedule.length=12u
@@ -68,11 +71,11 @@ expect 2 mh-train $go --out no --set train.batch.long_block=65; said "train.batc
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48; said "train.batch.long_from"
 
 expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.batch.long_block, whose rows it limits"
-# Documents of three pieces in rows with room for one.
+# Documents of three pieces in blocks of 3 tokens, which leave room for one piece.
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
 expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
 
-# Classes: what the label says is in the words. Three seeds, with mean and sample deviation.
+# Classification: the words determine the label. Three seeds, reported with mean and sample standard deviation.
 awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(rand() * 3); print "c" t "\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > train.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
 go="--init $m --set train.batch.block=32 --set train.batch.rows=16 --set train.lr=1e-3 --threads 1"
@@ -99,7 +102,8 @@ tail -n +2 train.tsv | cut -f 1 > truth
 tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
 [ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
 grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(grep labels ft/seed1/config.toml)"
-# Classes in another order are others; a set without labels measures nothing; seeds are given once.
+# A shard with the classes in another order is refused, a shard without labels yields no score, and seeds are given by
+# one option only.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; said "in the model's order, c0, c1, c2"; said "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
@@ -110,7 +114,7 @@ expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "ex
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected a single seed"
-expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a run of other seeds"
+expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs; said "name a file in it"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
@@ -121,23 +125,23 @@ for labels in c0,c1,c2 c2,c1,c0; do
 done
 expect 0 mh-eval named.safetensors c0,c1,c2.mhs
 expect 3 mh-eval named.safetensors c2,c1,c0.mhs; said "in the model's order, c0, c1, c2"
-# Numbers that are none are no scores.
+# Scores that are NaN are refused.
 cp -r named spoilt
 python3 - <<'P'
 import json, struct
 data = open("named/model.safetensors", "rb").read()
 length = struct.unpack("<Q", data[:8])[0]
 header, numbers = json.loads(data[8:8 + length]), bytearray(data[8 + length:])
-header["__metadata__"] = {"format": "pt"}  # without sums
+header["__metadata__"] = {"format": "pt"}  # without checksums
 at = header["classifier.weight"]["data_offsets"][0]
 numbers[at:at + 4] = struct.pack("<f", float("nan"))
 text = json.dumps(header).encode()
 open("spoilt/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + numbers)
 P
 mh-convert -q spoilt > nan.safetensors
-expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions of nothing"
+expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions were written although the scores are NaN"
 
-# Stages that do nothing at first leave it as it was; others say that they do not.
+# Methods that leave the function of the model unchanged at the start are reported as such; others cause a warning.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
 said "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u --set attention.mixer=mixhead-b --set train.precision=bf16
@@ -146,14 +150,14 @@ expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
 said "the run does not start where"
 
-# A number.
+# Regression.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
 mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
 expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validation.metric=spearman
 expect 0 mh-eval --format json n/best.safetensors numbers.mhs; printed '"pearson":'
 python3 -c 'import json; assert json.load(open("out"))["spearman"] > 0.8' || fail "$(cat out)"
 
-# Answers: the word behind the one that is asked for.
+# Question answering: the answer is the word after the word of the question.
 python3 - <<'P'
 import json, random
 random.seed(2)
@@ -180,14 +184,14 @@ answers, best = json.load(open("answers.json")), json.load(open("best.json"))
 assert len(answers) == 40 and all(best[q][0]["text"] == text for q, text in answers.items())
 P
 
-# The analyses take encoders of any head.
+# The analysis tools accept encoders with any task head.
 for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safetensors qa.mhs"; do
   expect 0 mh-prune scan --format json $model
   [ "$(grep -c '"kind":"encoder.self"' out)" -ge 8 ] || fail "heads of $model: $(cat out)"
   expect 0 mh-prune rank --by taylor $model
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
-# Judged by the task's own scores: those that mh-eval finds of the same models.
+# mh-prune --metric reports the same task scores as mh-eval gives for the same models.
 score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
 expect 0 mh-prune scan --metric accuracy --format json ft/seed1/best.safetensors classes.mhs; mv out scan
@@ -212,7 +216,7 @@ P
 expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "which has accuracy"
 expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "computed on all rows"
 expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said "pairs to translate"
-# A sample that nobody asked for is no larger than what there is.
+# The default number of blocks is limited to the rows of the shard; an explicit --blocks above it is refused.
 head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
 expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; printed '"blocks":10'
@@ -223,7 +227,7 @@ expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
 expect 0 mh-eval --format json swapped.safetensors v.mhs; printed '"word_accuracy":'
 expect 2 mh-eval generate $m --prompt t0w1 --length 3; said "from left to right"
 
-# What makes no sense together is refused, and nothing is left.
+# Contradictory options are refused, and no folder is left.
 no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
 no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
 no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
@@ -236,8 +240,8 @@ no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --s
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 said "keep their random initial values: "; said "also accepts the word head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
-! grep -q "keep their random initial values" err || fail "a head that trains is warned of"
-! grep -q perplexity headed/log.jsonl || fail "the perplexity of classes"
+! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
+! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
 no 2 "5 or more" --train t.mhs $go --set train.batch.block=4
 no 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2

@@ -1,4 +1,4 @@
-# What training states hold is what mh-train lists, from which mhc(5) is made.
+# Training states contain exactly the entries that `mh-train --list` prints; mhc(5) is generated from that list.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 run() {  # OUT SETTING...
@@ -10,7 +10,8 @@ run() {  # OUT SETTING...
 run mixed attention.mixer=mixhead-b attention.combiner=mae train.procedures.block-coordinate.every=1
 run memory model.backbone=transformer-xl model.positions=none attention.score=relative model.transformer-xl.memory=16 train.batch.order=streams \
   model.input_cutoffs='[8]' model.output_cutoffs='[8]' model.tied=false train.checkpoint.retain=2 train.checkpoint.retain_by=best
-# The pre-trained model has the heads of words and of the next sentence, the classifier its own head, both the pooler.
+# The pre-trained model has heads for masked words and the next sentence, the classifier has its own head; both have the
+# pooler.
 printf 't0w1 t0w2 t0w3\nt0w4 t0w5\n\nt1w1 t1w2 t1w3\nt1w4 t1w5\n' > corpus
 mh-prep vocab -q --type wordpiece --size 40 corpus > pieces
 mh-prep mlm -q --vocab pieces corpus > pretrain.mhs

@@ -1,4 +1,5 @@
-# configs/small/compare: every method builds; a table of means; finished runs stay, stopped ones go on, others are refused.
+# configs/small/compare: every method builds; results are tabulated as means; finished runs are kept, stopped runs are
+# resumed, incompatible runs are refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -7,7 +8,7 @@ for split in train valid test; do mh-prep lm --vocab v text -o runs/data-wikitex
 for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
   body=("--config" "$ROOT/configs/small/wikitext2.toml")
   case $method in
-    */small/glue.toml) continue ;;  # of fine-tuning
+    */small/glue.toml) continue ;;  # for fine-tuning only
     */skip-retain.toml) body+=("--config" "$ROOT/configs/small/transformer-xl.toml") ;;
   esac
   expect 0 mh-train --dry-run "${body[@]}" --config "$method" --train runs/data-wikitext2/train.mhs
@@ -19,7 +20,7 @@ compare 0 plain mixhead-a+sigsoftmax
 said "run 4 of 4, 0 to go after it"
 [ "$(cut -f 1,4 out | tail -n +2 | tr '\t\n' '  ')" = "plain 2 mixhead-a+sigsoftmax 2 " ] || fail "$(cat out)"
 cut -f 1-9 out > first
-# It ran copies of the tools, which the table names.
+# The runs use copies of the tools, which the table identifies.
 version=$(mh-train --version)
 kept=$(ls runs/tools)
 [ "$(cut -f 11 out | sort -u)" = "$(printf '%s\ntools' "$version $kept")" ] || fail "$(cut -f 11 out)"
@@ -33,7 +34,7 @@ rm -f runs/wikitext2/mixhead-a+sigsoftmax/seed1/{result.json,last.safetensors}
 compare 0 plain mixhead-a+sigsoftmax
 said "run 3 of 4, 0 to go after it"
 cut -f 1-9 out | cmp - first
-# Another build's runs are told apart.
+# Runs of another build are distinguished in the table.
 mkdir -p other/bin; cp "$(command -v mh-prep)" "$(command -v mh-train)" other/bin
 printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v mh-eval)" > other/bin/mh-eval; chmod +x other/bin/mh-eval
 cp -r "$(dirname "$(command -v mh-train)")/../lib" other/lib 2>/dev/null || true
@@ -47,7 +48,7 @@ compare 0 plain
 compare 1 mixhead-a+sigsoftmax; said "found one of another"
 compare 1 nonsense; said "expected a method; found nonsense"
 compare 2 plain --seeds 0
-# Of translations, a stand-in for the corpus: BLEU of its lines.
+# Translation, with generated text in place of the corpus: the table reports BLEU.
 data=runs/data-multi30k
 mkdir "$data"
 for split in train valid test; do make_text 60 | awk 'NF' > "$data/$split.de"; sed 's/w/v/g' "$data/$split.de" > "$data/$split.en"; done
@@ -63,7 +64,7 @@ python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['test']"
 compare 1 --corpus multi30k nonsense; said "there are: "; said "rotation-soft"
-# Of tasks of GLUE: fine-tuning of one model, told from runs of another; no test set.
+# GLUE: fine-tunes one pre-trained model, distinguishes its runs from those of another model, and needs no test set.
 cat > bert.toml <<'T'
 include = "configs/recipes/base/bert.toml"
 [model]
@@ -100,7 +101,7 @@ compare 2 --init bert/last.safetensors plain; said "--init: expected none"
 compare 2 --corpus cola --init bert/best.safetensors plain; said "found no file bert/best.safetensors"
 mh-train -q --config bert.toml --train mlm.mhs --out other-bert --threads 1 --seed 2
 compare 1 --corpus cola --init other-bert/last.safetensors plain; said "found one of another"
-# A pre-training, told by its masked words.
+# Pre-training, compared by the accuracy on masked words.
 sed -i 's/"3000u"/"4u"/; s/"500u"/"2u"/; s/"300u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' \
   configs/recipes/bert-small.toml
 mkdir runs/data-bert

@@ -1,4 +1,4 @@
-# The mean of checkpoints, combiners folded, both at once, through files and pipes; and what is refused.
+# mh-convert averages checkpoints, folds combiners, and does both at once, with files and pipes; checks errors.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -16,7 +16,8 @@ expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
 said "averaged 3 checkpoints"
 expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
 cmp average again
-# Sums in any order give the same to one rounding; a training state counts with its weights alone.
+# The mean is independent of the order of the checkpoints up to one rounding; of a training state only the weights are
+# averaged.
 cat run/last.safetensors | mh-convert -q --average run/best.safetensors - > states
 python3 - <<'P'
 import json, struct
@@ -42,7 +43,7 @@ assert not any(name.startswith("optimizer.") for name in states)
 assert json.loads(meta["multihead.origin"]) == [{"average": ["run/best.safetensors", "standard input"]}], meta["multihead.origin"]
 P
 
-# Folded it scores the same, is plain, and has nothing left to fold.
+# A folded model gives the same scores, has the plain combiner, and cannot be folded again.
 expect 0 mh-convert --fold run/best.safetensors -o folded
 said "folded the combiners of 2 layers"
 cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
@@ -56,13 +57,13 @@ record 2 mh-convert --fold folded -o x
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "the folded model's configuration"
-# Both are the one after the other.
+# --average --fold equals --average followed by --fold.
 mh-convert -q --average --fold run/checkpoints/*.safetensors > both
 mh-convert -q --fold average > one_by_one
 cmp both one_by_one
 grep -qaF 'decoder.layers.0.self' both
 mh-eval -q both t.mhs > /dev/null
-# A cut model folds too.
+# A pruned model can be folded.
 mh-prune -q cut run/best.safetensors --heads 0:1,1:0,1:2 --side output -o cut
 expect 0 mh-convert --fold cut -o cut_folded
 mh-eval -q --format json cut cut_folded t.mhs > scores
@@ -71,13 +72,13 @@ import json
 a, b = [json.loads(line) for line in open("scores")]
 assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
 P
-# Statistics are told of.
+# Averaging tensors that are not trained (statistics) is reported.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
 said "averaged 4 non-trainable tensors too"
 record 2 mh-convert --fold gates -o x
 
-# What is refused, before anything is written.
+# Errors come before anything is written.
 no() { record "$1" mh-convert "${@:2}" -o x; [ ! -e x ] || fail "a file is left"; }
 m=run/best.safetensors
 train words other.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a
@@ -94,7 +95,7 @@ no 3 --fold text
 head -c 3000 $m > torn
 expect 3 mh-convert --average $m torn -o x; said "torn"; [ ! -e x ] || fail "a file is left"
 record 2 mh-convert --average $m average -o average
-python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["mh-convert", "--average", sys.argv[1]])))' $m > terminal && fail "a checkpoint on a terminal"
-grep -qF "a terminal" terminal || fail "what is said of a terminal"
+python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["mh-convert", "--average", sys.argv[1]])))' $m > terminal && fail "a checkpoint was printed to a terminal"
+grep -qF "a terminal" terminal || fail "the error does not mention the terminal"
 record 2 mh-convert --averge $m
 golden_record refused

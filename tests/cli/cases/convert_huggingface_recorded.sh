@@ -1,5 +1,6 @@
-# Folders of transformers 4.57.1 and 5.24.0 with recorded figures: tokens, hidden states and logits are theirs without
-# PyTorch; mh-convert and mh-prep read one vocabulary; what is written has every setting.
+# Converts folders saved by transformers 4.57.1 and 5.24.0 and compares tokens, hidden states and logits with figures
+# recorded from transformers, so PyTorch is not needed. mh-convert and mh-prep read the same vocabulary, and converting
+# back writes every setting.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
 programs=$(dirname "$(command -v mh-convert)")/../tests
@@ -30,7 +31,7 @@ for folder in "${all[@]}"; do
   cmp again.v $folder.v
 done
 
-# BERT's folder where a vocabulary is asked for.
+# A BERT folder is accepted wherever a vocabulary is expected.
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
@@ -39,9 +40,9 @@ expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; s
 expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "other than the inputs"
 expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "other than the inputs"
 
-# One added token, in each file that can say so.
+# An added token is read from each file that can declare it.
 copy() { rm -rf bad; cp -r "$1" bad; }
-one() {  # said by FILE alone
+one() {  # FILE: leaves FILE as the only one that declares added tokens
   copy gpt2-4
   python3 - "$1" <<'P'
 import json, os, sys
@@ -51,7 +52,7 @@ for name in [*tokens, "special_tokens_map.json"]:
 if sys.argv[1] == "tokenizer_config.json":
     config = json.load(open("bad/tokenizer_config.json"))
     json.dump({"added_tokens_decoder": config["added_tokens_decoder"]}, open("bad/tokenizer_config.json", "w"))
-if sys.argv[1] == "tokenizer.json":  # merges as older versions write them
+if sys.argv[1] == "tokenizer.json":  # merges in the format of older versions
     whole = json.load(open("bad/tokenizer.json"))
     whole["model"]["merges"] = [" ".join(pair) for pair in whole["model"]["merges"]]
     json.dump(whole, open("bad/tokenizer.json", "w"))
@@ -63,11 +64,12 @@ for file in added_tokens.json tokenizer_config.json tokenizer.json; do
   expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; said "277 entries"
   mh-prep -q lm --vocab one.v text | mh-eval -q one.safetensors -
 done
-[ $file = tokenizer.json ] || fail "forms"
+[ $file = tokenizer.json ] || fail "the loop did not reach tokenizer.json"
 one added_tokens.json
 expect 0 mh-convert bad -o one.safetensors; said "not special (2): '<pad>', '<sep>'"
 
-# Either name of tied tensors, with and without the prefix; both are the same, or refused by both names.
+# Tied tensors are accepted under either name, with and without the model prefix; if both are present they must be
+# equal, or the error names both.
 while read -r folder changes; do
   copy $folder
   recorded weights bad $changes
@@ -94,7 +96,8 @@ bert-5 cls.predictions.decoder.bias cls.predictions.bias +cls.predictions.bias=c
 gpt2-4 lm_head.weight wte.weight transformer.wte.weight=none
 T
 
-# tokenizer.json that asks for what is not done here, by the setting's name; files that disagree.
+# Unsupported features of tokenizer.json are refused by the name of the setting, and so are files that contradict each
+# other.
 while IFS='|' read -r folder change words; do
   copy $folder
   python3 - "$change" <<'P'
@@ -146,7 +149,7 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
 done
-# Settings of the normaliser are honoured: accents kept in lower case.
+# The settings of the normaliser are honoured: lower case with accents kept.
 copy bert-5
 python3 - <<'P'
 import json
@@ -158,7 +161,7 @@ P
 mh-prep -q vocab --type wordpiece --from bad -o accents.v
 grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "settings of the normaliser"
 
-# Configurations and tokenizers need no PyTorch.
+# Configurations and tokenizers are compared with transformers without PyTorch.
 lacking=
 for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
   PYTHONPATH=$path recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }

@@ -1,8 +1,9 @@
-# What of Hugging Face is refused, and what is not theirs any more; a converted model serves the tools.
+# Refused Hugging Face folders, and pruned models, which cannot be converted back; a converted model works in every
+# tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
 
-# What needs no transformers.
+# Errors that can be tested without transformers.
 mkdir empty none llama
 no 3 "config.json" empty
 echo '{"model_type": "llama"}' > llama/config.json
@@ -22,7 +23,7 @@ no 2 "one Hugging Face folder" empty none
 no 2 "one Hugging Face folder" --padded-vocabulary empty none
 no 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
 no 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
-# An output onto a file of the folder, and text that is nested without end.
+# Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
 expect 2 mh-convert none -o none/config.json; said "other than the inputs"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
@@ -43,7 +44,7 @@ peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface
 peer make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert
 mh-convert -q gpt2 -o gpt2.safetensors
 
-# NaN in a weight is reported when the model is read, and no text is drawn from what it gives.
+# NaN in a weight is reported when the model is read, and sampling from its logits is refused.
 cp -r gpt2 spoilt
 python3 - <<'P'
 import json, struct
@@ -57,7 +58,7 @@ expect 1 mh-eval generate nan.safetensors --length 3; said "finite logits"
 expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite logits"
 expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
 
-# What is converted serves every tool: scored, trained on, cut; cut it is not transformers' any more.
+# A converted model can be scored, trained and pruned; a pruned model cannot be converted back to transformers.
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
 python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-prep -q lm --vocab bpe.v - -o bpe.mhs
 expect 0 mh-eval gpt2.safetensors bpe.mhs
@@ -76,7 +77,7 @@ mh-train -q --train t.mhs --out words --set model.positions=learned --set model.
   --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface words/last.safetensors x; said "the type byte-bpe"
 
-# Folders with something wrong.
+# Damaged or inconsistent folders.
 copy() { rm -rf bad; cp -r "$1" bad; }
 setting() { copy "$1"; python3 - "$2" <<'P'
 import json, sys
@@ -158,4 +159,4 @@ for kind in evil old; do
   no 3 "safe_serialization=True" bad
   if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
 done
-[ ! -e evil ] || fail "a program ran"
+[ ! -e evil ] || fail "a pickled program ran"

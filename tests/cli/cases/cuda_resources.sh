@@ -1,7 +1,8 @@
-# Registers and spills of CUDA kernels: what is kept of a compiler's words, and compared with the table; each check has a bad file.
+# Registers and spills of CUDA kernels: compile.py records the output of ptxas, and resources.py compares it with the
+# table. Each check has a failing input.
 check() { expect "$1" python3 "$ROOT/kernels/cuda/resources.py" "${@:2}"; }
 
-# A compiler that says what ptxas says, and a warning, and makes what -o names.
+# A stand-in for nvcc: prints the lines of ptxas and a warning, and writes the file named by -o.
 cat > nvcc <<'END'
 #!/bin/sh
 cat >&2 <<TEXT
@@ -21,14 +22,14 @@ compile() { expect "$1" python3 "$ROOT/kernels/cuda/compile.py" "$2" "nvcc ${VER
 compile 0 log
 [ "$(cat out)" = "ptxas info    : (C7510) Potential Performance Loss" ] || fail "shown: $(cat out)"
 STATUS=2 compile 1 none
-[ ! -e none ] || fail "a log of what failed"
+[ ! -e none ] || fail "a failed compilation left a log"
 
 check 0 log table --write
 printed "mh-tests: 1 passed, 0 failed, 0 skipped"
 printf '# nvcc 1.2.3\nkernel\ttarget\tregisters\tspills\tstack\tshared\nprobe<float, 64>\tsm_90\t40\t0\t0\t1024\n' | cmp - table
 check 0 log table --all
 
-# Other numbers, a kernel that is new, one that is gone.
+# Numbers that differ, a new kernel, a removed kernel.
 REGISTERS=41 STACK=16 compile 0 other
 check 1 other table
 printed "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
@@ -42,7 +43,7 @@ check 1 log both.table --all
 printed "failed: resources/probe<float, 128> sm_90: expected one in the build; found none"
 printed "mh-tests: 1 passed, 1 failed, 0 skipped"
 
-# Of another compiler only spills count, of which there may be as many as the table says.
+# With another compiler version only spills are compared; the table gives their maximum.
 REGISTERS=41 VERSION=2.0 compile 0 later
 check 0 later table --all
 printed "skipped: resources (but for spills: table is of nvcc 1.2.3, this build of nvcc 2.0)"
@@ -55,14 +56,14 @@ VERSION=2.0 SPILL=16 compile 0 more
 check 1 more written
 printed "expected at most 8 bytes of spills; found 16 bytes"
 
-# A function that is called keeps its spills to itself.
+# The spills of a called function are reported under its own name.
 { cat log; printf '%s\n' 'ptxas info    : Function properties for _Z4deepPKfi' \
   '    776 bytes stack frame, 16 bytes spill stores, 4 bytes spill loads'; } > called
 check 1 called table
 printed "failed: resources/deep sm_90: expected no spills; found 20 bytes"
 printed "mh-tests: 1 passed, 1 failed, 0 skipped"
 
-# Damaged: no kernel, half a kernel, two by one name.
+# Damaged logs: no kernel, an incomplete kernel, two kernels of one name.
 : > empty
 check 3 empty table
 said "expected what ptxas -v says of kernels; found none"
@@ -88,7 +89,7 @@ said 'expected a line `# nvcc VERSION` and the header'
 check 2 log
 check 2 log table --al
 
-# A log whose beginning is lost.
+# A log without its first line.
 sed 1d log > headless
 check 3 headless table
 said "expected a line '== nvcc VERSION: FILE' before the kernels"

@@ -1,4 +1,4 @@
-# data_scripts: a corpus comes whole and with its sum, from the mirror or a URL, or not at all.
+# data_scripts: a corpus is written completely and with the right SHA-256, from the mirror or a URL, or not at all.
 scripts=$ROOT/data_scripts
 [ -d "$scripts" ] || skip "no data_scripts here"
 mkdir copy mirror
@@ -17,28 +17,28 @@ printf 'no zstd\n' > mirror/broken.zst
 fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; said "expected a zstd file"
 rm -f got; echo before > got
 fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
-[ "$(cat got)" = before ] || fail "a file with the wrong sum took the place of one"
+[ "$(cat got)" = before ] || fail "a file with the wrong checksum replaced another"
 only got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
-# The scripts refuse a copy that is another text, and leave nothing.
+# The scripts refuse a file with another SHA-256 and leave no file.
 cp copy/input.txt copy/train.txt
 expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; said "tinyshakespeare: input.txt: expected sha256 86c4"; said "found $sum"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; said "wikitext-2: train.txt: expected sha256 9e9f"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "could read neither"
 [ -z "$(find tiny wiki -type f)" ] || fail "files are left: $(find tiny wiki -type f)"
-# Where a mirror is at hand: all of Tiny Shakespeare, each line in one of the three.
+# With a mirror of Tiny Shakespeare: each line is in exactly one of the three files.
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/tinyshakespeare" tiny
   cat tiny/train.txt tiny/valid.txt tiny/test.txt | cmp - <(zstd -dcq "$data/tinyshakespeare/input.txt.zst")
   [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "lines: $(wc -l tiny/*)"
 fi
-# WikiText-2 in sentences, if there is a copy: 629 articles of training, no headings.
+# With a mirror of WikiText-2: 629 training articles as sentences, without headings.
 if [ -f "$data/wikitext-2/train.txt.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/wikitext-2-sentences" sentences
   [ "$(ls sentences | paste -sd ' ')" = "test.txt train.txt valid.txt" ] || fail "$(ls sentences)"
   [ "$(grep -c '^$' sentences/train.txt) $(grep -c '^ =' sentences/train.txt)" = "629 0" ] || fail "articles"
 fi
-# Multi30k: pairs and their shards; a copy that is another text is refused, packed as the public one is.
+# Multi30k: writes pairs and shards; refuses a file with another SHA-256, compressed like the public file.
 gzip -c copy/input.txt > copy/train.de.gz
 expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; said "multi30k: train.de: expected sha256 2c2b"; said "found $sum"
 [ -z "$(find multi -type f)" ] || fail "files are left: $(find multi -type f)"
@@ -50,7 +50,7 @@ if [ -f "$data/multi30k/train.de.zst" ]; then
   grep -q "^records	1000$" info || fail "pairs of the test: $(cat info)"
   [ "$(wc -l < multi/train.de) $(wc -l < multi/valid.en)" = "29000 1014" ] || fail "lines: $(wc -l multi/*)"
 fi
-# GLUE: shards of a folder of its own files, or of the mirror's; so many rows of training as asked for.
+# GLUE: shards from a folder of GLUE's own files or from the mirror; ROWS limits the training rows.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two > pieces.txt
 mh-prep vocab -q --type wordpiece --from pieces.txt > pieces
 mkdir -p own/SST-2

@@ -1,4 +1,4 @@
-# The metric alone on plain text: closed scores, every way of giving the files, and what is refused.
+# mh-eval bleu on plain text: scores known in closed form, every way to pass the files, and errors.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 printf 'the cat sat on the mat\nThe end .\n' > hyp
 printf 'the cat is on the mat\nthe end.\n' > ref
@@ -19,11 +19,11 @@ printf 'the end .' > unended
 printf 'the end .\n' | mh-eval bleu unended - > out
 printed "100"
 
-# Refused.
+# Errors.
 head -1 ref > short
 record 3 mh-eval bleu hyp ref short
 record 3 mh-eval bleu short ref
-[ ! -s out ] || fail "a score of half the lines"
+[ ! -s out ] || fail "a score was printed for files of different lengths"
 : > empty
 record 3 mh-eval bleu hyp empty
 record 3 mh-eval bleu empty empty

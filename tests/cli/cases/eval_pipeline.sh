@@ -1,4 +1,5 @@
-# From text to scores by pipes; every token scored once; the same seed, the same text; Python reads the checkpoint.
+# From text to scores through pipes: every token is scored once, the same seed generates the same text, and Python reads
+# the checkpoint.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -34,15 +35,15 @@ from safetensors.numpy import load_file
 t = load_file("run/best.safetensors")
 assert t["decoder.layers.0.self.query.weight"].shape == (16, 16) and len(t) > 10
 P
-# What a model has no places for is refused before it begins.
+# Text longer than the model's maximum length is refused before the first score.
 mh-train --train t.mhs --out short -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set attention.score=synthesizer-random --set attention.synthesizer-random.length=20 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u
 m=short/last.safetensors
 expect 0 mh-eval --block 20 $m t.mhs
 expect 2 mh-eval --block 21 --per-token none.tsv $m t.mhs; said "--block"; said "at most attention.synthesizer-random.length, 20 tokens"
-[ ! -s out ] && [ ! -e none.tsv ] || fail "scores of a model that cannot"
-expect 0 mh-eval generate $m --prompt "w1 w2" --length 18  # with the line's end in front 20, the last of which is not read
+[ ! -s out ] && [ ! -e none.tsv ] || fail "scores were printed although the text is too long"
+expect 0 mh-eval generate $m --prompt "w1 w2" --length 18  # 1 line end + 2 + 18 tokens; the last is never an input, so 20 positions suffice
 expect 2 mh-eval generate $m --prompt "w1 w2" --length 19; said "the prompt and --length together"; said "20 tokens"
-[ ! -s out ] || fail "a text has begun"
+[ ! -s out ] || fail "text was printed before the error"
 expect 2 mh-eval generate $m --prompt "$(yes w1 | head -30 | tr '\n' ' ')" --length 1; said "at most attention.synthesizer-random.length"

@@ -1,5 +1,5 @@
-# Hypotheses and references: bytes that end lines elsewhere are characters, a byte order mark is dropped, and a line feed
-# inside a character is refused.
+# Hypotheses and references of mh-eval: characters that other programs treat as line ends are ordinary characters, a
+# byte order mark is dropped, and a line feed inside a character is refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 score() { mh-eval bleu -q --tokenize none --format json "$@" | python3 -c '
 import json, sys
@@ -7,11 +7,11 @@ row = json.load(sys.stdin)
 print(row["sentences"], row["hypothesis_tokens"], round(row["score"], 4))'; }
 line='the cat sat on the mat'
 printf '%s\n%s\n' "$line" "$line" > plain
-# A byte, how many tokens "a" BYTE "b" is, on a line after another line.
+# Each row: a name, a byte sequence, and the number of tokens of "a" BYTE "b". The text follows another line.
 while read -r name byte tokens; do
   printf "%s\na${byte}b on the mat\n" "$line" > odd
   [ "$(score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(score odd odd)"
-  # Without the last line feed it is the same.
+  # The last line feed is optional.
   head -c -1 odd > short
   [ "$(score short odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name without the last line feed: $(score short odd)"
 done <<'T'
@@ -37,7 +37,7 @@ done
 printf 'fine\n\xff\n' > bad
 expect 3 mh-eval bleu bad plain; said "bad:2: byte 5 of the file"
 
-# Prompts, sources and prefixes of models.
+# Prompts, source sentences and target prefixes.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 tiny=(--set model.width=16 --set model.ffn=16 --set attention.heads=2 --set model.layers=1 --set train.batch.block=16
   --set train.batch.tokens=64 --set train.length=2u)

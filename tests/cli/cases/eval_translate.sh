@@ -1,4 +1,4 @@
-# A small translation model from text to BLEU: hypotheses of a shard, lines through translate, what is refused.
+# Trains a small translation model and scores it with BLEU: hypotheses of a shard, translation of lines, and errors.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 make_text 300 | awk 'NF' > s
 sed 's/w/v/g' s > t
@@ -16,7 +16,8 @@ printed '"beam":3,"length_penalty":1.0,"max_length_a":0.0,"max_length_b":200,"mi
 [ "$(wc -l < hyp)" -eq "$(wc -l < t)" ] || fail "lines of --hypotheses"
 mv out first
 expect 0 mh-eval $m p.mhs --beam 3 --references t --tokenize none --smooth none --format json
-# What the translator is given by lines it gives in the same order and words, and mh-eval bleu scores the same.
+# mh-eval translate gives the same words in the same order for lines of text as for the shard, and mh-eval bleu the same
+# score.
 expect 0 mh-eval translate $m s --beam 3; cmp out hyp
 cat s | mh-eval translate $m - --beam 3 --batch-tokens 40 -q | cmp - hyp
 expect 0 mh-eval bleu hyp t --tokenize none --smooth none --format json; mv out metric
@@ -31,7 +32,7 @@ P
 expect 0 mh-eval $m mt/last.safetensors p.mhs --beam 1 --hypotheses two
 [ -s two.0 ] && [ -s two.1 ] || fail "a file for each model"
 
-# Columns: line, score, text; the best first.
+# Columns: line, score, text; the best hypothesis comes first.
 head -3 s > three
 expect 0 mh-eval translate $m three --beam 4 --nbest 3
 [ "$(cut -f1 out | tr '\n' ' ')" = "1 1 1 2 2 2 3 3 3 " ] || fail "lines of --nbest"
@@ -47,7 +48,7 @@ expect 0 mh-eval translate $m three --prefix-file begin
 sed -n 1p out | grep -q '^v3 v5' || fail "the prefix of line 1"
 sed -n 3p out | grep -q '^v1' || fail "the prefix of line 3"
 printf 'w1 w2\n\nw3\n' > gap
-expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "an empty line is a line"
+expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "an empty line must give a line"
 [ -z "$(sed -n 2p out)" ] || fail "the translation of an empty line"
 expect 0 mh-eval translate $m gap --samples 2
 [ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "samples of an empty line"
@@ -60,7 +61,7 @@ expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
 printf 'w1\r\n' > cr
 expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep --crlf normalise does so"
 
-# What is refused, before anything is written.
+# Errors come before anything is written.
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 refused 3 "long:1" translate $m long
@@ -101,8 +102,8 @@ refused 2 "mh-eval generate" translate lm/last.safetensors s
 refused 2 "mh-eval translate" generate $m --prompt w1
 refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
 refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
-refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first is scored
-# A shard whose sums are right and whose targets are beyond their vocabulary: the header of another one.
+refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first model is scored
+# A shard with valid checksums whose target ids exceed the vocabulary: its header is that of another shard.
 mh-prep vocab --size 9 t > few.vocab 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
 mh-train -q --threads 1 --config c.toml --train few.mhs --out fewrun --set train.length=1u
@@ -118,7 +119,7 @@ P
 refused 3 "evil.mhs: byte 0: expected numbers below 9 in the field target" fewrun/last.safetensors evil.mhs
 expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected numbers below 9 in the field target"
 expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected numbers below 9 in the field target"
-# A sentence of the validation that is longer than the model's positions is found before the run begins.
+# A validation sentence longer than the model's positions is refused before the run begins.
 { printf 'w1 %.0s' $(seq 30); echo; } > longer
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
 expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20
@@ -134,15 +135,15 @@ said "bleu, a score of translations"
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss; said "train.validation.metric"
 [ ! -e no ] || fail "a folder is left"
 
-# A model of bytes may write anything; what is shown of it are lines of text.
+# A byte-level model may generate any bytes; the printed output is still valid lines of text.
 mh-prep vocab --type byte s > bytes 2>/dev/null
 mh-prep translation -q --vocab bytes s t -o bytes.mhs
 mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.batch.block=80
 expect 0 mh-eval translate bm/last.safetensors three --samples 40 --max-length-b 30
 [ "$(wc -l < out)" -eq 120 ] || fail "lines of a model of bytes: $(wc -l < out)"
 awk -F'\t' 'NF != 3 { exit 1 }' out || fail "columns of a model of bytes"
-iconv -f utf-8 -t utf-8 out > /dev/null || fail "no UTF-8"
+iconv -f utf-8 -t utf-8 out > /dev/null || fail "the output is not UTF-8"
 ! LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')" out || fail "control characters"
-LC_ALL=C grep -q "$(printf '\357\277\275')" out || fail "no stray byte among so many"
+LC_ALL=C grep -q "$(printf '\357\277\275')" out || fail "expected the replacement character for invalid bytes"
 expect 0 mh-eval bm/last.safetensors bytes.mhs --beam 2 --max-length-b 10 --hypotheses hyp --format json
 expect 0 mh-eval bleu hyp t

@@ -1,4 +1,5 @@
-# A model goes on with other data, all or part of it: what changes, what is taken over, resumes, and what is refused.
+# mh-finetune continues training a model on other data, with all or some parameters: what changes, which settings are
+# inherited, resume, and errors.
 [ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
 make_shards
 make_text 60 | tac > new
@@ -11,7 +12,7 @@ m=first/last.safetensors
 small="--set train.batch.block=16 --set train.batch.tokens=64"
 go="--train new.mhs $small --set train.length=20u --set train.lr=0.01 --threads 1"
 
-# Prints the names of the tensors in which two checkpoints differ.
+# Prints the names of the tensors that differ between two checkpoints.
 cat > changed.py <<'P'
 import json, struct, sys
 def read(path):
@@ -25,14 +26,14 @@ print("\n".join(sorted({name.split("self.")[-1] for name in a if a[name] != b[na
 P
 changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 
-# Gates alone: the whole mixture in each update of each epoch, with the group that they were trained in.
+# Trains only the gates: every update runs the complete mixture, and the parameter group of the gates is inherited.
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
 said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters are trained"
 changed gates
 [ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "what has changed: $(cat names)"
 [ "$(wc -l < names)" -eq 8 ] || fail "what has changed: $(cat names)"
 grep -q 'trainable = \["gates"\]' gates/config.toml || fail "train.trainable is not in config.toml"
-grep -q 'weight_decay = 0.5' gates/config.toml && fail "weight decay was taken over"
+grep -q 'weight_decay = 0.5' gates/config.toml && fail "weight decay was inherited"
 python3 - <<'P'
 import json
 lines = [json.loads(line) for line in open("gates/log.jsonl")]
@@ -46,12 +47,12 @@ expect 0 mh-finetune --init $m $go --out all --set train.groups.gates.lr=0.5
 ! grep -qF "are left out" err || fail "nothing is left out"
 changed all
 [ "$(wc -l < names)" -gt 20 ] || fail "what has changed: $(cat names)"
-grep -q 'lr = 0.5' all/config.toml || fail "--set of what is taken over"
+grep -q 'lr = 0.5' all/config.toml || fail "--set does not override an inherited setting"
 expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' $go --out names_
 changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "what has changed: $(cat names)"
 
-# Resumes exactly, from a pipe, by either tool.
+# Resumes to the same weights, also for a model read from a pipe, by mh-finetune and by mh-train.
 cat $m | mh-finetune -q --init - --train-only gates $go --out halves --set train.length=9u
 expect 0 mh-finetune -q --resume --out halves --set train.length=15u --threads 1
 expect 0 mh-train -q --resume --out halves --set train.length=20u --threads 1
@@ -59,7 +60,7 @@ python3 changed.py gates/last.safetensors halves/last.safetensors > names
 [ ! -s names ] || [ "$(cat names)" = "" ] || fail "a resume differs: $(cat names)"
 record 2 mh-finetune --resume --out halves --train-only output
 
-# What would train.
+# A dry run reports the number of trained parameters.
 expect 0 mh-finetune --init $m --train-only gates --train new.mhs --dry-run --format json
 mv out gates.json
 expect 0 mh-finetune --init $m --dry-run --format json
@@ -70,9 +71,9 @@ assert whole["trained_parameters"] == whole["parameters"] == gates["parameters"]
 # 2 d + d hidden + hidden + hidden E + E, twice
 assert gates["trained_parameters"] == 2 * (2 * 16 + 16 * 8 + 8 + 8 * 4 + 4), gates
 P
-# mh-train takes over the model alone.
+# mh-train --from inherits only the model, not the training settings.
 expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
-! grep -q "train.groups.gates" model/config.toml || fail "a group is taken over"
+! grep -q "train.groups.gates" model/config.toml || fail "a parameter group was inherited"
 
 no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
 no 2 "--init" $go --out run

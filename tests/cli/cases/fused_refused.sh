@@ -1,4 +1,5 @@
-# --attention fused: each tool refuses a forward pass that it would compose, by its reason; auto logs each reason once for a kind of layer.
+# --attention fused: each tool refuses a forward pass that would be composed, and names the reason; auto logs each
+# reason once per kind of layer.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -12,7 +13,7 @@ train relative --set attention.score=relative --set model.positions=none
 plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last.safetensors
 refused() { expect 2 "${@:2}" --attention fused; said "$1"; said "use --attention auto"; [ ! -e none ] || fail "a file is left"; }
 
-# Observers, of every tool that has one.
+# Observers, in every tool that attaches one.
 observed="a forward pass that the fused path can take; found an observer reads the probabilities"
 refused "$observed" mh-spectrum --blocks 2 $plain t.mhs
 refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
@@ -22,7 +23,8 @@ refused "$observed" mh-prune cut $plain --by confidence --data t.mhs --fraction 
 # Score-head scales are refused; the kernel applies value-head scales.
 refused "score heads are scaled before they are mixed" mh-prune scan --side score $mixed t.mhs
 expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
-# Few queries with relative positions: the fused path scores them as the composed one does; and each step of decoding.
+# Few queries with relative positions: the fused path gives the same scores as the composed path, and so does each
+# decoding step.
 for path in fused composed auto; do expect 0 mh-eval --format json --block 8 --batch 1 --attention $path $relative t.mhs; cp out $path; done
 python3 - <<'P'
 import json
@@ -32,13 +34,13 @@ P
 train segments --config "$ROOT/configs/backbones/transformer-xl.toml" --set model.transformer-xl.memory=8
 for model in $relative segments/last.safetensors; do
   for path in fused composed; do expect 0 mh-eval generate --length 12 --seed 3 --attention $path $model; cp out $path; done
-  cmp fused composed || fail "$model writes another text on the fused path"
+  cmp fused composed || fail "$model generates another text on the fused path"
 done
-# Reasons of the layer, before anything else.
+# Reasons that depend on the layer are reported before all others.
 refused "it mixes logits" mh-eval logits/last.safetensors t.mhs
 
-# auto composes these, and says so once for both layers.
-once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "not once: $1"; }
+# auto composes these passes and logs the reason once for both layers.
+once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }
 once "an observer" mh-spectrum --blocks 2 $plain t.mhs
 once "score heads" mh-prune scan -v --side score $mixed t.mhs
 once "relative positions with fewer queries" mh-eval --block 8 --batch 1 $relative t.mhs

@@ -1,4 +1,4 @@
-# Help texts of every tool and every subcommand.
+# The help texts of every tool and subcommand match the golden files.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 for tool in convert eval finetune prep prune spectrum swap train; do
   golden --layout "$tool" 0 "mh-$tool" --help

@@ -1,4 +1,4 @@
-# A translation model is looked at and edited kind by kind of attention; data of the wrong kind is refused.
+# Analyses and edits a translation model separately for each kind of attention; refuses data of the wrong kind.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 make_text 90 > s
 sed 's/w/v/g; s/v1 /v1 v2 /g' s > t
@@ -29,7 +29,7 @@ mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --s
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 
-# Importance.
+# Importance of heads.
 expect 0 mh-eval --format json $m p.mhs
 cp out full.json
 expect 0 mh-prune scan --format json $m p.mhs
@@ -64,7 +64,7 @@ for measure in ("taylor", "confidence"):
     assert {(r["kind"], r["layer"], r["head"]) for r in ranked} == heads and [r["rank"] for r in ranked] == list(range(1, 29))
 assert [r["heads_gone"] for r in rows("curve.json")] == [0, 10, 20]
 P
-# A cut model has the score of the masked one, and is asked again.
+# A pruned model scores like the masked model, and can be analysed again.
 expect 0 mh-prune cut $m --heads encoder.self:0:1,decoder.cross:1:0,decoder.cross:1:1,decoder.cross:1:2,decoder.cross:1:3 -o cut.safetensors
 said "encoder.self: heads 4 4 4 -> 3 4 4"
 said "decoder.cross: heads 4 4 -> 4 0"
@@ -85,7 +85,7 @@ expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set tr
   --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
 
-# Exchange.
+# Exchange of heads.
 pairs=encoder.self:0.1-2.3,decoder.cross:0.0-1.2
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
@@ -154,7 +154,7 @@ tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
 
-# Refused, with nothing printed.
+# Errors, with nothing on stdout.
 no() {
   expect "$@"
   [ ! -s out ] || fail "something is printed"

@@ -1,11 +1,11 @@
-# The main jobs on a GPU: a language model in bf16 in a CUDA graph, translation, BERT and a task; each resumes to the same
-# bits, and scores as on the CPU. MH_DEVICE=cpu runs the same without a GPU.
+# Trains on a GPU: a language model in bf16 with a CUDA graph, a translation model, BERT and a classifier. Each run
+# resumes to the same bits and scores as on the CPU. MH_DEVICE=cpu runs the same without a GPU.
 device=${MH_DEVICE:-cuda}
 [ "$device" = cpu ] || [ -e /dev/nvidiactl ] || skip "needs an NVIDIA GPU"
 graph=true; [ "$device" = cuda ] || graph=false
 small="[train]\nbatch.block = 32\nbatch.tokens = 512\nlr = 0.005\nvalidation.every = \"20u\"\nlog_every = \"5u\"\n"
 
-# resumes NAME OPTIONS…: a run of 40 updates, and one of 20 that goes on to 40, have the same weights.
+# resumes NAME OPTIONS…: a run of 40 updates and a run resumed after update 20 end with the same weights.
 resumes() {
   local name=$1
   mh-train -q --device "$device" "${@:2}" --out "$name" --set train.length=40u
@@ -13,7 +13,7 @@ resumes() {
   expect 0 mh-train -q --device "$device" --resume --out "$name.halves" --set train.length=40u
   same_weights "$name"
 }
-# The files hold the command lines; the weights are compared.
+# Compares the weights; the checkpoints also contain the command lines, which differ.
 same_weights() {
   python3 - "$1" <<'P' || fail "$1: a resumed run differs"
 import json, struct, sys
@@ -27,9 +27,9 @@ differ = [name for name in one if one[name] != two.get(name)]
 assert one.keys() == two.keys() and not differ, differ[:5]
 P
 }
-# near NAME: a score on the device (in the file NAME) is the CPU's (NAME.cpu).
+# near NAME: the score on the device (file NAME) is close to the score on the CPU (file NAME.cpu).
 near() {
-  python3 - "$1" <<'P' || fail "$1: the device scores otherwise"
+  python3 - "$1" <<'P' || fail "$1: the score on the device differs from that on the CPU"
 import json, math, sys
 one, two = (json.load(open(f"{sys.argv[1]}{end}")) for end in ("", ".cpu"))
 for key, value in one.items():
@@ -38,7 +38,7 @@ for key, value in one.items():
 P
 }
 
-# Language models: Mixhead A in bf16, and stochastic pairing with Transformer-XL's memory.
+# Language models: Mixhead A in bf16, and random pairing of heads with the memory of Transformer-XL.
 make_text 400 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs
@@ -51,7 +51,7 @@ expect 0 mh-eval generate -q --device "$device" lm/last.safetensors --prompt w1 
 printf "[model]\nbackbone = \"transformer-xl\"\nlayers = 2\nwidth = 64\nffn = 64\npositions = \"none\"\ntransformer-xl.memory = 32\n[attention]\nheads = 4\nscore = \"relative\"\n${small}batch.order = \"streams\"\n" > xl.toml
 resumes xl --config xl.toml --train t.mhs --valid t.mhs
 
-# Translation, with a beam.
+# Translation with beam search.
 make_text 200 | awk NF > s
 sed 's/w/v/g' s > t
 mh-prep vocab -q s > sv
@@ -63,7 +63,7 @@ mh-eval -q --device "$device" --beam 3 --format json mt/last.safetensors p.mhs >
 mh-eval -q --device cpu --beam 3 --format json mt/last.safetensors p.mhs > bleu.cpu
 near bleu
 
-# BERT, and a task after it.
+# BERT pre-training, then fine-tuning.
 awk 'BEGIN { srand(3); for (d = 0; d < 60; d++) { t = int(rand() * 4); for (i = 0; i < 6; i++) { s = ""; n = 4 + int(rand() * 6);
   for (k = 0; k < n; k++) s = s " t" t "w" (i + k) % 9; print s } print "" } }' > corpus
 mh-prep vocab -q --type wordpiece --size 120 corpus > wv

@@ -1,4 +1,4 @@
-# Outputs never land on inputs, results are not lost, and a signal leaves no half-written file.
+# Outputs never overwrite inputs, results are not lost, and a signal leaves no partial file.
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 record 2 mh-prep lm --vocab v text -o v
@@ -19,7 +19,7 @@ golden_record refused-1
 expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            said "UTF-8"
 expect 3 mh-prep lm --vocab $'no\nsuch' text;                  said "a file to read"
 expect 1 bash -c 'mh-prep --help >/dev/full'
-# A writer that waits for its input is told to stop.
+# A writer that waits for input receives SIGTERM.
 mkfifo slow
 mh-prep lm --vocab v slow -o stopped.mhs 2>/dev/null &
 pid=$!

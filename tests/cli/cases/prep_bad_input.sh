@@ -1,4 +1,4 @@
-# Each says what was expected and found, with the right status, and leaves no file behind.
+# Each error of mh-prep states the expected and the found input, has the right exit status, and leaves no file.
 printf 'one two\nthree\n' > text
 mh-prep vocab --type word text > v
 : > empty

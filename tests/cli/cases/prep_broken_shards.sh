@@ -1,4 +1,4 @@
-# Truncated at each 16th, garbage, and bits flipped in each part.
+# Shards truncated at each sixteenth of their size, random bytes, and bit flips in each section of a shard are refused.
 make_text 400 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text > whole.mhs 2>/dev/null

@@ -1,8 +1,8 @@
-# A vocabulary of GPT-2's kind: taken from its files, used, shown, and refused where they are not whole; with Python's
-# tokenizers, the same tokens on all texts at hand.
+# Byte-level BPE of GPT-2: the vocabulary is read from its files, applied and printed; damaged files are refused. Tokens
+# equal those of the Python package tokenizers on all available texts.
 python3 - <<'P'
 import json, os
-# The bytes in GPT-2's letters, and two merges.
+# GPT-2's printable letters for the 256 bytes, and two merges.
 printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
 others = [b for b in range(256) if b not in printed]
 letters = {**{b: chr(b) for b in printed}, **{b: chr(256 + i) for i, b in enumerate(others)}}

@@ -1,4 +1,4 @@
-# Bytes take anything and give it back; characters give text back.
+# A byte vocabulary reproduces any input; a character vocabulary reproduces text.
 head -c 100000 /dev/urandom > any
 mh-prep vocab --type byte any > byte.vocab
 mh-prep lm --vocab byte.vocab any > any.mhs

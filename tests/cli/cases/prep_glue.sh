@@ -1,4 +1,4 @@
-# Examples of GLUE's forms and of other files to shards and back; what is refused, and how it is said.
+# Converts GLUE files and other tables to shards and back; checks each error message.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '"' . > vocab.txt
 bert="--wordpiece vocab.txt"
 tsv() { printf '%b' "$1" > "$2"; }
@@ -12,14 +12,14 @@ printed '"kind":"examples"'; printed '"limits":[10,10,2]'; printed '"metrics":["
 tsv 'index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tOne\tthree' test.tsv
 record 0 mh-prep glue --task mrpc $bert test.tsv -o x.mhs
 record 0 mh-prep glue --task mrpc $bert mrpc.tsv test.tsv -o x.mhs
-# CoLA has no header, but its test has.
+# CoLA's training file has no header, its test file has one.
 tsv 'gj04\t1\t\tOne two.\ngj04\t0\t*\t"Two one.\n' cola.tsv
 record 0 mh-prep glue --task cola $bert cola.tsv -o x.mhs
 tsv 'index\tsentence\n0\tOne\n' cola-test.tsv
 record 0 mh-prep glue --task cola $bert cola-test.tsv -o x.mhs
 tsv 'one\ttwo\tthree\n' three.tsv
 record 3 mh-prep glue --task cola $bert three.tsv
-# Columns in any order, and of other names once these are given.
+# Columns may be in any order, and have other names if options give them.
 tsv 'label\tsentence\n1\tone\n' swapped.tsv
 record 0 mh-prep glue --task sst2 $bert swapped.tsv -o x.mhs
 tsv 'label\tcontent\n1\tone\n' content.tsv
@@ -27,11 +27,11 @@ record 3 mh-prep glue --task sst2 $bert content.tsv -o no.mhs
 record 0 mh-prep glue --task sst2 $bert --text content content.tsv -o x.mhs
 record 3 mh-prep glue --task sst2 $bert --text content --label class content.tsv -o no.mhs
 record 2 mh-prep glue --task sst2 $bert --text-b content content.tsv
-# A name that two columns have names neither; a number does.
+# A column name that occurs twice is refused; a column number is accepted.
 tsv 'sentence\tsentence\tlabel\none\ttwo\t1\n' doubled.tsv
 record 3 mh-prep glue --task sst2 $bert doubled.tsv -o no.mhs
 expect 0 mh-prep glue --task sst2 $bert --text 2 doubled.tsv -o x.mhs; mh-prep cat x.mhs | grep -q '^two' || fail "the second column"
-# The STS benchmark: no header, sometimes more columns; numbers within bounds.
+# The STS benchmark: no header, sometimes additional columns, labels within bounds.
 tsv 'g\tf\ty\t1\t3.800\tone\ttwo\ng\tf\ty\t2\t5\tone\ttwo\tx\ty\n' sts.csv
 columns="--no-header --text 6 --text-b 7 --label 5"
 record 0 mh-prep glue --task stsb $bert $columns sts.csv -o x.mhs
@@ -40,7 +40,7 @@ record 2 mh-prep glue --task stsb $bert --no-header --text 6 sts.csv
 record 3 mh-prep glue --task stsb $bert $columns mrpc.tsv
 tsv 'g\tf\ty\t1\t5.1\tone\ttwo\n' sts2.csv
 record 3 mh-prep glue --task stsb $bert $columns sts2.csv -o no.mhs
-# Words as labels, and lines that are none.
+# Labels that are words, and malformed lines.
 tsv 'index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tnot_entailment\n1\tone\ttwo\tcontradiction\n' rte.tsv
 record 3 mh-prep glue --task rte $bert rte.tsv -o no.mhs
 expect 0 mh-prep glue --task mnli $bert --label label <(sed s/not_// rte.tsv) -o x.mhs; said "2 labelled"
@@ -60,10 +60,10 @@ record 2 mh-prep glue --task snli $bert none.tsv
 record 2 mh-prep glue $bert none.tsv
 record 2 mh-prep glue --task sst2 none.tsv
 record 2 mh-prep glue --task sst2 $bert none.tsv -o none.tsv
-# A long first line is shown in part, in whole characters.
+# Messages show the start of a long first line, cut between characters.
 { printf 'a'; printf 'ü%.0s' $(seq 300); printf '\n'; } > long.tsv
 expect 3 mh-prep glue --task sst2 $bert long.tsv -o no.mhs; said "$(printf 'a'; printf 'ü%.0s' $(seq 99))…;"
-# Any file.
+# mh-prep examples: any table.
 tsv 'stars\treview\n4.5\tone two\n1\ttwo\n' reviews.tsv
 expect 0 mh-prep examples --text review --label stars --number 1,5 --name reviews $bert reviews.tsv -o x.mhs
 record 0 mh-prep cat x.mhs
@@ -92,7 +92,7 @@ record 2 mh-prep examples --text review --number 5 $bert reviews.tsv
 record 2 mh-prep examples --text review --labels a,b --metrics pearson $bert reviews.tsv
 golden_record refused
 [ ! -e no.mhs ] || fail "half a shard was left"
-# Broken anywhere, it is refused.
+# A truncated shard is refused.
 size=$(stat -c %s mrpc.mhs)
 for i in $(seq 0 9); do
   head -c $((size * i / 10)) mrpc.mhs > cut.mhs

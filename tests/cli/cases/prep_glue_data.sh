@@ -1,4 +1,4 @@
-# Rows of all files of GLUE at hand, by BERT's own vocabulary: tokens and segments are those of transformers' tokenizers.
+# All GLUE files of the mirror, with BERT's vocabulary: tokens and segments equal those of transformers' tokenizers.
 data=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$data/bert-base-uncased/vocab.txt.zst" ] || skip "no vocabulary of BERT and no GLUE (MH_DATA)"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import transformers' 2>/dev/null || skip "Python lacks transformers"

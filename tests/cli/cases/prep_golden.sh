@@ -1,4 +1,5 @@
-# Outputs of every subcommand of mh-prep on small inputs: vocabularies, shards as text, as ids and as tables.
+# The outputs of every subcommand of mh-prep on small inputs match the golden files: vocabularies, and shards as text,
+# ids and tables.
 cat > en <<'T'
 the cat sat on the mat .
 a small cat saw the other cat
@@ -11,7 +12,7 @@ eine kleine katze sah die andere katze
 hunde sitzen nicht auf matten !
 die matte ist rot , die katze nicht
 T
-# shard NAME COMMAND…: the shard NAME.mhs, the messages of the command that makes it, and its content.
+# shard NAME COMMAND…: makes the shard NAME.mhs and records the messages of COMMAND and the content of the shard.
 shard() {
   local file=$1.mhs
   record 0 "${@:2}" -o "$file"
@@ -21,7 +22,7 @@ shard() {
   record 0 mh-prep cat --ids "$file"
   golden_record "$1"
 }
-# Vocabularies of every type that this project learns itself.
+# Every vocabulary type that mh-prep learns without SentencePiece.
 for type in word char byte; do
   golden --stderr "vocab-$type" 0 mh-prep vocab --type $type en; mv out "$type.vocab"
 done
@@ -51,7 +52,7 @@ shard translation-two mh-prep translation --source-vocab de.vocab --target-vocab
 printf 'the cat\n\na\nthe cat sat on the mat\n' > s
 printf 'the mat\nthe\nthe cat sat on the mat\nthe cat sat on\n' > t
 shard translation-dropped mh-prep translation --vocab word.vocab --empty drop --max-length 5 --max-ratio 2 s t
-# Examples of GLUE and of other files, questions, documents.
+# Examples from GLUE and other files, questions, documents.
 printf 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne two.\tthree\n0\t9\t9\ttwo\tfour\n' > mrpc.tsv
 shard glue-mrpc mh-prep glue --task mrpc --wordpiece vocab.txt mrpc.tsv
 printf 'gj04\t1\t\tOne two.\ngj04\t0\t*\tTwo one.\n' > cola.tsv
@@ -68,7 +69,7 @@ J
 shard squad mh-prep squad --wordpiece vocab.txt --unanswerable keep squad.json
 printf 'one two.\n\nthree.\n\n\nTwos!\nthree three\n' > documents
 shard mlm mh-prep mlm --wordpiece vocab.txt documents
-# What is refused.
+# Errors.
 : > empty
 printf 'good\nb\xffd\n' > bad8
 printf 'a\tx\na\tx\ty\n' > two_tabs

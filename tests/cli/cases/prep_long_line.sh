@@ -1,7 +1,7 @@
-# A line of 100 MB passes in constant memory.
+# A line of 100 MB is encoded in constant memory.
 printf 'one two\n' > small
 mh-prep vocab small > v 2>/dev/null
-# The sanitizers reserve terabytes of addresses, so the bound is for the plain build.
+# The memory limit applies to the plain build only, since sanitizers reserve terabytes of address space.
 ( [ -n "${ASAN_OPTIONS:-}" ] || ulimit -v 700000
   head -c 100000000 < <(yes 'one two three' || true) | tr '\n' ' ' | mh-prep lm --vocab v --threads 1 - > long.mhs ) 2>err || fail "long line"
 expect 0 mh-prep info long.mhs

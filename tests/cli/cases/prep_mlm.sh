@@ -1,4 +1,5 @@
-# Documents to a shard and back: blank lines and files part them; any number of threads gives the same; what is refused.
+# Converts documents to a shard and back: empty lines and file ends separate documents; the number of threads changes
+# nothing; checks errors.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '##s' . A > vocab.txt
 printf 'one two.\n\nthree.\n\n\n \t\nTwos A!\n\x01\nthree three\n' > first
 printf '\ntwo' > second
@@ -11,7 +12,7 @@ mh-prep cat --ids - < x.mhs > ids
 printf '5 6 9\n\n7 9\n\n6 8 1 1\n7 7\n\n6\n\n' | cmp - ids
 expect 0 mh-prep info --format json x.mhs
 printed '"kind":"documents"'; printed '"documents":4,"sentences":5'; printed '"tokens":12'; printed '"wordpiece":"vocab.txt"'
-# One document alone; case kept; a vocabulary of ours, and what goes with no other.
+# A single document, cased text, a vocabulary of this project, and options that exclude each other.
 record 0 mh-prep mlm --wordpiece vocab.txt --cased second -o one.mhs
 mh-prep vocab -q --type wordpiece --cased --from vocab.txt > v
 record 0 mh-prep mlm --vocab v first second -o y.mhs
@@ -33,12 +34,12 @@ record 0 mh-prep mlm --vocab v --crlf normalise crlf -o z.mhs
 printf 'one\n\xff\n' > bad8
 record 3 mh-prep mlm --vocab v bad8 -o none.mhs
 golden_record refused
-# Large enough for several batches: the same with any number of threads.
+# A text of several batches: the number of threads changes nothing.
 make_text 90000 | awk '{ print } NR % 37 == 0 { print "" }' > large
 mh-prep mlm --wordpiece vocab.txt --threads 1 large -o a.mhs 2>/dev/null
 mh-prep mlm --wordpiece vocab.txt --threads 3 large -o b.mhs 2>/dev/null
 cmp a.mhs b.mhs
-# Broken anywhere, it is refused.
+# A truncated shard is refused.
 size=$(stat -c %s x.mhs)
 for i in $(seq 0 9); do
   head -c $((size * i / 10)) x.mhs > cut.mhs

@@ -1,4 +1,4 @@
-# Text to vocabulary to shard and back, by files and by pipes.
+# From text to a vocabulary and a shard and back, through files and pipes.
 make_text 500 > text.txt
 mh-prep vocab --type word - < text.txt > my.vocab
 mh-prep lm --vocab my.vocab text.txt -o a.mhs
@@ -14,7 +14,7 @@ grep -q "\"tokens\":$tokens," info.json || fail "json lacks the tokens"
 mh-prep cat c.mhs > back.txt
 cmp back.txt <(sed 's/^ *//; s/ *$//' text.txt)
 mh-prep cat a.mhs - < c.mhs | cmp - <(cat back.txt back.txt)
-cp text.txt $'name\xff.txt'  # names of files are bytes, the shard's header is UTF-8
+cp text.txt $'name\xff.txt'  # a file name may be any bytes, the shard's header is UTF-8
 expect 0 mh-prep lm --vocab my.vocab $'name\xff.txt' -o d.mhs
 expect 0 mh-prep info --format json d.mhs
 for shown in info cat; do expect 1 bash -c "mh-prep $shown a.mhs >/dev/full"; said "No space left"; done

@@ -1,4 +1,4 @@
-# SentencePiece models of both kinds: the same ids as its own program gives.
+# BPE and unigram models give the same ids as SentencePiece's own program.
 command -v spm_encode >/dev/null || skip "spm_encode is not installed"
 make_text 3000 | sed '5s/$/ naïve　ﬁne ½ “quoted” 東京 e\xcc\x81/; 9s/$/ \xf0\x9f\x98\x80 a\xc2\xa0b/' > text
 for type in bpe unigram; do

@@ -1,4 +1,4 @@
-# SentencePiece's trainer runs in a child process: nothing that a text does to it ends the tool, and no line is lost.
+# SentencePiece trains in a child process: a text that crashes the trainer does not crash mh-prep, and no line is lost.
 word() { awk -v n="$1" 'BEGIN { srand(3); s = ""; for (i = 0; i < n; i++) s = s substr("abcdefgh", 1 + int(rand() * 8), 1); print s }'; }
 echo 'the cat sat' > small
 for n in 32769 40000 70000; do
@@ -10,7 +10,7 @@ done
 (cat small; word 32768) | expect 0 mh-prep vocab --type bpe --size 40 - -o model
 expect 0 mh-prep lm --vocab model long -o x.mhs
 rm model
-# Characters that the library reserves.
+# Characters that SentencePiece reserves.
 printf 'the cat sat\n\342\226\205 the dog\ndog \342\226\205 cat\n<unk> a\342\226\201cat\n' > reserved
 expect 0 mh-prep vocab --type bpe --size 20 reserved -o reserved.model
 said "U+2585 gets no piece, since SentencePiece reserves it: 2 lines, first reserved:2"
@@ -22,11 +22,11 @@ expect 0 mh-prep lm --vocab reserved.model reserved -o x.mhs
 (for i in $(seq 200); do echo "the cat sat on the mat"; done; printf 'q\303\251\n') > rare
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 0.99 rare -o model; said "characters have a piece"
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model
-! grep -q 'characters have a piece' err || fail "all characters are covered"
+! grep -q 'characters have a piece' err || fail "a coverage message although all characters are covered"
 expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; said "SentencePiece: Loaded all 201 sentences"
 ! grep -q 'LOG(' err || fail "a raw line of the library"
 rm model
-# Sizes that do not fit, and text without anything to learn.
+# Sizes that the text cannot fill, and text without anything to learn.
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
 expect 3 mh-prep vocab --type unigram --size 8000 small -o model; said "expected at most "
 expect 3 mh-prep vocab --type bpe --size 5 small -o model;       said "expected at least "
@@ -41,20 +41,20 @@ for text in '\342\226\205\n' '\001\002\n'; do
     esac
     ! grep -q '\.cc(\|\.h(\|Internal' err || fail "a raw message of the library"
     expect 3 mh-prep vocab -v --type $type --size 40 odd -o model; said "SentencePiece: "
-    ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "places in the library's source"
+    ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "the message contains source positions of the library"
   done
 done
 printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text with at least one word"
 printf 'a\n\377\n' > bad
 expect 3 mh-prep vocab --type unigram --size 40 bad -o model; said "bad:2: byte 2"
 [ ! -e model ] || fail "a refused run left a file"
-# A child that dies, and one whose parent dies.
+# The child is killed, and the parent is killed.
 mkfifo text
-awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # more than is read ahead
-start() {  # runs the tool until it has a child that waits for more text: $parent, $child
+awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # larger than the read buffers
+start() {  # starts mh-prep and waits until its child waits for text; sets $parent and $child
   mh-prep vocab --type bpe --size 40 text -o model 2>err & parent=$!
-  exec 5<>text  # does not wait for the tool, which may have failed
-  timeout 60 cat much >&5 || fail "the tool does not read"
+  exec 5<>text  # read-write, so that opening the pipe does not block if mh-prep has failed
+  timeout 60 cat much >&5 || fail "mh-prep does not read its input"
   child=
   for _ in $(seq 100); do
     child=$(awk -v parent=$parent '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null || true)

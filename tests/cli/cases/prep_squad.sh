@@ -1,4 +1,4 @@
-# Questions of SQuAD to a shard and back; what is refused; any number of threads gives the same.
+# Converts SQuAD questions to a shard and back; checks errors; the number of threads changes nothing.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' who won '?' the team of cafe '##s' . > vocab.txt
 cat > a.json <<'JSON'
 {"version": "1.1", "data": [
@@ -18,20 +18,20 @@ printed "5 6 7	8 9 10 11 12 6 13	0 4 9 12 17 19 22	3 8 11 17 18 22 23	84 104 101
 expect 0 mh-prep info --format json x.mhs
 printed '"kind":"questions"'; printed '"paragraphs":1,"answers":3,"missing_answers":0,"impossible":0'
 printed '"unanswerable":false'; printed '"wordpiece":"vocab.txt"'
-# A model's vocabulary is a vocabulary of ours.
+# WordPiece converted to a vocabulary of this project gives the same shard.
 mh-prep vocab -q --type wordpiece --from vocab.txt > v
 mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
-# Answers elsewhere.
+# Answers that are not at the stated position.
 sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
 record 3 mh-prep squad --vocab v moved.json -o z.mhs
 record 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs
-mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "missing answers are not told"
+mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "the shard does not state the missing answers"
 # SQuAD 2.0.
 sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_impossible": true, "plausible_answers": [{"text": "x", "answer_start": 0}]/' a.json > two.json
 record 3 mh-prep squad --vocab v two.json -o z.mhs
 record 0 mh-prep squad --vocab v --unanswerable keep two.json -o two.mhs
 mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not say that questions may be impossible"
-# What is refused, with its place; nothing is half-written.
+# Errors name file and byte, and leave no partial file.
 record 3 mh-prep squad --vocab v a.json a.json -o z.mhs
 head -c 300 a.json > cut.json
 expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       said "cut.json:5: byte 300 of the file"; said "truncated"
@@ -47,7 +47,7 @@ record 2 mh-prep squad a.json
 record 2 mh-prep squad --vocab v a.json -o a.json
 record 2 mh-prep squad --vocab v --unanswerable drop a.json
 record 2 mh-prep squad --vocab v --missing-share 2 a.json
-# JSON that parsers take although it is damaged: bytes after a NUL, a key twice.
+# Damaged JSON that common parsers accept: bytes after a NUL, duplicate keys.
 { cat a.json; printf '\0{"more": 1}'; } > nul.json
 record 3 mh-prep squad --vocab v nul.json -o z.mhs
 sed 's/"context": /"context": "Others won.", "context": /' a.json > doubled.json
@@ -56,4 +56,4 @@ golden_record refused
 head -c 400 x.mhs > cut.mhs
 expect 3 mh-prep info cut.mhs
 expect 3 mh-prep cat cut.mhs
-[ ! -e z.mhs ] || fail "z.mhs is there"
+[ ! -e z.mhs ] || fail "a refused run left z.mhs"

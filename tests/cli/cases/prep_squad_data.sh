@@ -1,4 +1,5 @@
-# SQuAD itself: how much there is of it, and what is left of the truth; windows, spans, answers and scores are transformers'.
+# SQuAD itself: number of records, and the score of the gold answers after tokenisation; windows, spans, answers and
+# scores equal those of transformers.
 squad=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$squad/squad-1.1/dev.json.zst" ] || skip "no SQuAD (MH_DATA)"
 programs=$(dirname "$(command -v mh-prep)")/../tests
@@ -10,7 +11,7 @@ for part in dev train-part; do
     dev) said "10,570 questions on 2,067 paragraphs, 132,823 + 329,916 tokens" ;;
     *) said "11,877 questions on 2,430 paragraphs, 149,009 + 324,652 tokens" ;;
   esac
-  # A model that is always right: what is less than 100 are answers that end within a piece or have more than 30 tokens.
+  # Predicting the gold answers scores below 100 because some answers end inside a piece or have more than 30 tokens.
   "$programs/squad-print" truth "$part.mhs" > truth.json 2>/dev/null
   "$programs/squad-print" score "$part.mhs" truth.json | sed -n 1p >> scores
 done

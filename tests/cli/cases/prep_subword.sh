@@ -1,4 +1,4 @@
-# Merges of subword-nmt: joint codes, a dictionary for each side, and the codes as a file.
+# subword-nmt BPE: joint codes, one dictionary per language, and codes as a file.
 make_text 400 | sed 's/^ *//; s/ *$//; s/w/lower/g' > en
 sed 's/lower/niedriger/g' en > de
 expect 0 mh-prep vocab --type subword-nmt --merges 12 de en -o joint.vocab
@@ -18,7 +18,7 @@ mh-prep cat x.mhs | cmp - <(paste de en)
 expect 0 mh-prep info x.mhs; printed "source_tokenizer	subword-nmt"
 mh-prep lm --vocab joint.vocab en | mh-prep cat - | cmp - en
 expect 0 mh-prep vocab --type subword-nmt --merges 100000 en -o all.vocab; said "no pair of symbols occurs twice"
-# Refused.
+# Errors.
 record 2 mh-prep vocab --type subword-nmt en
 record 2 mh-prep vocab --type subword-nmt --merges 5 --codes codes en
 record 2 mh-prep vocab --type word --merges 5 en
@@ -37,7 +37,8 @@ sed '$d' joint.vocab > shorter
 expect 3 mh-prep lm --vocab shorter en -o y;                                said "checksum"
 sed '/^merges/d' joint.vocab > none
 expect 3 mh-prep lm --vocab none en -o y;                                said "merges"
-# Carriage returns in words: the vocabulary holds them, the file of codes where its readers keep them.
+# Carriage returns inside words: the vocabulary contains them; the codes file contains them only where its readers
+# preserve them.
 for i in 1 2 3; do printf 'x\ry a\rb ab\r\r\tc\n'; done > returns
 expect 0 mh-prep vocab --type subword-nmt --merges 50 returns -o returns.vocab
 mh-prep vocab --type subword-nmt --codes returns.vocab returns | cmp - returns.vocab
@@ -47,7 +48,7 @@ for i in 1 2 3; do printf 'x\ry x\ry\n'; done | mh-prep vocab --type subword-nmt
 record 3 mh-prep codes one.vocab
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
-# The same merges and pieces as the program itself, where it is at hand.
+# The merges and pieces equal those of the Python package subword-nmt, if it is installed.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
 python3 -B -m subword_nmt.learn_bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes

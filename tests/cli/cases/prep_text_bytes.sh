@@ -1,4 +1,5 @@
-# Text that is not what it seems: a line feed inside a character, byte order marks, and bytes that end lines elsewhere.
+# Unusual bytes in text: a line feed inside a character, byte order marks, and characters that other programs treat as
+# line ends.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two cafe au lait > vocab.txt
 printf 'one two\ncaf\xc3\xa9 au lait\n' > text
 cp text text2
@@ -31,11 +32,11 @@ record 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none
 record 3 mh-prep codes broken.codes
 record 3 mh-prep lm --vocab word.vocab - -o none < broken
 [ ! -e none ] || fail "a refused run left a file"
-# Bytes are any bytes.
+# A byte vocabulary accepts them.
 mh-prep vocab -q --type byte broken > byte.vocab
 mh-prep lm -q --vocab byte.vocab broken | mh-prep cat - | cmp - broken
 
-# A byte order mark is dropped and said, in every file and on standard input.
+# A byte order mark is dropped and reported, in every file and on standard input.
 mark() { printf '\xef\xbb\xbf'; }
 for f in text text2; do (mark; cat $f) > marked.$f; done
 dropped="the byte order mark at the start is dropped"
@@ -47,9 +48,9 @@ for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --
   cmp out wanted
   said "marked.text: $dropped"; said "marked.text2: $dropped"; said "2 files began with a byte order mark"
 done
-# The tokens, and all that a shard says but the names of its files.
+# Prints the tokens of a shard and its header without file names.
 shown() { mh-prep cat --ids "$1"; mh-prep info --format json "$1" | sed 's/"file".*"kind"/"kind"/; s/"provenance".*//'; }
-same() {  # SUBCOMMAND OPTIONS -- : the same shard of marked files as of plain ones
+same() {  # SUBCOMMAND OPTIONS --: files with byte order marks give the same shard as files without
   local options=()
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   mh-prep -q "${options[@]}" text text2 -o wanted.mhs
@@ -86,11 +87,11 @@ printf '{"data":[{"paragraphs":[{"context":"one two","qas":[{"id":"1","question"
 mh-prep squad -q --wordpiece vocab.txt q.json -o wanted.mhs
 expect 0 mh-prep squad --wordpiece vocab.txt marked.json -o x.mhs; said "marked.json: $dropped"
 cmp <(shown x.mhs) <(shown wanted.mhs)
-# A mark alone is an empty file; one inside a text is a character.
+# A file with only a byte order mark is empty; a mark inside a text is a character.
 mark > alone
 record 3 mh-prep vocab alone -o none
 golden_record refused
 printf 'a\n\xef\xbb\xbfb\n' > inside
 expect 0 mh-prep vocab inside; [ "$(tail -1 out | cut -f1)" = "$(printf '\xef\xbb\xbfb')" ] || fail "inside: $(cat out)"
-# Bytes keep it.
+# A byte vocabulary keeps the byte order mark.
 mh-prep lm -q --vocab byte.vocab marked.text | mh-prep cat - | cmp - marked.text

@@ -1,4 +1,4 @@
-# Pairs of lines to a shard and back, by two files and by paste(1), with each way to be refused.
+# Converts sentence pairs to a shard and back, from two files and from paste(1); checks every error.
 make_text 300 | sed 's/^ *//; s/ *$//' > en
 sed 's/w/v/g; s/$/ und/' en > de
 mh-prep vocab de en > joint.vocab
@@ -10,12 +10,13 @@ mh-prep cat joint.mhs | cmp - <(paste de en)
 expect 0 mh-prep info joint.mhs
 printed "kind	translation"; printed "records	300"; printed "dropped	{}"
 ! grep -q source_vocabulary out || fail "a joint vocabulary is shown twice"
-# The same from paste, by pipes, with any threads, and with the vocabulary named for each side.
-commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # how many words, as messages write numbers
+# The shard is the same from paste, through pipes, with any number of threads, and with the vocabulary named for each
+# side.
+commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # number of words, formatted as in messages
 sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
-for other in piped twice; do [ "$(sum joint.mhs)" = "$(sum $other.mhs)" ] || fail "$other.mhs is another"; done
+for other in piped twice; do [ "$(sum joint.mhs)" = "$(sum $other.mhs)" ] || fail "$other.mhs differs from joint.mhs"; done
 mh-prep cat - < piped.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o two.mhs
 expect 0 mh-prep info two.mhs
@@ -26,7 +27,7 @@ printed "target_tokens	$(($(wc -w < en) + 300))"
 mh-prep cat two.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
 said " $(commas de) + $(commas en) unknown"
-# Filters: what they drop is counted, told and kept in the shard.
+# Filters: dropped pairs are counted, reported, and recorded in the shard.
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t
 mh-prep vocab s t > st.vocab
@@ -40,7 +41,7 @@ record 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o
 record 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t
 record 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t
 record 2 mh-prep translation --vocab st.vocab --empty keep s t
-# Vocabularies and inputs that do not go together.
+# Vocabularies and inputs that exclude each other.
 record 2 mh-prep translation s t
 record 2 mh-prep translation --source-vocab st.vocab s t
 record 2 mh-prep translation --target-vocab st.vocab s t
@@ -50,7 +51,7 @@ record 2 mh-prep translation --vocab st.vocab - - < s
 record 2 mh-prep translation --vocab st.vocab s t -o t
 record 3 mh-prep translation --vocab s s t -o x.mhs
 record 3 mh-prep translation --vocab st.vocab s missing -o x.mhs
-# Lines that do not go together, or are no text.
+# Files with different numbers of lines, and lines that are not text.
 head -250 en > short
 record 3 mh-prep translation --vocab joint.vocab de short -o x.mhs
 record 3 mh-prep translation --vocab joint.vocab short de -o x.mhs
@@ -69,15 +70,15 @@ record 3 mh-prep translation --vocab st.vocab long -o x.mhs
 : > empty
 record 3 mh-prep translation --vocab st.vocab empty -o x.mhs
 expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full; said "No space left"
-# A vocabulary of bytes: sides are text all the same, and its line feed ends each.
+# A byte vocabulary: each side must still be text, and its line feed ends the sequence.
 mh-prep vocab --type byte s > bytes
 expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs
 mh-prep cat few.mhs | cmp - <(paste s t | sed 4d)
 [ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "bytes"
 record 3 mh-prep translation --vocab bytes bad8 -o x.mhs
 golden_record refused
-# Stopped midway it leaves nothing.
+# A signal leaves no file.
 mh-prep translation --vocab joint.vocab - -o x.mhs < <(paste de en; sleep 3) 2>/dev/null &
-sleep 0.5; kill -TERM $!; wait $! && fail "a stopped run ended well"
+sleep 0.5; kill -TERM $!; wait $! && fail "a stopped run succeeded"
 [ -z "$(find . -name '*x.mhs*')" ] || fail "left: $(find . -name '*x.mhs*')"
 [ ! -e x.mhs ] || fail "a refused run left a shard"

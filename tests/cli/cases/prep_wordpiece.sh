@@ -1,8 +1,8 @@
-# WordPiece: BERT's vocab.txt as it is, vocabularies that are learnt, and what is refused.
+# WordPiece: BERT's vocab.txt unchanged, learnt vocabularies, and errors.
 printf '%s\n' '[PAD]' '[unused0]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' . un '##aff' '##able' caf caf '##é' E | awk '!seen[$0]++' > vocab.txt
 printf 'Unaffable.\n\n[SEP] café un unaffx\n' > text
 expect 0 mh-prep vocab --type wordpiece --from vocab.txt -o lower; said "13 entries"
-grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "how text is read: $(sed -n 1,6p lower)"
+grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "settings of the normaliser: $(sed -n 1,6p lower)"
 mh-prep lm --vocab lower text -o t.mhs 2>err
 said "3 lines, 13 tokens, 5 unknown"
 mh-prep cat --ids t.mhs > out
@@ -10,7 +10,7 @@ mh-prep cat --ids t.mhs > out
 [ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "text: $(mh-prep cat t.mhs)"
 expect 0 mh-prep info t.mhs; printed "tokenizer	wordpiece"
 mh-prep codes lower | cmp - vocab.txt
-# Case and accents: kept together, or each by itself.
+# Case and accents: kept both, or each separately.
 for way in "--cased no no" "--cased,--strip-accents,yes no yes" "--strip-accents,no yes no"; do
   read -r options lowercase accents <<< "$way"
   IFS=, read -ra options <<< "$options"
@@ -23,7 +23,7 @@ ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
 [ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "lower case, accents: $(ids wayyesno)"
 [ "$(ids waynoyes)" = "12 12 2 4" ] || fail "case, no accents: $(ids waynoyes)"
 [ "$(ids waynono)" = "2 12 10 11 4" ] || fail "case, accents: $(ids waynono)"
-# Learnt: the special pieces, characters, then what is joined; counts are of pieces in the text.
+# A learnt vocabulary: special pieces, characters, then merged pieces; the counts are those of the pieces in the text.
 printf 'ab abc\nab AB, b\n' > learn
 expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pair of pieces occurs often enough"
 [ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "learnt: $(cat learnt)"
@@ -36,7 +36,7 @@ mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fa
 expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.vocab; said "2 of "; said "characters have a piece (--alphabet)"
 rm few.vocab
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "--cased"
-# Refused.
+# Errors.
 record 2 mh-prep vocab --type wordpiece learn
 record 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt
 record 2 mh-prep vocab --type wordpiece --size 9
@@ -54,7 +54,7 @@ record 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt
 record 3 mh-prep vocab --type wordpiece --from missing -o y
 record 3 mh-prep vocab --type wordpiece --from lower -o y
 record 3 mh-prep lm --vocab vocab.txt text -o y
-bad() {  # WHAT IS SAID, of the standard input
+bad() {  # MESSAGE: expects the error MESSAGE for the standard input
   cat > bad.txt
   expect 3 mh-prep vocab --type wordpiece --from bad.txt -o y; said "$1"
 }
@@ -74,6 +74,6 @@ sed 's/^lowercase yes/lowercase perhaps/' lower > odd
 record 3 mh-prep lm --vocab odd text -o y
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
-# The same as the package, where it is at hand.
+# The tokens equal those of the package tokenizers, if it is installed.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/wordpiece_parity.py" "$(dirname "$(command -v mh-prep)")/../tests" --few

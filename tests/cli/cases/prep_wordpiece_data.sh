@@ -1,4 +1,5 @@
-# All texts of GLUE and SQuAD at hand, by BERT's own vocabulary: numbers and places are those of the package tokenizers.
+# All texts of GLUE and SQuAD in the mirror, with BERT's vocabulary: ids and character offsets equal those of the
+# package tokenizers.
 data=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$data/bert-base-uncased/vocab.txt.zst" ] || skip "no vocabulary of BERT and no GLUE (MH_DATA)"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"

@@ -1,4 +1,5 @@
-# Heads cut for good: a smaller checkpoint that every tool takes, by hand or by importance; what is refused writes nothing.
+# mh-prune cut removes heads: a smaller checkpoint that every tool accepts, for heads given by hand or chosen by
+# importance; errors write nothing.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_shards
 train() {  # OUT KEY=VALUE...
@@ -16,7 +17,7 @@ expect 0 mh-prune cut "$model" --heads 0:1,0:3,1:2 -o small.safetensors
 said "decoder.self: heads 4 4 -> 2 3"
 said "parameters "
 [ "$(stat -c %s small.safetensors)" -lt "$(stat -c %s "$model")" ] || fail "the file is not smaller"
-# What mh-eval gives to the whole model with weights of 0 for those heads.
+# The pruned model scores as mh-eval scores the complete model with weight 0 for those heads.
 mask='[1, 0, 1, 0]' mask1='[1, 1, 0, 1]'
 expect 0 mh-eval --format json "$model" t.mhs --set attention.combiner=head-weights \
   --set "attention.decoder.self.0.head-weights.weights=$mask" --set "attention.decoder.self.1.head-weights.weights=$mask1"
@@ -29,14 +30,14 @@ assert abs(a["nll"] - b["nll"]) < 1e-5 * a["nll"], (a["nll"], b["nll"])
 P
 rm masked.json
 
-# Through a pipe, from a training state, and again from what was cut, down to a layer without heads.
+# Prunes through a pipe, from a training state, and a pruned model again, down to a layer without heads.
 mh-prune -q cut run/last.safetensors --heads decoder.self:0:1,0:3,1:2 -o - | cmp - small.safetensors
 expect 0 mh-prune cut small.safetensors --heads 0:0,0:1 -o none.safetensors
 said "decoder.self: heads 2 3 -> 0 3"
 expect 0 mh-eval none.safetensors t.mhs
 expect 0 mh-eval generate none.safetensors --length 5
 
-# What is left is looked at and trains on.
+# A pruned model can be analysed and trained.
 for left in small none; do
   expect 0 mh-prune scan $left.safetensors t.mhs
   expect 0 mh-prune rank --by taylor,weight-norm $left.safetensors t.mhs
@@ -46,7 +47,7 @@ for left in small none; do
   rm -r trained
 done
 
-# A layer without heads can be configured, shown and trained too.
+# A layer without heads can be configured, printed and trained.
 expect 0 mh-train --dry-run --train t.mhs --set model.layers=2 --set model.width=32 --set attention.heads=4 \
   --set attention.decoder.self.0.heads=0
 train headless attention.decoder.self.0.heads=0
@@ -54,7 +55,7 @@ expect 0 mh-eval headless/best.safetensors t.mhs
 record 2 mh-train --dry-run --train t.mhs --set attention.heads=4 --set attention.value_heads=2
 rm -rf headless
 
-# By importance: of all heads together, or of each layer.
+# Prunes by importance, over all heads or per layer.
 expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
 [ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "no score"
 expect 0 mh-prune cut "$model" --by avg-l2 --data t.mhs --count 2 --per-layer --blocks 4 -o - > /dev/null
@@ -63,7 +64,7 @@ mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"
 mh-prune -q cut "$model" --by avg-l2 --data - --count 2 -o b < t.mhs
 cmp a b
 
-# Score heads and value heads of their own.
+# A mixer with different numbers of score heads and value heads: each side is pruned separately.
 train mixed attention.mixer=mixhead-a attention.combiner=alphas
 expect 0 mh-prune cut mixed/best.safetensors --heads 0:1 --side score -o s
 said "decoder.self, score: heads 4 4 -> 3 4"

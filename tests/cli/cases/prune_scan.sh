@@ -1,4 +1,5 @@
-# What a model loses without each head: the figures of mh-eval, tables, summaries of two models, rankings, curves; refusals.
+# mh-prune scan, rank and curve: the loss without each head equals that of mh-eval; tables, summaries of two models,
+# rankings, curves; errors.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -66,7 +67,7 @@ for row in ablation:
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
 P
 expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
-# Curves: all heads there, then fewer, then none.
+# Curves: from all heads to none.
 expect 0 mh-prune curve --by ablation --step 25% --format json --rank-data t.mhs $a t.mhs
 cp out curve.json
 expect 0 mh-prune curve --by ablation --step 25% --rerank --per-layer --format json $a t.mhs
@@ -78,10 +79,10 @@ for name in ("curve.json", "out"):
     assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
     assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[-1]["difference"] != 0
 P
-# Where a number does not exist the column stays one of numbers.
-awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "no numbers in the full model's row"
+# A missing number is printed as nan, so that the column stays numeric.
+awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"
 rm -f ./*.json piped plain
-# Refused before there is work, and nothing is left.
+# Errors come before any computation and leave no file.
 refused() {
   expect "$@"
   [ ! -s out ] || fail "something is printed"
@@ -116,7 +117,7 @@ said "gnuplot"
 rm -r empty
 only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
-# A signal ends it, without a picture.
+# A signal ends the tool without leaving a picture.
 mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs > rows 2>/dev/null &
 pid=$!
 sleep 1.5
@@ -130,13 +131,13 @@ for plot in heads.svg heads.png heads.pdf; do
   [ -s $plot ] || fail "$plot is empty"
 done
 expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
-grep -q "mixed/last.safetensors, random" curve.svg || fail "the key"
+grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the legend"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
-! grep -q heads_gone out || fail "a table below the picture"
+! grep -q heads_gone out || fail "a table was printed after the picture"
 printed "ablated heads"
-# A slip of the hand gets the nearest word.
+# A misspelt measure is answered with the nearest name.
 record 2 mh-prune rank --by taylro $a t.mhs
-# A message says where to read on, and what else there is.
+# The message names the help text and the available measures.
 expect 2 mh-prune rank $a t.mhs
 said "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs

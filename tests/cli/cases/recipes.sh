@@ -1,11 +1,12 @@
-# Every recipe of a paper builds, with the parameters that its comment states; the table of recipes is theirs.
+# Every recipe builds and has the parameter count that its comment states; the table of recipes lists all of them.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 tools=$(dirname "$(command -v mh-train)")
 python3 "$ROOT/tests/cli/recipes.py" "$tools" "$ROOT/configs/recipes"
 expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/wikitext2-small.toml" --set model.vocabulary_rows=33278
-# BERT's second phase predicts 15% of its rows of 512.
+# BERT's second phase predicts 15% of the 512 tokens of a row.
 expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/fixhead/table1-heads8.toml"; printed "long_predictions	77"
-# What it checks: a wrong count, a comment that says nothing, a recipe that does not build, and a table without it.
+# recipes.py itself fails on a wrong count, a comment without a count, a recipe that does not build, and a table that
+# lacks a recipe.
 cp -r "$ROOT/configs" configs
 find configs/recipes -mindepth 1 -maxdepth 1 -type d ! -name base ! -name mixhead -exec rm -r {} +
 find configs/recipes/mixhead -name '*.toml' ! -name 'table2-vanilla*' -delete

@@ -1,19 +1,20 @@
-# The commands of configs/recipes/README.md that make the papers' data, on generated text: what is scored is words.
+# Runs the data preparation commands of configs/recipes/README.md on generated text; BLEU is computed on words.
 page=$ROOT/configs/recipes/README.md
 [ -f "$page" ] || skip "no recipes here"
 scripts=$ROOT/data_scripts
-# The commands of a section from the first that matches a pattern to the first that matches the other; one that matches.
+# commands SECTION FIRST LAST: prints the commands of a section from the first match of FIRST to the first match of
+# LAST. command_of SECTION PATTERN: prints the command that matches PATTERN.
 commands() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | sed -n "/$2/,/$3/p"; }
 command_of() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | grep -- "$2"; }
 pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF--; print }'; }
 
-# clean-pairs: a pair for each reason, and what it keeps.
+# clean-pairs: one pair for each reason to drop it, and the pairs that are kept.
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
 said "3 of 7 pairs kept"; said "1 dropped for an empty side"; said "1 dropped for more than 5 words"
 said "1 dropped for a ratio above 1.5"; said "1 dropped for a word of more than 1000 characters"
-printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # | stays, as the first pair has one
+printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # | is kept, since the first pair contains one
 printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # 5 / 4 and 4 / 3 are kept
 expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
@@ -32,7 +33,7 @@ expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; said "expected numb
 expect 2 "$scripts/clean-pairs" 2 1; said "usage"
 only s t
 
-# IWSLT14: 100 pairs of cased words, of which some are filtered; dev is every 23rd pair that is left.
+# IWSLT14: 100 cased pairs, some of which are filtered; every 23rd remaining pair goes to the dev set.
 mkdir iwslt; cd iwslt || exit
 make_text 100 | sed 's/^ *//; s/ *$//; s/w1/An \&apos;s/g; s/w/Lower/g' > tokens.en
 awk '{ gsub("Lower", "Niedriger"); print NR % 9 ? $0 : $0 " x y z x y z x y z" }' tokens.en > tokens.de
@@ -44,19 +45,19 @@ kept=$(wc -l < clean.de)
 [ "$kept" -lt 100 ] || fail "nothing was filtered"
 [ "$(wc -l < valid.de)" -eq $((kept / 23)) ] && [ "$(wc -l < train.en)" -eq $((kept - kept / 23)) ] || fail "the split: $kept, $(wc -l train.* valid.*)"
 ! grep -q '[A-Z]' train.de train.en valid.en || fail "capital letters"
-# No filter counts pieces: each pair is a record, and each comes back as its words.
+# No filter counts subword pieces: each pair becomes one record and decodes to its words.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
 mh-prep cat train.mhs | cmp - <(paste train.de train.en)
-# Long sentences: words are joined, up to 240 pieces of the longer side.
+# Long sentences: consecutive sentences are joined up to 240 pieces on the longer side.
 sed -n 's/^#   //p' "$ROOT/configs/recipes/base/iwslt14-long.toml" | sed 's/> 240/> 60/' > long-route
 bash -euo pipefail long-route 2> log || fail "long sentences: $(cat log)"
-! grep -q '@@' long || fail "pieces are joined"
+! grep -q '@@' long || fail "the joined text contains pieces"
 [ "$(cut -f 1 long | tr ' ' '\n' | sort)" = "$(tr ' ' '\n' < train.de | sort)" ] || fail "words are lost"
 cut -f 1 long > long.de
 [ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && pieces_of de long.de | awk 'NF > 60 { exit 1 }' || fail "long sentences"
 cd ..
 
-# WMT14: an archive whose text is cut already. Cut again after the cut is undone, its pieces are the same.
+# WMT14: an archive of segmented text. Undoing the segmentation and segmenting again gives the same pieces.
 mkdir wmt; cd wmt || exit
 for s in train newstest2013 newstest2014; do
   case $s in train) n=300 ;; newstest2013) n=20 ;; *) n=31 ;; esac
@@ -65,16 +66,16 @@ for s in train newstest2013 newstest2014; do
 done
 mh-prep vocab -q --type subword-nmt --merges 30 train.tok.en train.tok.de > all
 mh-prep codes all > bpe.32000
-as_cut() {  # VOCABULARY FILE: its pieces, as subword-nmt prints them
+as_cut() {  # VOCABULARY FILE: prints the pieces of FILE in the format of subword-nmt
   pieces_of "$1" "$2" | awk '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
     { line = ""; for (i = 1; i <= NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$1" -
 }
 for l in en de; do as_cut all train.tok.$l > train.tok.clean.bpe.32000.$l; done
-grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "nothing is cut"
+grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "no word is segmented"
 for type in word "subword-nmt --merges 9"; do
   expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@ like pieces of subword-nmt"
-  expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are taken for pieces"
+  expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are reported as pieces"
 done
 entries=$(sed -n 's/^entries //p' all)
 commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
@@ -85,17 +86,18 @@ for l in en de; do
   as_cut joint.vocab train.$l | cmp - train.tok.clean.bpe.32000.$l
 done
 mh-prep info train.mhs | grep -qx "records	300" || fail "pairs are lost"
-# The same entries in the same order as a vocabulary of the words of the cut text has, which the other route would score.
+# The entries and their order equal those of a word vocabulary of the segmented text, which is the alternative route (it
+# would score pieces).
 mh-prep vocab -q --type word train.tok.clean.bpe.32000.en train.tok.clean.bpe.32000.de > words
 diff <(sed '1,/^$/d' joint.vocab | head -n "$entries" | cut -f 1) <(sed '1,/^$/d' words | cut -f 1) || fail "the entries differ"
 mh-prep cat test.mhs | cmp - <(paste newstest2014.tok.en newstest2014.tok.de)
 mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
-# A cut at --size: what is rare is unknown, as in fairseq.
+# A vocabulary truncated by --size: rare pieces become unknown, as in fairseq.
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "--size"
 sed 1d bpe.32000 > old
 expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; said "#version: 0.2"
-# Words are scored: of a model's translations as of any text.
+# BLEU is computed on words, for translations of a model as for any text.
 cp newstest2014.tok.de out.de
 command_of Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
 bash -euo pipefail score > bleu
@@ -111,17 +113,18 @@ bash -euo pipefail scored > scores 2> log || fail "$(cat log)"
 ! grep -q '@@' out.de || fail "hypotheses of pieces: $(grep '@@' out.de | head -1)"
 bash -euo pipefail score > bleu
 grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of reference; found $(cat bleu)"
-ratio=$(grep -o '"length_ratio":[^,]*' bleu)  # words of the shard's references are as many as the file's
+ratio=$(grep -o '"length_ratio":[^,]*' bleu)  # the references of the shard have as many words as the file
 grep -qF "$ratio," scores || fail "expected $ratio; found $(cat scores)"
 cd ..
 
-# enwik8: 200 bytes with line feeds, a character across a cut; the published protocol drops the line feeds, the other none.
+# enwik8: 200 bytes with line feeds, split inside a character. The published protocol drops the line feeds; the second
+# route keeps them.
 mkdir bytes; cd bytes || exit
 for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
 [ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
 commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
 bash -euo pipefail route 2> log || fail "enwik8: $(cat log)"
-mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the rows of skip-cross-head/table1"
+mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the vocabulary differs from that of skip-cross-head/table1"
 for s in train valid test; do
   mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"
   mh-prep info $s-whole.mhs | grep -qx "tokens	$(wc -c < $s)" || fail "$s: $(mh-prep info $s-whole.mhs)"

@@ -1,4 +1,4 @@
-# Spectra as tables, curves, pictures and dumps; experts; what is refused before any work.
+# mh-spectrum: tables, curves, plots, dumps and experts; errors come before any computation.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -23,7 +23,7 @@ for row in rows:
     assert parts == sorted(parts) and 0 < parts[0] and parts[-1] <= 1
     assert row["matrices"] == "8" and row["n"] == "32" and row["blocks"] == "8" and row["seed"] == "1"
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + 1e-6 <= 32
-    # A causal query sees t + 1 keys; an untrained model spreads over nearly all.
+    # A causal query sees t + 1 keys; the attention of an untrained model is nearly uniform over them.
     assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + 1e-6
     assert 0.5 < float(row["entropy_share"]) <= 1 + 1e-6
 piped = [json.loads(line) for line in open("piped.json")]
@@ -44,7 +44,7 @@ grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
 printed "attention-before-mixing"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
-! grep -q effective_rank out || fail "a table above the picture"
+! grep -q effective_rank out || fail "a table was printed before the picture"
 printed "layer 1"
 expect 0 mh-spectrum $mixed t.mhs --of mixing --blocks 8 --format json
 printed '"head":null'
@@ -66,7 +66,7 @@ printed "specialised"
 mkdir kept
 mv spectrum.tsv spectrum.json piped.json curves.tsv picture.svg both.svg heat.svg kept
 
-# What is refused leaves nothing.
+# Errors leave no file.
 mkdir no
 refuse() {  # STATUS MESSAGE ARGUMENTS…
   local status=$1 message=$2

@@ -1,4 +1,4 @@
-# mh-prep starts without LibTorch, and nothing links the CUDA half of LibTorch, which takes long to load.
+# mh-prep starts without LibTorch, and no tool links LibTorch's CUDA libraries, which take long to load.
 ldd "$(command -v mh-prep)" > prep
 ! grep -q torch prep || fail "mh-prep links $(grep torch prep)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"

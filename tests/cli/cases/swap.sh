@@ -1,4 +1,5 @@
-# Heads change places: by hand and by importance, twice is the identity, all else stays; reports; what is refused.
+# mh-swap exchanges heads given by hand or chosen by importance: applying it twice is the identity, and all other
+# tensors stay unchanged; reports; errors.
 [ -n "$(command -v mh-swap || true)" ] || skip "mh-swap is not built"
 make_shards
 train() {
@@ -8,32 +9,32 @@ train() {
 train run --set attention.mixer=mixhead-a
 m=run/best.safetensors s=run/last.safetensors
 
-# By hand. Twice is the file itself; once is not.
+# Heads given by hand: exchanging twice restores the file bit for bit, exchanging once does not.
 pairs=decoder.self:0.1-2.3,decoder.self:1.0-2.0
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
 said "decoder.self:0.1-2.3 decoder.self:1.0-2.0"
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
 cmp twice.safetensors $m
 ! cmp -s once.safetensors $m || fail "nothing has changed"
-# A training state, with all that can go along, and through pipes.
+# A training state, with all optional tensors, through pipes.
 mh-swap -q - --pairs $pairs --with output,stages,optimizer -o - < $s > state.safetensors
 ! cmp -s state.safetensors $s || fail "nothing has changed"
 mh-swap -q state.safetensors --pairs $pairs --with output,stages,optimizer -o back.safetensors
 cmp back.safetensors $s
-# Without the optimizer its moments stay.
+# Without --with optimizer the moments stay in place.
 mh-swap -q $s --pairs $pairs -o stay.safetensors
 expect 0 mh-train -q --resume --out run --set train.length=6u
 cp -r run moved; cp state.safetensors moved/last.safetensors
 expect 0 mh-train -q --resume --out moved --set train.length=8u
 
-# By importance.
+# Heads chosen by importance.
 for mode in hard soft random; do
   expect 0 mh-swap $m --mode $mode --k 2 --data t.mhs --dry-run --format json --blocks 3
   mv out $mode.json
 done
 expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
 [ "$(wc -l < out)" -eq 5 ] || fail "a pair for each of four heads"
-# t_max: of five layers, two pairs of opposite ones.
+# t_max: five layers form two pairs of opposite layers.
 train deep --set model.layers=5
 soft() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t.mhs --blocks 3 --dry-run "$@" | cut -f 3 | tail -n +2; }
 [ "$(soft | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-4 decoder.self:1-3 " ] || fail "pairs of layers: $(soft)"
@@ -55,7 +56,7 @@ mh-swap -q $m --mode random --k 3 --seed 5 -o r1.safetensors
 mh-swap -q $m --mode random --k 3 --seed 5 -o r2.safetensors
 mh-swap -q $m --mode random --k 3 --seed 6 -o r3.safetensors
 cmp r1.safetensors r2.safetensors
-! cmp -s r1.safetensors r3.safetensors || fail "another seed, the same pairs"
+! cmp -s r1.safetensors r3.safetensors || fail "another seed gives the same pairs"
 for measure in received confidence entropy taylor alpha weight-norm avg-l2-outputs; do
   expect 0 mh-swap $m --mode soft --k 1 --by $measure --data t.mhs --dry-run
   printed "$measure"
@@ -82,7 +83,7 @@ P
 cat once.safetensors | mh-swap report $m - t.mhs > table
 awk -F '\t' 'NF != 18 { exit 1 }' table || fail "columns of the report"
 
-# What is refused, before anything is written.
+# Errors come before anything is written.
 no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "a file is left"; }
 no 2 "a head from 0 to 3 in layer 0" $m --pairs decoder.self:0.4-1.0 -o x
 no 2 "a layer from 0 to 2" $m --pairs decoder.self:0.0-3.0 -o x

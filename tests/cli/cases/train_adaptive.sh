@@ -1,4 +1,5 @@
-# Bands of a vocabulary: trains, resumes bit for bit though some updates leave bands out, scores and generates; refusals.
+# Adaptive input and output: trains, resumes bit for bit although some updates contain no token of a band, scores and
+# generates; errors.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null

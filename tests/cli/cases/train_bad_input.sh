@@ -1,4 +1,4 @@
-# Configurations and data that make no sense: what was expected, what was found, the right status.
+# Invalid configurations and data: the message states what was expected and found, with the right exit status.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
@@ -17,7 +17,7 @@ try 3 --set data.train=missing.mhs
 expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text; said "a shard (.mhs)"
 expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs; said "the vocabulary"
 try 3 --config missing.toml
-# Numbers of the command line are decimal; none is read in base 8 or 16, or cut to what 64 bits hold.
+# Numbers on the command line are decimal; none is read as octal or hexadecimal, or truncated to 64 bits.
 for n in 010 0x10 1e3 +7 -1 9223372036854775808; do try 2 --seed "$n"; done
 try 2 --threads 010
 [ -e /dev/nvidiactl ] || { expect 4 mh-train --config c.toml --train t.mhs --out run --device cuda; said "an NVIDIA GPU"; }

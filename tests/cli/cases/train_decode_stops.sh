@@ -1,16 +1,16 @@
-# Stopped or killed while it translates for validation, a run leaves no half of anything and goes on to the same bits.
+# A run stopped or killed while it translates the validation set leaves no partial file and resumes to the same bits.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 80 | awk 'NF' > s
 sed 's/w/v/g' s > t
 mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
 printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
-# Translations that take far longer than all else.
+# Translation takes far longer than the rest of the run.
 printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
 killed_run 0.6 valid_bleu "${start[@]}"
-# Whether the last state is one that was saved in the middle of a validation.
+# Succeeds if the last state was saved during a validation.
 in_validation() { python3 -c "
 import json, struct, sys
 b = open('$1/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
@@ -35,4 +35,4 @@ wait "$pid" || fail "the last run"
 expect 0 mh-train --threads 1 --resume --out stopped
 [ "$among" -gt 0 ] || fail "none of $stops stops was in a validation"
 expect 0 python3 "$ROOT/tests/cli/same_run.py" whole stopped valid_bleu
-[ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "kept: $(ls stopped/checkpoints)"
+[ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "checkpoints: $(ls stopped/checkpoints)"

@@ -1,4 +1,4 @@
-# From the same weights and batches, 200 updates lose as much as in PyTorch, where the whole of it is installed.
+# From the same weights and batches, 200 updates give the same losses as PyTorch; needs the complete PyTorch.
 command -v zstd > /dev/null || skip "zstd is not installed"
 peer=${MH_PEER_PYTHONPATH:-${XDG_CACHE_HOME:-$HOME/.cache}/multihead/peer-2.11.0}
 status=0

@@ -1,4 +1,5 @@
-# A new run from a checkpoint: the same model and weights, an optimiser of its own, a configuration that is whole.
+# mh-train --from: a new run with the model and weights of a checkpoint, its own optimizer, and a complete
+# configuration.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
@@ -8,7 +9,7 @@ cp $m plain.safetensors
 if command -v mh-swap >/dev/null; then mh-swap -q $m --pairs decoder.self:0.1-1.2 -o plain.safetensors; fi
 go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=4u --set train.lr=0.01"
 
-# The weights are the checkpoint's: a rate of nearly 0 leaves them, and validation says what mh-eval says.
+# The weights are those of the checkpoint: with a learning rate of nearly 0 the validation loss equals that of mh-eval.
 expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
 said "starts from the weights of plain.safetensors"
 mh-eval -q --format json plain.safetensors t.mhs > score.json
@@ -20,7 +21,7 @@ assert any("valid_nll" in line for line in lines)
 wanted = json.load(open("score.json"))["nll"]
 assert all(abs(line["valid_nll"] - wanted) < 1e-5 for line in lines if "valid_nll" in line)
 P
-# It trains on, and resumes as any run: bit for bit.
+# The run trains and resumes like any other, bit for bit.
 expect 0 mh-train -q --from plain.safetensors $go --out whole --set model.dropout_ffn=0.1
 grep -q 'mixer = "mixhead-a"' whole/config.toml || fail "the model is not in config.toml"
 grep -q 'dropout_ffn = 0.1' whole/config.toml || fail "--set is not in config.toml"
@@ -30,7 +31,7 @@ expect 0 mh-train -q --resume --out halves --set train.length=4u
 mh-eval -q --format json whole/last.safetensors t.mhs | sed 's/whole//' > a
 mh-eval -q --format json halves/last.safetensors t.mhs | sed 's/halves//' > b
 cmp a b
-# From a pipe; a dry run needs no data.
+# Reads the checkpoint from a pipe; a dry run needs no data.
 cat $m | mh-train -q --from - $go --out piped
 expect 0 mh-train --dry-run --format json --from $m
 printed '"parameters":'
@@ -40,7 +41,7 @@ python3 - <<'P'
 import json
 assert json.load(open("dry"))["parameters"] == json.load(open("out"))["parameters"]
 P
-# Lengths in updates, where the data tell how many an epoch has.
+# Lengths are reported in updates if the data determine the updates per epoch.
 expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs --set train.length=5e --set train.schedule.length=10e --set train.schedule.warmup_ratio=0.1
 python3 - <<'P'
 import json

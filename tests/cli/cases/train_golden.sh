@@ -1,4 +1,4 @@
-# Lists, dry runs, and the configuration file of a run.
+# Lists, dry runs and the configuration file of a run match the golden files.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 for what in stages keys backbones; do golden list-$what 0 mh-train --list $what; done
 fixed_text 60 > text
@@ -23,7 +23,8 @@ golden dry-run-json 0 mh-train --dry-run --format json --config lm.toml --train 
 golden dry-run-translation-json 0 mh-train --dry-run --format json --config mt.toml --train p.mhs
 golden dry-run-mixhead 0 mh-train --dry-run --config lm.toml --train t.mhs --set attention.mixer=mixhead-a --set attention.combiner=mae
 golden dry-run-rows 0 mh-train --dry-run --config lm.toml --set model.vocabulary_rows=8 --set train.schedule.warmup=1u
-# The configuration file of a run, without its data: absolute paths, and checksums of files that zstd's version decides.
+# The configuration file without its section [data], which contains absolute paths and file checksums that depend on the
+# version of zstd.
 mh-train -q --config lm.toml --train t.mhs --valid t.mhs --out run --set train.lr=3e-4 --set attention.mixer=mixhead-a
 golden config 0 sed '/^\[data\]/,$d' run/config.toml
 golden dry-run-finetune-json 0 mh-finetune --dry-run --format json --init run/last.safetensors --train t.mhs --train-only attention --set train.length=2u

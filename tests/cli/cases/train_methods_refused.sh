@@ -1,4 +1,4 @@
-# What regularisers, procedures and mixtures cannot do with a model or a run is refused before anything is written.
+# Regularisers, procedures and mixtures that do not apply to a model or a run are refused before anything is written.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -36,7 +36,7 @@ try "gates would see later tokens" --set attention.combiner=mae --set attention.
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 try "shared + chosen of at most 2 heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 try "an even number of heads" --set attention.mixer=differential --set attention.heads=1
-# Blocks longer than a stage has places for.
+# Blocks longer than the maximum length of a synthesizer.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
   try "at most attention.$s.length, 12 tokens" $long; said "train.batch.block"
@@ -45,7 +45,7 @@ for s in synthesizer-dense synthesizer-random; do
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 try "0u with a procedure that moves weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
-# Gates that a pass of a later epoch would find frozen, and groups that say something in vain.
+# Gates that are frozen in a later pass of an update, and parameter groups without effect.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
@@ -53,7 +53,7 @@ try "train.groups.g: expected frozen, or options of training; found both" "${gat
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
 group try "train.groups.a.momentum: expected the rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
 group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
-# A dry run refuses them too.
+# A dry run reports the same errors.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
 dry "a model with gates" --set train.procedures.block-coordinate.every=5
@@ -78,6 +78,6 @@ expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularise
 dry "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 group dry "found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
-# Without data, it is known what is frozen for ever.
+# Without data, parameters that are always frozen are still detected.
 expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "only frozen parameters"
 expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u

@@ -1,4 +1,5 @@
-# Keys of an earlier version are brought over: a warning names the present key in what a user writes, and none in stored files.
+# Configuration keys of earlier versions are translated: a warning names the present key if the user wrote the old one;
+# stored files cause no warning.
 make_shards
 cat > old.toml <<'C'
 [model]
@@ -19,13 +20,13 @@ said 'train.optimizer.rule = "adamw", train.optimizer.decay_norms_and_biases = f
 said '--set train.clip: train.clip = 1.0 is from an earlier version; use train.optimizer.clip_norm = 1.0'
 [ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "one warning for each key"
 ! grep -q '^clip = ' run/config.toml || fail "the run's configuration has an old key"
-# A run that an earlier version began goes on as one of this version, without a warning.
+# A run begun by an earlier version resumes to the same weights, without a warning.
 mkdir before
 { cat old.toml; echo 'clip = 1.0'; sed -n '/^\[data\]/,$p' run/config.toml; } > before/config.toml
 expect 0 mh-train --threads 1 --out before --resume
 ! grep -q "earlier version" err || fail "a warning about a stored file"
-cmp run/last.safetensors before/last.safetensors || fail "not the same run"
-# A section of an earlier version may be empty.
+cmp run/last.safetensors before/last.safetensors || fail "the weights differ"
+# An empty section of an earlier version is accepted.
 { cat old.toml; echo '[train.decode]'; } > empty.toml
 expect 0 mh-train --dry-run --config empty.toml --train t.mhs
 expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam

@@ -1,4 +1,4 @@
-# Killed with kill -9 at many moments and resumed, a run gives the same weights, bit for bit, as one never stopped.
+# A run killed by SIGKILL at many moments and resumed ends with the same weights, bit for bit, as an uninterrupted run.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 600 > text
 mh-prep vocab text > v 2>/dev/null

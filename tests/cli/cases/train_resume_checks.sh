@@ -1,4 +1,4 @@
-# A resume is held against the saved state, and one that is refused changes nothing.
+# A resume is checked against the saved state; a refused resume changes no file.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -10,7 +10,7 @@ expect 0 mh-train --config c.toml --train t.mhs --valid t.mhs --out run
 cp run/config.toml config
 for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/tokens = 128/'; do
   sed -i "$edit" run/config.toml
-  cmp -s config run/config.toml && fail "no edit: $edit"
+  cmp -s config run/config.toml && fail "the edit changed nothing: $edit"
   expect 2 mh-train --resume --out run --set train.length=9u
   said "the model, data and batches that the run was started with"
   cp config run/config.toml
@@ -25,10 +25,10 @@ cmp config run/config.toml
 rm run/last.safetensors
 expect 3 mh-train --resume --out run; said "no such file"
 cp good run/last.safetensors
-# From another folder, and with another path of the attention, which is said.
+# Resumes from another working folder, and with another attention path, which is reported.
 mkdir elsewhere
 ( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as requested" )
-# What cannot start leaves nothing behind.
+# A run that cannot start leaves no folder.
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8; said "train.batch.block"
 expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities, with head_size 8"
 expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.schedule.warmup=5u; said "within its warm-up of 5"; rm -r brief
@@ -37,28 +37,29 @@ expect 2 mh-train --resume --dry-run; said "--out"
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
 [ ! -d new ] || fail "a folder is left"
-# A first update with learning rate 0 is reported once, and a state from before rates were taken at the completed updates is recognised.
+# A first update with learning rate 0 is reported once; so is a state of an earlier version, whose learning rate was not
+# taken at the completed update.
 decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'
 expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the first update has learning rate 0"
 cp decays/last.safetensors new.safetensors
 sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
-expect 3 mh-train --resume --out decays --set train.length=7u  # gives the checksum of the edited header
+expect 3 mh-train --resume --out decays --set train.length=7u  # the error states the checksum of the edited header
 mapfile -t sums < <(grep -oE '[0-9a-f]{16}' err)
 sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
 expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on, update n uses the rate at n - 1"
 expect 0 mh-train --resume --out decays --set train.length=8u
-if grep -q "uses the rate" err || grep -q "has learning rate 0" err; then fail "said twice"; fi
-# A run that diverges keeps its last good state and goes on from it.
+if grep -q "uses the rate" err || grep -q "has learning rate 0" err; then fail "the warning is repeated"; fi
+# A diverged run keeps its last good state and resumes from it.
 cp -r run nan
 expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"
 cmp run/last.safetensors nan/last.safetensors
 [ -f nan/diverged.safetensors ] || fail "no state of the divergence"
 expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
-# A length in tokens counts tokens, though the last row and batch of an epoch are short.
+# train.length in tokens counts tokens, although the last row and batch of an epoch are short.
 tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')
 expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch.tokens=4096 --set "train.length=$((3 * tokens))t"
 grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * tokens))," counted/log.jsonl || fail "tokens: $(tail -1 counted/log.jsonl)"
-# The reader of a list may go away; a full device is an error.
+# A closed pipe ends a listing silently; a full device is an error.
 mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "list into head"
 [ ! -s err ] || fail "list into head is not silent"
 for shown in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $shown >/dev/full"; done

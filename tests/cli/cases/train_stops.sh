@@ -1,4 +1,5 @@
-# A signal saves first; a full disk, a read-only folder and a second training are refused; the last state stays.
+# A signal saves the state first; a full disk, a read-only folder and a second process in the same folder are refused;
+# the last state survives.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null
@@ -12,14 +13,14 @@ said "no other training"
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 [ "$status" -eq 143 ] || fail "SIGTERM: $status"
-grep -q "stopped by signal 15" log || fail "no word of the signal"
+grep -q "stopped by signal 15" log || fail "the log does not mention the signal"
 expect 2 mh-train --config c.toml --train t.mhs --out run
 said "--resume --out run"
 updates=$(python3 -c "
 import json, struct
 b = open('run/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
 print(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['update'])")
-# A limit on the size of files stands for a full disk.
+# A file size limit stands in for a full disk.
 cp run/last.safetensors before
 status=0; ( ulimit -f 4; mh-train --resume --out run --set train.length="$((updates + 50))u" >/dev/null 2>err ) || status=$?
 [ "$status" -eq 1 ] || fail "full disk: $status"
@@ -27,10 +28,10 @@ cmp before run/last.safetensors
 [ -z "$(find run -name '*.part*')" ] || fail "a partial file is left"
 expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
 expect 3 mh-train --resume --out none
-# Stopped by a signal in the first update of an epoch, and resumed: what was done before that update stays in the log.
+# A run stopped by a signal in the first update of an epoch and resumed: actions before that update stay in the log.
 r=train.procedures.head-rotation
 mh-train --config c.toml --train t.mhs --out turns -q --threads 1 --set train.batch.tokens=16384 --set train.length=100ku --set model.layers=2 \
-  --set $r.mode=random --set $r.k=1 --set $r.start=1 --set $r.frequency=1 --set $r.end=100000 &  # an epoch is an update
+  --set $r.mode=random --set $r.k=1 --set $r.start=1 --set $r.frequency=1 --set $r.end=100000 &  # one update per epoch
 pid=$!
 for _ in $(seq 100); do [ "$(cat turns/log.jsonl 2>/dev/null | wc -l)" -lt 5 ] || break; sleep 0.1; done
 kill -TERM "$pid"

@@ -1,5 +1,5 @@
-# Transformer-XL over ordered streams, with Skip-Retain: killed with kill -9 and resumed, memory and phases are those of
-# a run never stopped; then it is evaluated behind memories of other lengths.
+# Transformer-XL on ordered streams with Skip-Retain: killed by SIGKILL and resumed, the run has the memory and phases
+# of an uninterrupted run; then it is evaluated with memories of other lengths.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 600 > text
 mh-prep vocab text > v 2>/dev/null
@@ -41,7 +41,8 @@ assert json.loads(header["__metadata__"]["multihead.training"])["memory"] is Tru
 assert header["memory.layers.2.inputs"]["shape"] == [8, 24, 32] and header["memory.seen"]["dtype"] == "I64"
 assert sum("returned_to" in json.loads(line) for line in open("whole/log.jsonl")) == 1
 P
-# Evaluation: streams with the memory of training by default, any other, options that change no parameter.
+# Evaluation: streams with the memory length of training by default, other lengths, and options that change no
+# parameter.
 m=whole/best.safetensors
 expect 0 mh-eval --format json $m v.mhs
 printed '"memory":24,"streams":10'; printed '"protocol":"streams"'; printed '"unknown":'
@@ -74,7 +75,7 @@ expect 2 mh-eval --set model.mem=4 $m v.mhs;     said "did you mean"
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "a model with a memory"
-# What training refuses.
+# Errors of training.
 try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "a folder is left"; }
 try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
 try "streams, one token in each" --valid v.mhs --set train.batch.tokens=1000000
