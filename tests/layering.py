@@ -4,9 +4,9 @@
     layering.py             checks every include of lib, kernels and tools, and that the check finds a broken one
     layering.py --compile FLAG...
                             also compiles the headers of each folder with only the folders below it on the include path;
-                            FLAG: what the compiler needs for LibTorch and other libraries
+                            FLAG: compiler flags for LibTorch and other libraries
 
-Folders without the tensor library must not include it either.
+Folders marked "no tensors" must not include LibTorch.
 """
 import argparse
 import pathlib
@@ -21,13 +21,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
 def folders_of(text):
-    """(name, whether it may use tensors) of each folder, from the highest to the lowest, as the table has them."""
+    """Returns (name, may_use_tensors) of each folder in the order of the table: from the highest to the lowest."""
     rows = re.findall(r"^\| `(lib|kernels|tools)(?:/(\w+))?/` \| (tensors|no tensors) \|", text, re.MULTILINE)
     return [(name or top, tensors == "tensors") for top, name, tensors in rows]
 
 
 def faults_of(sources, folders):
-    """What the sources, (path, folder, text), include that they may not, a line each."""
+    """Returns one line for each forbidden include of the sources, given as (path, folder, text)."""
     level = {name: -i for i, (name, _) in enumerate(folders)}
     tensors = dict(folders)
     faults = []
@@ -41,7 +41,7 @@ def faults_of(sources, folders):
                     faults.append(f"{path}: expected no tensor library in {folder}; found <{angled}>")
                 continue
             other = quoted.split("/")[0] if "/" in quoted else folder
-            if (ROOT / "tools" / quoted).exists():  # what tools share
+            if (ROOT / "tools" / quoted).exists():  # headers shared by the tools
                 other = "tools"
             if other in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
                 other = "kernels"
@@ -54,12 +54,12 @@ def sources_of():
     for top in ("lib", "kernels", "tools"):
         for path in sorted((ROOT / top).rglob("*")):
             parts = path.relative_to(ROOT).parts
-            if path.suffix in (".cpp", ".h", ".cu") and parts[1] != "pch":  # precompiled headers hold nothing of lib
+            if path.suffix in (".cpp", ".h", ".cu") and parts[1] != "pch":  # precompiled headers include no header of lib
                 yield path.relative_to(ROOT), parts[1] if top == "lib" else top, path.read_text(encoding="utf-8")
 
 
 def compile_folders(folders, flags):
-    """Compiles all headers of each folder of lib in one unit, with only lower folders to be found."""
+    """Compiles all headers of each folder of lib as one unit, with only this folder and lower ones on the include path."""
     faults = []
     for i, (name, _) in enumerate(folders):
         if not (ROOT / "lib" / name).is_dir():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the checks of sources that take seconds: includes between folders, names of methods in the core, decisions by task, format, shell
-scripts, manual pages, paths in the docs, words.
+"""Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, format, shell
+scripts, manual pages, paths in the docs, and words to avoid.
 
-    lint.py             prints a line for each check, and the closing line that ./run test adds up
+    lint.py             prints a line for each check, and the closing line that ./run test adds to its totals
     lint.py --write     lowers the numbers in words.tsv to the present number of uses of each word
 """
 import argparse
@@ -20,7 +20,7 @@ def files(*patterns):
 
 
 def run(*command):
-    """Runs a command in the repository and returns its output if it fails, "" if it passes."""
+    """Runs a command in the repository and returns its output if it fails, else ""."""
     done = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit status {done.returncode}"
 
@@ -54,7 +54,7 @@ def check_manual():
 
 
 def check_paths():
-    """Returns a line for each path in the docs that does not exist; paths with placeholders such as NAME are skipped."""
+    """Returns one line for each path in the docs that does not exist; skips paths with placeholders such as NAME."""
     lines = []
     for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/performance.md"):
         text = page.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def check_paths():
 
 
 def word_rows():
-    """Yields for each word its pattern, what to write instead, and the number of uses that are allowed."""
+    """Yields (pattern, replacement, allowed number of uses) of each word to avoid."""
     for line in WORDS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             pattern, instead, allowed = line.split("\t")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that the core of the library names no method: what it knows of one comes through the interfaces of stages, procedures and regularisers.
+"""Checks that the core of the library names no method; it uses methods only through the interfaces of stages, procedures and
+regularisers.
 
-The core is lib/nn, lib/model, the files of lib/attention outside methods/ and those of lib/train outside procedures/ and regularisers/. Its code,
-comments aside, holds neither a registered name nor an include of attention/methods/. Names come from the registrations themselves.
+The core is lib/nn, lib/model, lib/attention without methods/, and lib/train without procedures/ and regularisers/. Its code
+(comments are ignored) must contain neither the registered name of a method nor an include of attention/methods/. The names
+are read from the registrations.
 """
 import pathlib
 import re
@@ -10,19 +12,19 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = ("lib/nn/*", "lib/model/*", "lib/attention/*", "lib/train/*")
-KERNELS = "lib/attention/fused/*"  # may name a kernel after a method, and include nothing of methods/
+KERNELS = "lib/attention/fused/*"  # may name a kernel after a method, but not include attention/methods/
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 TYPES = re.compile(r"^const Registration<", re.MULTILINE)
 
-# Names that are words of the field or of English too: they count only as a whole string.
+# Names that are also ordinary words: only a string literal that equals the name is a fault.
 WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "relative", "softmax", "differential"}
-# Strings that are no names of methods there, and the do-nothing stage of each kind, which is its default.
+# String literals allowed in a file: other meanings of the word, and the default (identity) stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
-    "lib/train/trainable_filter.cpp": {"gates"},  # parameters by their role
+    "lib/train/trainable_filter.cpp": {"gates"},  # a role of parameters
 }
-ALLOWED_ANYWHERE = {"none"}  # what an error says it found
+ALLOWED_ANYWHERE = {"none"}  # in errors: "found none"
 
 
 def files(*patterns):
@@ -30,12 +32,12 @@ def files(*patterns):
 
 
 def code_of(text):
-    """The text without comments; strings stay."""
+    """Returns the text without comments; string literals are kept."""
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', lambda match: match.group(1) or "", text, flags=re.DOTALL)
 
 
 def registered():
-    """The registered names, and what could not be read of the registrations."""
+    """Returns the registry of each registered name, and one line for each registration that could not be parsed."""
     names, faults, constants, entries = {}, [], {}, 0
     texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
     for text in texts.values():
@@ -53,14 +55,14 @@ def registered():
 
 
 def pattern_of(name):
-    """The name as a whole word of any case, its parts joined by nothing, '-', '_' or a space."""
+    """Matches the name as a whole word in any case, with its parts joined by "", "-", "_" or a space."""
     return re.compile(r"(?<![A-Za-z0-9])" + "[-_ ]?".join(map(re.escape, name.split("-"))) + r"(?![A-Za-z0-9])", re.IGNORECASE)
 
 
 def faults_of(path, text, names):
-    """What the core's file at `path` says of methods, a line each."""
+    """Returns one line for each method that the core file at `path` names or includes."""
     code = code_of(text)
-    faults = [f'{path}: expected nothing of attention/methods/ in the core; found "{header}"'
+    faults = [f'{path}: expected no include of attention/methods/ in the core; found "{header}"'
               for header in re.findall(r'#\s*include\s+"(attention/methods/[^"]+)"', code)]
     code = re.sub(r"#\s*include[^\n]*", "", code)
     if path.startswith("lib/attention/fused/"):

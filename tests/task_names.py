@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that only lib/task/ decides what a task is, and that each task has its files.
+"""Checks that only lib/task/ branches on the task, and that each task has its files.
 
-- Code of lib and tools outside lib/task/ and lib/data/ neither asks which corpus, dataset or task an object is (get_if, holds_alternative, visit,
-  casts) nor compares or switches over heads of an encoder and what a backbone reads. lib/model/, which defines both, and lib/huggingface/, which
-  translates settings of published checkpoints, may do the last.
-- The kinds of records (kExamplesKind and so on) are used in lib/io/, lib/text/, lib/task/ and tools/prep/ alone.
-- Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, and the subcommands of mh-prep that it
-  names are registered there.
+- Code of lib and tools outside lib/task/ and lib/data/ must not test the type of a corpus, dataset or task (get_if,
+  holds_alternative, visit, casts), nor compare or switch over encoder heads and over the kind of input of a backbone. The
+  latter is allowed in lib/model/, which defines both, and in lib/huggingface/, which translates published checkpoints.
+- The record kinds (kExamplesKind and so on) are used only in lib/io/, lib/text/, lib/task/ and tools/prep/.
+- Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, and the subcommands of
+  mh-prep that it names are registered in lib/text/records/.
 """
 import pathlib
 import re
@@ -17,21 +17,21 @@ from method_names import ROOT, code_of, files
 TYPES = r"(?:const\s+)?(?:mh::)?(?:data|task)::\w+|(?:Text|Pairs|Examples|\w*Dataset|\w*Task)"
 RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
-     ("lib/task/", "lib/data/"), "ask the task or dataset through its interface"),
-    (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "ask the task or dataset through its interface"),
+     ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
+    (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"(?:words|classes|number|span)\"|switch\s*\([^)]*\bhead\)|\bReads::"),
-     ("lib/task/", "lib/model/", "lib/huggingface/"), "ask task::task_of(model) what the model's task has"),
+     ("lib/task/", "lib/model/", "lib/huggingface/"), "call task::task_of(model) and use the interface of the task"),
     (re.compile(r"\bk(?:Text|Pairs|Documents|Examples|Questions)Kind\b"), ("lib/io/", "lib/text/", "lib/task/", "tools/prep/"),
-     "ask task::task_of_kind(kind) what its records are for"),
+     "call task::task_of_kind(kind) and use the interface of the task"),
 ]
-# Places that name a kind for another reason than to choose by it.
-ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # whether rows have two sides, for spectra
+# Files that use a record kind without branching on the task.
+ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # tests if rows have two sides, for spectra
 ENTRY = re.compile(r"const Registration<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
 PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
 
 
 def faults_of(path, text):
-    """The decisions of the file at `path` that are a task's, a line each."""
+    """Returns one line for each place where the file at `path` branches on the task."""
     faults = []
     code = re.sub(r"#\s*include[^\n]*", "", code_of(text))
     for rule, folders, instead in RULES:
@@ -39,12 +39,12 @@ def faults_of(path, text):
             continue
         for match in rule.finditer(code):
             if match[0] not in ALLOWED.get(path, set()):
-                faults.append(f"{path}: expected no decision by task; found '{match[0]}': {instead}")
+                faults.append(f"{path}: expected no branch on the task; found '{match[0]}': {instead}")
     return faults
 
 
 def task_faults():
-    """The registered tasks, and which of their files are missing."""
+    """Returns the registered tasks, and one line for each missing file or subcommand."""
     names, faults = [], []
     records = "".join(path.read_text(encoding="utf-8") for path in files("lib/text/records/**/*.cpp"))
     jobs = set(re.findall(r"Registration<\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))

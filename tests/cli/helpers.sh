@@ -1,27 +1,27 @@
-# Shared by all cases. Stdout and stderr of the last expect are in ./out and ./err.
+# Functions shared by all command-line cases. The files out and err hold stdout and stderr of the last `expect`.
 
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
 skip() { echo "$*"; exit 77; }
 
-# expect STATUS COMMAND…
+# expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS.
 expect() {
   local wanted=$1 status=0
   shift
   "$@" >out 2>err || status=$?
   [ "$status" -eq "$wanted" ] || fail "expected status $wanted, found $status: $*"
 }
-# What the last expect said on stderr, or printed.
+# said TEXT, printed TEXT: fail unless stderr or stdout of the last `expect` contains TEXT.
 said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }
 printed() { grep -qF -- "$1" out || fail "stdout lacks: $1"; }
 
-# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…
-# Runs COMMAND, checks its exit status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a file that is
-# missing is an empty output. With MH_RENEW=1 it writes the file instead.
+# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND… Runs COMMAND, checks its exit
+# status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With
+# MH_RENEW=1 it writes the file instead.
 #   --stderr   compare stderr too, with NAME.stderr
-#   --layout   ignore what CLI11 chooses by its version: columns, line breaks, the case of headings
+#   --layout   ignore the layout, which depends on the version of CLI11: columns, line breaks, the case of headings
 #   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library
-#   --masked   print # for numbers with a decimal point: results of a model
-#   --near     let numbers with a decimal point differ a little: results of a model (near.py)
+#   --masked   replace numbers with a decimal point by #: results of a trained model
+#   --near     compare numbers with a decimal point with a tolerance (near.py): results of an untrained model
 golden() {
   local streams=(out) layout=exact numbers=exact stream
   while [[ $1 == --* ]]; do
@@ -39,8 +39,9 @@ golden() {
     compare_golden "$1.std$stream" "${*:3}" "$numbers"
   done
 }
-# record STATUS COMMAND… appends the command, its stdout, its stderr and its exit status to a transcript, which
-# `golden_record NAME` compares with golden/CASE/NAME.record. For many short outputs, such as error messages.
+# record STATUS COMMAND…: appends the command, its stdout, its stderr and its exit status to a transcript. For many short
+# outputs, such as error messages.
+# golden_record NAME: compares the transcript with golden/CASE/NAME.record.
 record() {
   expect "$@"
   { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/record"
@@ -52,7 +53,7 @@ golden_record() {
 # compare_golden FILE WHAT [NUMBERS]: compares $GOLDEN_WORK/shown with the golden file.
 compare_golden() {
   local wanted=$GOLDEN/$1
-  ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each name once; found $1 again"
+  ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each NAME once; found $1 twice"
   echo "$1" >> "$GOLDEN_WORK/compared"
   if [ -n "$GOLDEN_RENEW" ]; then
     rm -f "$wanted"
@@ -65,14 +66,14 @@ compare_golden() {
   "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the output found is right, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
-# reproducible LAYOUT NUMBERS: the text of stdin without the folder of the case, the version of the tools, durations
-# and sizes of checkpoints.
+# reproducible LAYOUT NUMBERS: copies stdin to stdout with the folder of the case, the version of the tools, durations
+# and sizes of checkpoints removed or replaced.
 reproducible() {
   local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
     "s|$PWD/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
   if [ "$1" = free ]; then replacements+=(':a' '$!{N' 'ba' '}' 's/\n {20,}/ /g' 's/ +/ /g' 's/\n[A-Za-z]+:\n/\U&/g'); fi
   sed -E "$(printf '%s\n' "${replacements[@]}")" | if [ "$2" = exact ]; then cat; else
-    awk -v numbers="$2" '{  # fields of tables and values of json
+    awk -v numbers="$2" '{  # numbers in table fields and JSON values
       rest = $0; $0 = ""
       while (match(rest, /(^|[\t:,[])-?[0-9]+(\.[0-9]+(e[-+]?[0-9]+)?|e[-+]?[0-9]+)($|[]\t,}])/)) {
         first = RSTART + (substr(rest, RSTART, 1) !~ /[-0-9]/)
@@ -89,27 +90,27 @@ reproducible() {
   fi
 }
 
-# No file but those named is in the folder.
+# only FILE…: fails unless the folder contains exactly these files.
 only() {
   local found
   found=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
   [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "files: $found"
 }
 
-# Text with words that repeat, the same with every awk: for golden outputs.
+# fixed_text LINES: prints text with repeated words, identical for every awk implementation. For golden outputs.
 fixed_text() {  # LINES
   awk -v lines="$1" 'function draw() { x = (x * 75 + 74) % 65537; return x }
     BEGIN { x = 7; for (i = 0; i < lines; i++) { n = 2 + draw() % 11; s = "w" draw() % 9
       for (k = 1; k < n; k++) s = s " w" int(draw() * draw() % 65537 / 1200); print s } }'
 }
 
-# Text with words that repeat: synthetic, the same each time.
+# make_text LINES: prints synthetic text with repeated words, the same on each call.
 make_text() {  # LINES
   awk -v lines="$1" 'BEGIN { srand(7); for (i = 0; i < lines; i++) { n = 1 + int(rand() * 12); s = "";
     for (k = 0; k < n; k++) s = s " w" int(rand() * rand() * 60); print s " " } }'
 }
 
-# A small text and its shard, t.mhs with vocabulary v; and the same text with another vocabulary, other.mhs with v2.
+# Makes a small text and its shard t.mhs with vocabulary v, and other.mhs, the same text with another vocabulary v2.
 make_shards() {
   make_text 200 > text
   mh-prep vocab text > v 2>/dev/null
@@ -118,9 +119,9 @@ make_shards() {
   mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 }
 
-# killed_run PAUSE FIELD START…: runs START (mh-train … --out) to its end in the folder whole; then in the folder killed
-# under kill -9 at many moments, the second after PAUSE seconds, going on from what each leaves. Both must be the same, bit
-# for bit, and so must their logs, FIELD included.
+# killed_run PAUSE FIELD START…: runs START (mh-train … --out) without interruption in the folder `whole`. Then runs it
+# in the folder `killed` under kill -9 at many moments, the second after PAUSE seconds, and resumes after each. Both
+# runs must have the same weights bit for bit and the same logs, FIELD included.
 killed_run() {
   local pause pid kills=0 start=("${@:3}")
   "${start[@]}" whole

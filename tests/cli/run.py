@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the command-line tests: each case is a script of tests/cli/cases, run by bash in a folder of its own.
+"""Runs the command-line tests: each case is a script of tests/cli/cases, run by bash in its own temporary folder.
 
 usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with a PREFIX
-A case passes with exit status 0 and is skipped with 77; its last line is then the reason. The last line of a case that passes
-without some of its peers begins with "without" and names them.
-The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a file there that the case does not compare is a
-failure. With MH_RENEW=1 in the environment the cases rewrite their files instead: MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
+A case passes with exit status 0 and is skipped with 77; the last line of its output is then the reason. If a case passes
+without comparing with some Python packages, its last line begins with "without" and names them.
+The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a golden file that no case compares is a failure.
+With MH_RENEW=1 in the environment the cases rewrite their golden files: MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
 """
 import concurrent.futures
 import os
@@ -25,11 +25,11 @@ renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
 def unused_golden_files(case, compared):
-    """Golden files of a case that it did not compare; deletes them where golden files are renewed."""
+    """Returns one line for each golden file that the case did not compare; with MH_RENEW=1 deletes these files instead."""
     unused = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared)
     if not renew:
-        return "".join(f"FAILED: {path.relative_to(here.parent.parent)}: expected a golden file that the case compares; found one "
-                       f"that it does not; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
+        return "".join(f"FAILED: {path.relative_to(here.parent.parent)}: expected a golden file that the case compares; found an unused "
+                       f"file; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
                        for path in unused)
     for path in unused:
         path.unlink()
@@ -37,15 +37,15 @@ def unused_golden_files(case, compared):
 
 
 def outcome(case):
-    """Verdict and output of a case, and the seconds that it took."""
+    """Runs a case and returns its verdict, its output and its duration in seconds."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
-        compared = pathlib.Path(golden, "compared")  # names of the golden files, one a line
+        compared = pathlib.Path(golden, "compared")  # names of the compared golden files, one per line
         compared.touch()
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8",
                            GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
                            GOLDEN_RENEW="1" if renew else "", GOLDEN_TOOLS=sys.argv[1])
-        environment.setdefault("OMP_NUM_THREADS", "1")  # as many cases as cores run side by side
+        environment.setdefault("OMP_NUM_THREADS", "1")  # as many cases as cores run in parallel
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
                               cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
@@ -53,7 +53,7 @@ def outcome(case):
                 output, _ = process.communicate(timeout=600)
                 status = process.returncode
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # what it started too
+                os.killpg(process.pid, signal.SIGKILL)  # with all child processes
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
         if status == 0:
             unused = unused_golden_files(case, set(compared.read_text().split()))
@@ -77,7 +77,7 @@ with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool
 for folder in sorted((here / "golden").glob("*")):
     if not (here / "cases" / f"{folder.name}.sh").exists():
         counts["failed"] += 1
-        print(f"failed: {folder.relative_to(here.parent.parent)}: expected the folder of a case; found no {folder.name}.sh; delete it")
+        print(f"failed: {folder.relative_to(here.parent.parent)}: expected golden files of a case; found no case {folder.name}.sh; delete the folder")
 
 print("mh-tests: {passed} passed, {failed} failed, {skipped} skipped".format(**counts))
 sys.exit(1 if counts["failed"] else 0)

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Files and losses of an earlier version, which every later version must read and compute again.
+"""Archives the files and losses of a version, and checks that a later version reads the files and reproduces the losses.
 
     archive.py make TOOLS ARCHIVE       trains every combination with the tools in TOOLS and writes files and losses to ARCHIVE
     archive.py check TOOLS ARCHIVE [--full] [--only TEXT]
-                                        reads the files and computes the losses again, to 1e-5; without --full a part of them
+                                        reads the files and recomputes the losses, which must agree to 1e-5; without --full a
+                                        subset of the combinations
     archive.py same OLD NEW [--only TEXT]
                                         trains every combination with both versions of the tools; numbers and tensors must be
                                         equal bit for bit
 
-A combination is a backbone, a method of configs/methods and a procedure. Its run takes 20 updates and is interrupted after 10. A
-combination that the tools refuse is recorded with its exit status and must be refused later too.
+A combination is a backbone, a method of configs/methods and a procedure. Its run takes 20 updates and is interrupted after 10.
+For a combination that the tools refuse, the archive records the exit status; later versions must refuse it too.
 """
 import argparse
 import concurrent.futures
@@ -27,10 +28,10 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 UPDATES, BREAK = 20, 10
-TOLERANCE = 1e-5  # relative; losses of 20 updates on machines with other vector instructions differ by less
+TOLERANCE = 1e-5  # relative; machines with different vector instructions differ by less after 20 updates
 
-# The configuration of every run. Keys are written as the version that made the archive knew them: a later version brings
-# renamed keys over, here and in the files of the archive.
+# The configuration of every run, with the key names of the version that made the archive. Later versions translate
+# renamed keys, here and in the archived files.
 MODEL = """
 [model]
 layers = 2
@@ -71,7 +72,7 @@ PROCEDURES = {
                      '[train]\nbatch_tokens = 256\nmicro_tokens = 128\nvalidate_every = "1e"\n',
 }
 METHODS = ["none"] + sorted(path.stem for path in (ROOT / "configs/methods").glob("*.toml"))
-# What a method's file needs for models of this size.
+# Additional settings of a method for models of this size.
 METHOD_PARTS = {name: "[attention.mae]\nhidden = 4\n" for name in ("mae", "mae-joint")}
 
 
@@ -87,19 +88,20 @@ def name_of(combination):
 
 
 def keeps_model(combination):
-    """Every backbone with every method."""
+    """True if the archive has the model: every backbone with every method."""
     _, method, procedure = combination
     return procedure == "none" or method == "none"
 
 
 def keeps_state(combination):
-    """Every method, and every backbone with every procedure: with all states the archive would be too large."""
+    """True if the archive has the training state: every method, and every backbone with every procedure. All states would make the
+    archive too large."""
     backbone, method, procedure = combination
     return method == "none" or (procedure == "none" and backbone == "decoder")
 
 
 def in_suite(combination):
-    """What a check without --full computes: every method, every backbone, every procedure."""
+    """True for the subset that is checked without --full: each method, backbone and procedure occurs at least once."""
     backbone, method, procedure = combination
     place = METHODS.index(method) + list(PROCEDURES).index(procedure)
     return keeps_model(combination) and place % len(BACKBONES) == list(BACKBONES).index(backbone)
@@ -108,7 +110,7 @@ def in_suite(combination):
 class Tools:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
-        # Tools of another checkout read the configurations of that checkout, whose keys they know.
+        # Tools of another checkout use the configurations of that checkout, since the key names may differ.
         beside = self.folder.parent.parent / "configs"
         self.configs = beside if beside.is_dir() else ROOT / "configs"
 
@@ -122,7 +124,7 @@ class Tools:
 
 
 def text_lines():
-    """Text of few words, the same each time: a linear congruential generator draws them."""
+    """Yields lines of a text with few words, drawn by a linear congruential generator with a fixed seed."""
     state, words = 1, "the cat sat on a mat and so did no dog at all".split()
     for _ in range(60):
         line = []
@@ -133,7 +135,7 @@ def text_lines():
 
 
 def make_shards(tools, folder):
-    """A shard of each kind, and of text and pairs one in bytes too. Models read characters, which keeps them small."""
+    """Makes a shard of each kind, plus byte-level shards of text and pairs. Character vocabularies keep the models small."""
     folder.mkdir(parents=True)
     lines = list(text_lines())
 
@@ -157,7 +159,7 @@ def make_shards(tools, folder):
                     "mlm --wordpiece vocab.txt documents -o documents.mhs",
                     "glue --task mrpc --wordpiece vocab.txt mrpc.tsv -o examples.mhs",
                     "squad --wordpiece vocab.txt squad.json -o questions.mhs"):
-        tools.run("mh-prep", *command.split(), folder=folder)  # relative names: a shard holds those of its sources
+        tools.run("mh-prep", *command.split(), folder=folder)  # relative names, since a shard records the names of its sources
 
 
 def shard_of(backbone):
@@ -179,7 +181,7 @@ def write_config(tools, folder, combination):
 
 
 def logged(run):
-    """The losses of a run by update, in the order of the log."""
+    """Returns the loss of each update of a run, in the order of the log."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return {str(line["update"]): line["loss"] for line in lines if "tokens_per_second" in line}
 
@@ -192,7 +194,7 @@ def resume(tools, shards, run, combination):
 
 
 def begin(tools, shards, folder, combination):
-    """Trains to the interruption in folder/run. Returns the exit status of a refusal, or 0."""
+    """Trains up to the interruption, in folder/run. Returns 0, or the exit status if mh-train refuses the combination."""
     folder.mkdir(parents=True)
     shard = shards / shard_of(combination[0])
     return tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--train", shard, "--valid", shard, "--out",
@@ -200,19 +202,19 @@ def begin(tools, shards, folder, combination):
 
 
 def score(tools, model, shard):
-    """What mh-eval prints of a model: names and numbers."""
+    """Returns the numbers that mh-eval prints for a model, by name."""
     done = tools.run("mh-eval", "-q", "--threads", 1, "--format", "json", model, shard)
     return {name: value for name, value in json.loads(done.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
 
 
 def cut(tools, model, pruned, backbone):
-    """Leaves out the first head of the first layer. Returns the exit status of a refusal, or 0."""
+    """Prunes the first head of the first layer. Returns 0, or the exit status if mh-prune refuses."""
     head = {"encoder-decoder": "decoder.self:0:0"}.get(backbone, "0:0")
     return tools.run("mh-prune", "cut", "-q", model, "--heads", head, "-o", pruned, expected=(0, 2)).returncode
 
 
 def train(tools, shards, folder, combination):
-    """Trains a combination and returns what it gave; leaves run (at its end), interrupted, pruned and bf16."""
+    """Trains a combination and returns its losses and scores. Leaves in `folder`: run (completed), interrupted, pruned, bf16."""
     status = begin(tools, shards, folder, combination)
     if status != 0:
         return {"refused": status}
@@ -233,12 +235,12 @@ def train(tools, shards, folder, combination):
 
 def require_some(chosen):
     if not chosen:
-        sys.exit("archive.py: --only: expected a part of the name of a combination, BACKBONE+METHOD+PROCEDURE; found none with it")
+        sys.exit("archive.py: --only: expected a part of a name BACKBONE+METHOD+PROCEDURE; found no combination with it")
     return chosen
 
 
 def each(chosen, work):
-    """Runs work(combination) on all cores and gives (name, outcome) in order."""
+    """Runs work(combination) on all cores and yields (name, result) in order."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from zip(map(name_of, chosen), pool.map(work, chosen))
 
@@ -276,7 +278,7 @@ def make(arguments):
 
 
 def differences(expected, found, tolerance):
-    """Differences of two results, a line each."""
+    """Yields one line for each difference of two results."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(expected.keys() | found.keys()):
             if key not in expected or key not in found:
@@ -291,7 +293,7 @@ def differences(expected, found, tolerance):
 
 
 def recompute(tools, shards, kept, folder, combination, recorded):
-    """Computes again, from the files of the archive, what was recorded of a combination."""
+    """Recomputes the recorded losses and scores of a combination from the files of the archive."""
     if "refused" in recorded or not (kept / "run").exists():
         status = begin(tools, shards, folder, combination)
         return {"refused": status} if status else {"losses": logged(folder / "run")}
@@ -306,7 +308,7 @@ def recompute(tools, shards, kept, folder, combination, recorded):
     status = cut(tools, kept / "run/best.safetensors", folder / "pruned.safetensors", combination[0])
     result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
     if (kept / "pruned.safetensors").exists() and score(tools, kept / "pruned.safetensors", shard) != result["pruned"]:
-        result["pruned"] = "the pruned model of the archive has another score than the model that is pruned now"
+        result["pruned"] = "the archived pruned model and the model pruned by these tools have different scores"
     if (kept / "bf16.safetensors").exists():
         result["bf16"] = score(tools, kept / "bf16.safetensors", shard)
     else:
@@ -328,14 +330,14 @@ def check(arguments):
         shards = place / "kept/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
-        # The combinations of the archive: methods that are newer have none.
+        # Only the archived combinations; methods added later have none.
         archived = [tuple(name.split("+")) for name in results if arguments.only in name]
         chosen = require_some([one for one in archived if arguments.full or arguments.only or in_suite(one)])
 
         def work(one):
             recorded = dict(results[name_of(one)])
             found = recompute(tools, shards, place / "kept" / name_of(one), place / "new" / name_of(one), one, recorded)
-            if "losses" in found and "losses" in recorded:  # a run that is not resumed ends at the interruption
+            if "losses" in found and "losses" in recorded:  # a run without an archived state ends at the interruption
                 recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in found["losses"]}
             return list(differences(recorded, found, TOLERANCE))
 
@@ -348,7 +350,7 @@ def check(arguments):
 
 
 def contents(path):
-    """The tensors of a checkpoint as a sum; its metadata may differ in wording."""
+    """Returns a checksum of the tensors of a checkpoint, without the metadata, whose texts may differ between versions."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
@@ -393,8 +395,8 @@ def main():
         command = commands.add_parser(name)
         for place in places:
             command.add_argument(place)
-        command.add_argument("--only", default="", help="combinations whose name has this in it, such as decoder+mae")
-        command.add_argument("--full", action="store_true", help="check every combination")
+        command.add_argument("--only", default="", help="only combinations whose name contains this text, such as decoder+mae")
+        command.add_argument("--full", action="store_true", help="check all combinations")
     arguments = parser.parse_args()
     return 1 if {"make": make, "check": check, "same": same}[arguments.command](arguments) else 0
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Everything that needs an NVIDIA GPU, in one call of at most eight minutes; builds nothing, installs nothing.
+# Runs all tests and benchmarks that need an NVIDIA GPU in at most eight minutes; builds and installs nothing.
 #
 #   tests/gpu/run.sh [RESULTS]     in a bundle (./run bundle) or a checkout that ./run test has built
 #
-# RESULTS, a folder for a log of each step and the tables of figures, attention.tsv, beam.tsv and gpu_training.tsv, is results/ beside tests/
-# unless told. LibTorch is that of MH_TORCH (the folder with lib/), or else of python3's PyTorch; of the version that the build
-# was made with.
-# Exit status: 0 all tests passed, 1 a test failed or a step ended badly, 2 wrong usage, 3 LibTorch or the build is missing or
-# of another version, 4 no GPU. A figure that misses its bar is reported, and is no failed test.
+# RESULTS is the folder for the log of each step and the benchmark tables attention.tsv, beam.tsv and gpu_training.tsv;
+# the default is results/ next to tests/. LibTorch is taken from MH_TORCH (the folder with lib/), else from the PyTorch
+# that python3 imports, and must have the version of the build. Exit status: 0 all tests passed, 1 a test or a step
+# failed, 2 wrong usage, 3 LibTorch or the build is missing or has another version, 4 no GPU. A benchmark below its bar
+# is reported but is not a failed test.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# die STATUS WORDS: what was expected, what was found, what to do.
+# die STATUS MESSAGE: exits with an error; MESSAGE states what was expected, what was found and what to do.
 die() {
   printf 'gpu: error: %s\n' "$2" >&2
   exit "$1"
@@ -21,29 +21,29 @@ die() {
 [ $# -le 1 ] || die 2 "expected at most one RESULTS folder; found $*"
 case ${1:-} in -*) die 2 "expected a RESULTS folder; found $1" ;; esac
 
-# The folder of LibTorch, and its version.
+# Prints the folder of the PyTorch that python3 imports, or an empty line.
 python_torch() { python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null; }
 wanted=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version=//p' "$here/run" 2>/dev/null)
 torch=${MH_TORCH:-$(python_torch)}
-[ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 finds; found neither; install torch==$wanted or set MH_TORCH"
+[ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 can import; found neither; install torch==$wanted or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cpu.so" ] || die 3 "LibTorch: expected $torch/lib/libtorch_cpu.so; found no such file; set MH_TORCH to the folder that has lib/"
 torch=$(cd "$torch" && pwd)
 version_of() { cat "$1/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py" 2>/dev/null; }
 version=$(version_of "$torch")
 [ "${version%%+*}" = "$wanted" ] ||
-  die 3 "LibTorch: expected version $wanted; found ${version:-none that is named} in $torch; install torch==$wanted or set MH_TORCH"
-[ -e "$torch/lib/libtorch_cuda.so" ] || die 3 "LibTorch: expected one with CUDA; found no libtorch_cuda.so in $torch/lib; install one with CUDA"
+  die 3 "LibTorch: expected version $wanted; found ${version:-none} in $torch; install torch==$wanted or set MH_TORCH"
+[ -e "$torch/lib/libtorch_cuda.so" ] || die 3 "LibTorch: expected a build with CUDA; found no libtorch_cuda.so in $torch/lib; install LibTorch with CUDA"
 
 gpus=$(nvidia-smi -L 2>&1) || gpus=
-if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not say which)"; fi
-[ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither by nvidia-smi nor as /dev/nvidiactl; run this where there is one"
+if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not report its name)"; fi
+[ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither nvidia-smi output nor /dev/nvidiactl; use a machine with a GPU"
 
 for file in build/tests/torch-tests build/tests/attention-bench build/tests/beam-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
   [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or ./run test here"
 done
 
 results=${1:-$here/results}
-mkdir -p "$results" || die 1 "$results: expected a folder that can be written to; give another one"
+mkdir -p "$results" || die 1 "$results: expected a writable folder; pass another RESULTS"
 results=$(cd "$results" && pwd)
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
@@ -66,7 +66,8 @@ note() {
   echo "$*"
 }
 
-# run NAME SECONDS COMMAND…: its log is RESULTS/NAME.log, its exit status $status; 124 where it took longer.
+# run NAME SECONDS COMMAND…: runs COMMAND with the log RESULTS/NAME.log and sets $status to its exit status, or to 124
+# after a timeout of SECONDS.
 run() {
   local name=$1 seconds=$2 began=$SECONDS
   shift 2
@@ -76,10 +77,10 @@ run() {
   [ "$status" -ne 137 ] || status=124
   echo "$name: exit status $status after $((SECONDS - began)) s"
 }
-# start NAME SECONDS COMMAND…: the same beside others; finish NAME waits for it.
+# start NAME SECONDS COMMAND…: like run, in the background; `finish NAME` waits for it and sets $status.
 declare -A started
 start() {
-  # Two threads each: many threads of several programs wait for one another longer than they work.
+  # Two threads per program: with more, the programs oversubscribe the cores and mostly wait.
   (export OMP_NUM_THREADS=2; run "$@" >"$scratch/$1.said"; exit "$status") &
   started[$1]=$!
 }
@@ -98,7 +99,7 @@ skip() {  # NAME, WHY
   note "skipped: $1 ($2)"
 }
 
-# counts NAME: adds up what the step's log says of tests; names those that failed or were skipped.
+# counts NAME: adds the closing line of the step's log to the totals and prints its failed and skipped tests.
 counts() {
   local before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
@@ -107,15 +108,16 @@ counts() {
     passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
     if [ "${BASH_REMATCH[2]}" -gt 0 ]; then note "FAILED: $1: ${BASH_REMATCH[2]} tests, see $log"
     elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
-  elif [ "$status" -eq 124 ]; then fail "$1" "took longer than it may"
+  elif [ "$status" -eq 124 ]; then fail "$1" "exceeded its time limit"
   else fail "$1" "exit status $status without a closing line"; fi
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-# What gives no times runs side by side; the tests of kernels in one process, as processes that share a GPU take turns.
+# Steps that measure no time run in parallel. The kernel tests share one process, since processes on one GPU are
+# time-sliced.
 torch_tests=$here/build/tests/torch-tests
 start kernels 70 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
-# Our own kernels alone: the tensor library's would take minutes.
+# The sanitizer checks only the kernels of this project; those of PyTorch would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
 watchers=(memcheck racecheck synccheck)
 for tool in "${watchers[@]}"; do
@@ -127,9 +129,9 @@ if [ -n "$(command -v python3)" ]; then
 fi
 
 peer=$(python_torch)
-# What torch.compile makes for the table is kept, so that its compiler takes no time there.
+# Fills the cache of torch.compile before the benchmarks, which then spend no time in its compiler.
 if [ -n "$peer" ]; then
-  # shellcheck disable=SC2016  # for the shells that are started
+  # shellcheck disable=SC2016  # expanded by the inner shells
   start compile 65 bash -c 'python3 -B "$1/tests/bench/bench.py" --list-compiled | TORCHINDUCTOR_COMPILE_THREADS=2 xargs -P 5 -I{} sh -c "exec python3 -B \"\$1\" {}" - "$1/tests/bench/peers/attention.py"' - "$here"
 fi
 
@@ -137,15 +139,15 @@ finish kernels
 counts kernels
 for tool in "${watchers[@]}"; do
   if [ ! -x "$sanitizer" ]; then
-    skip "$tool" "compute-sanitizer is not there"
+    skip "$tool" "compute-sanitizer is not installed"
     continue
   fi
   finish "$tool"
-  # Warnings of racecheck are of lanes of one warp, which matrix instructions keep in step.
+  # racecheck warnings are ignored: they concern lanes of one warp, which the matrix instructions synchronise.
   if grep -qE 'ERROR SUMMARY: 0 |RACECHECK SUMMARY: .*\(0 errors' "$results/$tool.log"; then counts "$tool"
   elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
     fail "$tool" "$(grep -E ' SUMMARY: ' "$results/$tool.log" | tail -n 1)"
-  elif [ "$status" -eq 124 ]; then skip "$tool" "took longer than it may"
+  elif [ "$status" -eq 124 ]; then skip "$tool" "exceeded its time limit"
   else skip "$tool" "compute-sanitizer does not work here: $(grep -v '^ *$' "$results/$tool.log" | tail -n 1)"; fi
 done
 if [ -n "$(command -v python3)" ]; then
@@ -158,25 +160,26 @@ fi
 [ -z "$peer" ] || finish compile
 
 bars=0 missed=0
-# benchmark PART SECONDS ROUNDS: its rows are RESULTS/PART.tsv, what it said besides RESULTS/PART.log.
+# benchmark PART SECONDS ROUNDS: runs a section of bench.py; writes its rows to RESULTS/PART.tsv and its stderr to
+# RESULTS/PART.log.
 benchmark() {
   local part=$1 before=$missed table=$results/$1.tsv
-  # shellcheck disable=SC2016  # for the shell that is started
+  # shellcheck disable=SC2016  # expanded by the inner shell
   run "$part" "$2" bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only "$3" \
     --rounds "$4" | tee "$2"' - "$here" "$table" "$part" "$3"
   cat "$table" 2>/dev/null
   bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
   while IFS=$'\t' read -r what _; do skip "$part: $what" "its peer does not run here, see $results/$part.log"; done < <(grep 'skip$' "$table")
   while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
-  # bench.py ends with 1 where a bar is missed.
-  if [ "$status" -eq 124 ]; then skip "the rest of $part" "took longer than it may"
+  # bench.py exits with 1 if a bar is missed.
+  if [ "$status" -eq 124 ]; then skip "the rest of $part" "exceeded its time limit"
   elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
     fail "$part" "exit status $status: $(tail -n 1 "$results/$part.log")"
   fi
 }
 
-if [ -z "$peer" ]; then skip bench "python3 finds no PyTorch, its peer"
-elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3's PyTorch is of another version: $(version_of "$peer")"
+if [ -z "$peer" ]; then skip bench "python3 cannot import PyTorch, the baseline"
+elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3 imports another version of PyTorch: $(version_of "$peer")"
 else
   benchmark attention 100 1
   benchmark beam 150 1

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Trains a recipe on random text for some minutes and prints its speed, minute by minute, as tab-separated columns.
+"""Trains a recipe on random text for some minutes and prints the speed of each minute as tab-separated columns.
 
     tests/gpu/steady_training.py --tools build/tools --minutes 8 configs/recipes/mixhead/table1-baevski-mixhead-a.toml --set train.precision=bf16
 
-The text has as many different words as the recipe's vocabulary, drawn with the frequencies of natural text (Zipf's law), so
-losses mean nothing; steps cost what they cost on a real corpus. The last line says what the whole training would take
-at the speed of the minutes after the first. Exit status 1 if the speed of a later minute differs from their median by more than 2%.
+The text has as many distinct words as the recipe's vocabulary, drawn with word frequencies of natural text (Zipf's law).
+Losses are meaningless, but an update costs the same as on a real corpus. The last line extrapolates the hours of the complete
+training from the median speed of all minutes but the first. Exit status 1 if the speed of one of these minutes differs from
+the median by more than 2%.
 """
 import argparse
 import json
@@ -33,13 +34,13 @@ def minutes_of(entries):
 
 
 def report(entries, updates):
-    """Prints the speeds of a training from the lines of its log; returns the exit status. `updates`: of the whole training."""
+    """Prints the speeds from the log entries of a run and returns the exit status. `updates`: length of the complete training."""
     speeds = [tokens / seconds for tokens, seconds in minutes_of(entries)]
     print("minute\ttokens/s")
     for minute, speed in enumerate(speeds, 1):
         print(f"{minute}\t{speed:.0f}")
     if len(speeds) < 2:
-        sys.exit(f"steady_training: expected two whole minutes of training; found {len(speeds)}; give more --minutes")
+        sys.exit(f"steady_training: expected two complete minutes of training; found {len(speeds)}; increase --minutes")
     steady = statistics.median(speeds[1:])
     spread = max(abs(speed / steady - 1) for speed in speeds[1:])
     hours = updates * entries[-1]["tokens"] / entries[-1]["update"] / steady / 3600
@@ -49,14 +50,14 @@ def report(entries, updates):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", help="a configuration of a language model")
+    parser.add_argument("recipe", help="configuration file of a language model")
     parser.add_argument("--tools", default=here.parents[1] / "build/tools", type=pathlib.Path, help="folder of the tools [build/tools]")
     parser.add_argument("--minutes", type=float, default=8, help="minutes of training [8]")
-    parser.add_argument("--updates", type=int, default=286000, help="updates of the whole training [286000, the recipe's above]")
-    parser.add_argument("--words", type=int, default=267744, help="entries of the vocabulary [267744, WikiText-103's]")
+    parser.add_argument("--updates", type=int, default=286000, help="updates of the complete training [286000, as in the recipe above]")
+    parser.add_argument("--words", type=int, default=267744, help="vocabulary size [267744, that of WikiText-103]")
     parser.add_argument("--tokens", type=int, default=4000000, help="tokens of the text [4000000]")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"], help="device of the training [cuda]")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the configuration, as for mh-train")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="configuration key, as for mh-train")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

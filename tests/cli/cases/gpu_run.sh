@@ -24,7 +24,7 @@ try 3 "expected version 2.11.0; found none"
 echo 2.9.1+cu128 > torch/build-version
 try 3 "expected version 2.11.0; found 2.9.1+cu128"
 echo 2.11.0+cu130 > torch/build-version
-try 3 "one with CUDA"
+try 3 "expected a build with CUDA"
 touch torch/lib/libtorch_cuda.so
 [ -e /dev/nvidiactl ] || try 4 "expected an NVIDIA GPU and its driver; found neither"
 program bin/nvidia-smi <<< 'echo "GPU 0: one that is stood in for"'
@@ -37,7 +37,7 @@ program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh
 try 0 ""
 printed "GPU 0: one that is stood in for"; printed "skipped: a case (why)"
 for tool in racecheck synccheck; do printed "skipped: $tool (compute-sanitizer does not work here: no device)"; done
-printed "skipped: bench (python3 finds no PyTorch, its peer)"
+printed "skipped: bench (python3 cannot import PyTorch, the baseline)"
 printed "11 passed, 0 failed, 6 skipped"
 [ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "logs: $(ls results)"
 
