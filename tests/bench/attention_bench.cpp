@@ -1,14 +1,14 @@
-// Attention by itself, forward and backward, of one layer's heads under a causal mask, as ./run bench times it:
+// Measures causal attention of one layer, forward and backward, for ./run bench:
 //
 //   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
-//   attention_bench -       a line of those for each line of standard input
+//   attention_bench -       reads these arguments from each line of standard input
 //
-// KIND: plain, heads that nothing mixes, on a GPU by the tensor library, as in a layer; cross-head, where each head
-// reads the next one's keys and values, and scaled, by a number for each head and row (alphas, gates of experts),
-// likewise; kernel, plain by our own kernels everywhere; mixhead-a, mixhead-b; relative, Transformer-XL's, with a
-// memory of the same length; decode-a, decode-b, one query after so many keys, forward alone. Milliseconds of a call,
-// the median of those of about a second, and the peak of memory that a call adds besides its results, in MB. On a GPU
-// by its events and its allocator's counts, after a few calls; fp16 there alone.
+// KIND: plain, without head mixing; cross-head, where each head reads the keys and values of the next head; scaled,
+// with outputs scaled per head and batch element (alphas, gates of experts). On a GPU these three use PyTorch's
+// attention, as in a layer; kernel is plain with this project's kernel everywhere. mixhead-a, mixhead-b; relative, with
+// Transformer-XL positions and a memory of LENGTH; decode-a, decode-b, one query and LENGTH keys, forward only. Prints
+// the time of a call (ms, median over about one second) and the peak memory that a call adds beyond its results (MB).
+// On a GPU both come from events and the allocator's statistics, after warm-up calls; fp16 needs a GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -39,7 +39,7 @@ using namespace mh;
 namespace {
 
 struct Figures {
-  double ms, mb;  // of a call; at its peak, results included
+  double ms, mb;  // time of a call; peak memory, results included
 };
 
 double median(std::vector<double> x) {
@@ -101,7 +101,7 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
   return f;
 }
 
-// By our own kernels, of heads that nothing mixes, or of those of a matrix.
+// Computes attention with this project's kernels, with head mixing if the mixing matrix m is defined.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                   const attention::AttentionSpec& policy) {
   if (q.is_cpu())
@@ -137,7 +137,7 @@ int measure(std::istream& arguments) {
     return 2;
   const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
   if (!cuda) nn::prepare_cpu(std::atoi(where.c_str()));
-  // As a joint projection gives them.
+  // (batch, heads, length, size) with the strides of a joint projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
@@ -193,7 +193,8 @@ int main(int argc, char** argv) {
       for (std::string line; status == 0 && std::getline(std::cin, line);) {
         std::istringstream words(line);
         status = measure(words);
-        if (line.ends_with("cuda")) c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // others take turns with it
+        if (line.ends_with("cuda"))
+          c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // the peer uses the GPU between measurements
       }
       return status;
     }

@@ -1,6 +1,7 @@
-// Tokens a second of beam search with a model of random weights, all of whose hypotheses have one length, so that the
-// work is known: beam_bench [ROUNDS [THREADS [fp32|bf16 [cpu|cuda [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]]
-// Prints a line per round. Weights are packed for products once, as for all batches of a text.
+// Measures the tokens per second of beam search with a model of random weights. All hypotheses have length LENGTH, so
+// that the amount of work is fixed:
+//   beam_bench [ROUNDS [THREADS [fp32|bf16 [cpu|cuda [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]]
+// Prints one line per round. Weights are packed for matrix products once, as for all batches of a text.
 #include <c10/core/GradMode.h>
 
 #include <chrono>
@@ -44,7 +45,7 @@ int main(int argc, char** argv) {
   }
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  search::beam_search(*model, batch, {0, 1}, o);  // warm
+  search::beam_search(*model, batch, {0, 1}, o);  // warm-up
   for (int64_t round = 0; round < rounds; ++round) {
     const auto began = std::chrono::steady_clock::now();
     const auto found = search::beam_search(*model, batch, {0, 1}, o);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Benchmarks of multihead against its peers, alternating in one run.
+"""Measures multihead against other packages (peers), with both sides alternating in one run.
 
 Prints a tab-separated table: what, unit, the project's median, the peer's median, the median of the per-round ratio (above 1: the
 project is better), the 95% bootstrap interval of that median, the bar, and whether the lower end reaches it. A row whose peer
-cannot run here, as torch.compile without a C compiler, ends in `skip`. Exit status 1 when a bar is missed.
+cannot run on this machine (torch.compile without a C compiler) ends in `skip`. Exit status 1 if a bar is missed.
 
-Trainings take random text, a fresh process for each round, and a clock that starts after the first updates; the project is timed
-from outside, by when its log lines appear. The peer runs with glibc's allocator set to keep memory (MALLOC_*), which makes it
-faster; its memory is measured without, which makes it smaller.
+Training runs use random text and a new process per round; the clock starts after the first updates. The project is timed from
+outside, by the time at which its log lines appear. For speed, the peer runs with glibc settings that keep freed memory (MALLOC_*),
+which make it faster; its peak memory is measured without them, since they increase it.
 
     ./run bench --only attention,start --rounds 3
     bench.py --tools FOLDER --device cuda --only attention
@@ -39,7 +39,7 @@ def print_row(row):
 
 
 class PrintLines(argparse.Action):
-    """Prints the lines that `const` returns and ends the program, without a word where nobody reads on."""
+    """Prints the lines that `const` returns and exits; a closed pipe ends the program silently."""
 
     def __call__(self, parser, *_):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -58,11 +58,11 @@ def parser_of(doc, rounds):
     parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds of each comparison [{rounds}]")
     parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
-                        help="device of the trainings and of attention; memory of trainings is compared on the CPU only [cpu]")
+                        help="device of the training and attention sections; training memory is compared only on the CPU [cpu]")
     parser.add_argument("--only", metavar="A,B", help="sections to run, separated by commas [all]")
     parser.add_argument("--list", nargs=0, action=PrintLines, const=section_lines, help="print the sections, one per line, and exit")
     parser.add_argument("--stages", metavar="A,B", help="attention stages of the section `stages` [all]")
-    parser.add_argument("--full", action="store_true", help="memory of mh-prep up to 1 GB instead of 200 MB, and all of SQuAD's dev set")
+    parser.add_argument("--full", action="store_true", help="measure the memory of mh-prep up to 1 GB instead of 200 MB, and use all of SQuAD's dev set")
     return parser
 
 
@@ -77,8 +77,8 @@ def chosen(parser, names):
 def main():
     parser = parser_of(__doc__, 5)
     parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_on_gpu,
-                        help="print the measurements of attention's peer on a GPU that torch.compile compiles, and exit")
-    parser.add_argument("--tools", required=True, help="folder of the tools; the programs of the tests are in ../tests")
+                        help="print the GPU measurements of the attention peer that use torch.compile, and exit")
+    parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in ../tests")
     a = parser.parse_args()
     modules, passed = chosen(parser, a.only), True
     print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)

@@ -1,5 +1,5 @@
-// Milliseconds of processor time that corpus BLEU, or chrF, takes on one thread, files read, and the score: bleu_bench
-// bleu|chrf HYP REF
+// Measures the CPU time (ms) of corpus BLEU or chrF on one thread, without reading the files, and prints it with the
+// score: bleu_bench bleu|chrf HYP REF
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   const mh::metrics::BleuOptions options;
   const std::clock_t began = std::clock();
   auto sum = [&](auto metric, auto statistics) {
-    for (size_t i = 0; i + 1 < hypotheses.size(); ++i) {  // behind the last line's end there is nothing
+    for (size_t i = 0; i + 1 < hypotheses.size(); ++i) {  // the element after the last line end is empty
       const std::string_view reference = references.at(i);
       statistics += metric.statistics(hypotheses[i], {&reference, 1});
     }

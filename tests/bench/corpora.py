@@ -1,4 +1,4 @@
-"""Random text and random pairs for the benchmarks and the equality checks, and shards of them. Needs no package."""
+"""Makes random text, random sentence pairs and their shards for the benchmarks and equality checks. Needs no Python package."""
 import itertools
 import json
 import pathlib
@@ -36,7 +36,7 @@ def write_pairs(source, target, words, pairs, seed=1):
 
 
 class Folder:
-    """A working folder, in which commands of the tools run."""
+    """A working folder in which the tools run."""
 
     def __init__(self, tools, path):
         self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
@@ -58,6 +58,6 @@ class Folder:
         return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
 
     def log(self, run):
-        """Returns update -> loss without label smoothing, from a run's log."""
+        """Returns update -> loss without label smoothing (nats per token) from the log of a run."""
         lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
         return {line["update"]: line["nll"] for line in lines if "nll" in line}

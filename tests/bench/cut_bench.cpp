@@ -1,5 +1,5 @@
-// Milliseconds that the attention layers of a model take, whole and with half of its heads cut, one call after the
-// other: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], PATH composed or fused; prints two medians.
+// Measures the time (ms) of the attention layers of a model, unpruned and with half of its heads pruned, in alternating
+// calls: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], PATH composed or fused. Prints the two medians.
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Equality before speed: from the same weights and batches, mh-train and eager PyTorch give the same losses.
+"""Checks that mh-train and eager PyTorch give the same losses from the same weights and batches.
 
     python equality.py --tools build/tools [--updates 200] [--full]
 
-Trains both (fp32, no dropout, mean over scored tokens, Adam) and compares the loss of every update. The weights come from a
-checkpoint of mh-train at its start; the batches are worked out here from the documented shuffle. Exit status 1 when two
-losses differ by more than --tolerance, 77 when PyTorch is not installed.
+Trains both (fp32, no dropout, mean over scored tokens, Adam) and compares the loss of every update. The initial weights come from
+a checkpoint of mh-train; the batches are recomputed here from the documented shuffle. Exit status 1 if two losses differ by more
+than --tolerance, 77 if PyTorch is not installed.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ try:
 
     from peers import decoder, shuffle
 except ImportError as error:
-    print(f"needs PyTorch and safetensors: {error}")
+    print(f"expected the packages PyTorch and safetensors: {error}")
     sys.exit(77)
 
 
@@ -36,22 +36,22 @@ def tokens_of(folder):
 
 
 def parser_of(doc, updates):
-    """The options that both programs take; `updates` of them unless told otherwise."""
+    """Returns a parser of the options shared by the equality checks; `updates` is the default of --updates."""
     parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
-    parser.add_argument("--updates", type=int, default=updates)
-    parser.add_argument("--full", action="store_true", help="the benchmark's model; without it a small one")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per token")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=updates, help=f"number of updates [{updates}]")
+    parser.add_argument("--full", action="store_true", help="train the model of the benchmark instead of a small one")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="largest difference of two losses, nats per token [1e-3]")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
     return parser
 
 
 def main():
     parser = parser_of(__doc__, 200)
-    parser.add_argument("--lr", type=float, default=5e-4, help="learning rate, after a warm-up of --warmup updates")
-    parser.add_argument("--warmup", type=int, default=100)
-    parser.add_argument("--tokens", type=int, default=100, help="size of the text, in batches")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--lr", type=float, default=5e-4, help="learning rate after the warm-up [5e-4]")
+    parser.add_argument("--warmup", type=int, default=100, help="updates of the warm-up [100]")
+    parser.add_argument("--tokens", type=int, default=100, help="size of the text in batches [100]")
+    parser.add_argument("--verbose", action="store_true", help="print the loss and the difference every ten updates")
     a = parser.parse_args()
     words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if a.full else (500, 2, 64, 4, 128, 64, 512)
     seed, lr = 5, a.lr
@@ -65,7 +65,7 @@ def main():
             f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
             "validation.every = '0u'\ncheckpoint.every = '0u'\n")
         train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", a.threads)
-        # One update with a learning rate of 0 leaves a checkpoint of the first weights.
+        # One update with learning rate 0 writes a checkpoint of the initial weights.
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
         folder.run(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
              "--set", f"train.schedule.warmup='{a.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
@@ -77,7 +77,7 @@ def main():
         model = decoder.Decoder(vocabulary, layers, d, h, f, n)
         model.load_project(weights)
         optimizer = decoder.optimizer_of(model, lr)
-        end_of_line = tokens[-1].item()  # the text ends with a line's end
+        end_of_line = tokens[-1].item()  # the last token of the text ends a line
         inputs = torch.cat([torch.tensor([end_of_line]), tokens])
         blocks, rows = -(-len(tokens) // n), batch // n
         per_epoch = -(-blocks // rows)
@@ -101,7 +101,7 @@ def main():
             difference = abs(loss.item() - ours[update + 1])
             if a.verbose and (update + 1) % 10 == 0:
                 print(f"update {update + 1}: loss {loss.item():.6f}, difference {difference:.2e}", file=sys.stderr)
-            if math.isnan(difference):  # of no size, and never less than another
+            if math.isnan(difference):  # comparisons with NaN are false
                 difference = math.inf
             if difference > worst:
                 worst, at = difference, update + 1

@@ -1,4 +1,4 @@
-"""What the benchmark sections share: comparisons and their rows, timed programs, shards, configurations and trainings.
+"""Shared by the benchmark sections: comparisons and their rows, timed programs, shards, configurations and training runs.
 
 A section yields steps. A Comparison times its sides in alternation, one measurement of each side per round; a Check runs once.
 Both give rows. A side of the project can also be measured without any peer: versions.py does so for two versions of the tools.
@@ -36,15 +36,15 @@ def interval(ratios, draws=10000):
 
 
 class Unavailable(Exception):
-    """Raised by a side that cannot run here, as torch.compile without a C compiler; the message says why."""
+    """Raised by a side that cannot run on this machine (torch.compile without a C compiler); the message states the reason."""
 
 
 @dataclasses.dataclass
 class Side:
     """One program, or one setting of it, that a comparison measures once per round.
 
-    `measure` returns metric -> number. The last word of a metric's name is its unit, as in "ms" or "all heads ms". The name of a
-    side of the project says what is measured and is the same wherever the same measurement recurs.
+    `measure` returns metric -> number. The last word of a metric's name is its unit, as in "ms" or "all heads ms". A side of the
+    project is named after the measurement; the same measurement has the same name in every comparison.
     """
     name: str
     measure: Callable[[], dict[str, float]]
@@ -65,15 +65,15 @@ class Row:
     what: str
     unit: str
     project: list[float]
-    peer: list[float] | float | None  # a number is a fixed bound in the project's unit; None: the peer cannot run here
+    peer: list[float] | float | None  # a number is a fixed bound in the project's unit; None: the peer cannot run
     bar: float
     less: bool = False  # smaller numbers are better
 
 
 @dataclasses.dataclass
 class Comparison:
-    """Sides that alternate for a number of rounds. `rows` receives side -> metric -> one number per round; None for a side that
-    cannot run here."""
+    """Sides that alternate for a number of rounds. `rows` receives side -> metric -> one number per round, or side -> None if the
+    side cannot run."""
     label: str
     sides: list[Side]
     rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[Row]]
@@ -114,7 +114,7 @@ class RepeatingProgram(Comparison):
 
 @dataclasses.dataclass
 class Check:
-    """Rows that are measured once, whatever the number of rounds."""
+    """Rows that are measured once, independent of the number of rounds."""
     rows: Callable[[], Iterable[Row]]
 
     def measured(self, _):
@@ -127,7 +127,8 @@ def all_or_none(what, holds):
 
 
 class Peak(threading.Thread):
-    """Polls the peak memory (VmHWM, bytes) of a process until it ends: getrusage would include this program, which forked it."""
+    """Polls the peak memory (VmHWM, bytes) of a process until it ends. getrusage would include the memory of this program before
+    the exec of the child."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)
@@ -148,7 +149,7 @@ class Peak(threading.Thread):
 
 
 def run(command, **options):
-    """Runs a command to its end; returns its seconds and its peak memory in bytes."""
+    """Runs a command and returns its wall time in seconds and its peak memory in bytes."""
     began = time.perf_counter()
     with subprocess.Popen([str(c) for c in command], **options) as process:
         peak = Peak(process.pid)
@@ -176,7 +177,8 @@ def one_core(command):
 
 
 class Lines:
-    """A program that stays open and answers each line with one line. The first question starts it."""
+    """A program that answers each input line with one output line. It starts at the first question and runs until the exit of the
+    context."""
 
     def __init__(self, *command):
         self.command, self.process = [str(c) for c in command], None
@@ -205,7 +207,7 @@ class Lines:
 
 
 class LogClock(threading.Thread):
-    """Notes when each update's line appears in the log of a training: update -> time in seconds."""
+    """Records the time (seconds) at which the line of each update appears in the log of a training run: `stamps`, update -> time."""
 
     def __init__(self, log):
         super().__init__()
@@ -248,19 +250,19 @@ class Bench:
         return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
 
     def data(self, path):
-        """Returns the path of a file of the data sets (MH_DATA), or None where it is missing."""
+        """Returns the path of a file in MH_DATA, or None if it is missing."""
         file = pathlib.Path(os.environ.get("MH_DATA", "")) / path
         return file if os.environ.get("MH_DATA") and file.exists() else None
 
     def text(self):
-        """Returns the path of WikiText-2's training text, or of random text where WikiText-2 is missing."""
+        """Returns the path of WikiText-2's training text, or of random text if WikiText-2 is missing."""
         path = self.folder / "text"
         if not path.exists():
             source = self.data("wikitext-2/train.txt.zst")
             if source:
                 run(["zstd", "-qd", source, "-o", path])
             else:
-                talk("WikiText-2 is not there (MH_DATA): random words instead")
+                talk("WikiText-2 is missing in MH_DATA: uses random words instead")
                 corpora.write_text(path, 30000, 1500000)
         return path
 
@@ -275,15 +277,15 @@ class Bench:
         return path
 
     def checkpoint(self, name, shard, toml):
-        """Returns the path of a checkpoint after one update; `toml` ends in [train]."""
+        """Trains one update and returns the path of the checkpoint; `toml` ends in the section [train]."""
         out, config = self.folder / name, self.folder / f"{name}.toml"
         config.write_text(f"{toml}length = '1u'\nvalidation.every = '0u'\n")
         run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.threads])
         return out / "last.safetensors"
 
     def train(self, shard, toml, warm, updates, *options):
-        """Runs mh-train for `warm` and then `updates` updates; returns the seconds of the latter, measured by when the lines of the
-        log appear, and the peak memory in bytes. `toml` ends in [train]."""
+        """Runs mh-train for `warm` and then `updates` updates; returns the seconds of the latter, measured by the times at which the
+        log lines appear, and the peak memory in bytes. `toml` ends in the section [train]."""
         out, config = self.new_folder(), self.folder / "train.toml"
         config.write_text(f"{toml}lr = 5e-4\noptimizer.rule = 'adamw'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n"
                           f"length = '{warm + updates + 1}u'\n")
@@ -298,13 +300,13 @@ class Bench:
         return {"tokens/s": updates * batch_tokens / seconds, "MB": peak / 1e6}
 
     def train_language_model(self, entries, precision, warm=3, updates=10):
-        """Trains the language model of the training section; returns as throughput()."""
+        """Trains the language model of the section `training`; returns the metrics of throughput()."""
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
     def train_peer(self, program, tuned=True, **options):
-        """Runs the training of a peer; returns its tokens per second, peak memory in MB and target tokens where it counts them.
-        `tuned`: with the settings of the allocator that make it faster; its peak memory is smaller without them."""
+        """Runs the training of a peer; returns its tokens per second, its peak memory in MB and, for translation, its target tokens.
+        `tuned`: with the allocator settings that make PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
         result = json.loads(output([*peer_program(program), *words], allocator if tuned else None).splitlines()[-1])

@@ -1,7 +1,7 @@
-// Seconds that a scan of all heads takes, and the same by one evaluation after the other, in alternation on the same
+// Measures the seconds of a batched ablation scan of all heads, and of one evaluation per head, alternating on the same
 // text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]]
-// A line for each round: both, then both in processor time, which other processes disturb less. The last line is the
-// largest relative difference between their losses.
+// Prints one line per round: wall time of both, then CPU time of both, which other processes disturb less. The last
+// line is the largest relative difference between their losses.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

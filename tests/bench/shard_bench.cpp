@@ -1,4 +1,5 @@
-// Microseconds that an update's random blocks take to read from a shard: shard_bench SHARD [BLOCK [ROWS [UPDATES]]]
+// Measures the time (µs) of reading the random blocks of one update from a shard:
+// shard_bench SHARD [BLOCK [ROWS [UPDATES]]]
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

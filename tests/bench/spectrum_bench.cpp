@@ -1,5 +1,6 @@
-// Milliseconds that the singular values of a matrix take, in a batch:
-// spectrum_bench FILE COUNT N THREADS [VALUES]. FILE holds COUNT fp32 matrices of N × N; the values go to VALUES, fp64.
+// Measures the time (ms) per matrix of the singular values of a batch of matrices:
+// spectrum_bench FILE COUNT N THREADS [VALUES]. FILE contains COUNT fp32 matrices of N × N; the singular values are
+// written to VALUES in fp64.
 #include <ATen/Parallel.h>
 
 #include <chrono>
@@ -16,7 +17,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(std::atoi(argv[4]));
   at::Tensor x = at::empty({count, n, n}, at::kFloat);
   if (!mh::open_source(argv[1])->read_exactly(x.mutable_data_ptr(), x.nbytes())) return 3;
-  at::Tensor values = mh::analysis::singular_values(x);  // warms up
+  at::Tensor values = mh::analysis::singular_values(x);  // warm-up
   const auto began = std::chrono::steady_clock::now();
   values = mh::analysis::singular_values(x);
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;

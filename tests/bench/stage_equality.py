@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Every stage gives what its peer in eager PyTorch gives: the log-probability of each token of a text, from the same weights.
+"""Checks that every attention stage and its reference in eager PyTorch give the same log-probabilities from the same weights.
 
     python stage_equality.py --tools build/tools [--stages mixhead-a,relative]
 
-A stage that draws random numbers in training (cross-head, drop-head, hard-concrete, sampled experts) is compared as it is
-evaluated, which draws none. The weights are those of a small model that mh-train has trained for some updates, so that no matrix
-is the identity any more. Exit status 1 when two log-probabilities differ by more than --tolerance or a stage of mh-train has no
-peer, 77 when PyTorch is not installed.
+A stage that samples in training (cross-head, drop-head, hard-concrete, sampled experts) is compared in evaluation mode, where it is
+deterministic. mh-train first trains a small model for some updates, so that no mixing matrix is the identity. Exit status 1 if two
+log-probabilities differ by more than --tolerance or a stage of mh-train has no reference, 77 if PyTorch is not installed.
 """
 import argparse
 import sys
 import tempfile
 
-import equality  # leaves with 77 without PyTorch
+import equality  # exits with 77 if PyTorch is missing
 
 import safetensors.torch
 import torch
@@ -36,7 +35,7 @@ def largest_difference(folder, name, tokens, size, threads):
     model = stage.model(weights["decoder.embedding.weight"].shape[0], size)
     model.load_project(weights)
     model.eval()
-    end_of_line = tokens[-1]  # the text ends with a line's end
+    end_of_line = tokens[-1]  # the last token of the text ends a line
     padded = torch.cat([end_of_line.view(1), tokens[:-1], end_of_line.expand(-len(tokens) % size.n)])
     with torch.no_grad():
         logits = torch.cat([model(part) for part in padded.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
@@ -45,7 +44,7 @@ def largest_difference(folder, name, tokens, size, threads):
 
 
 def without_peer(folder):
-    """Stages that mh-train lists and no peer has; what a layer does by default is in all of them."""
+    """Returns the stages that `mh-train --list` prints and that have no reference. Default stages are part of every reference."""
     listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
     asked = "\n".join(stage.attention for stage in stages.STAGES.values())
     default = {"own", "dot-product", "softmax", "none", "concatenate"}
@@ -55,9 +54,9 @@ def without_peer(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--tools", required=True, help="folder of the tools")
-    parser.add_argument("--stages", help="with commas between [all, and each that mh-train has must be among them]")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="nats")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--stages", help="stages to compare, separated by commas [all; every stage of mh-train must have a reference]")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest difference of two log-probabilities, nats [1e-4]")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
@@ -68,7 +67,7 @@ def main():
         tokens = equality.tokens_of(folder)
         for stage in [] if a.stages else without_peer(folder):
             same = False
-            print(f"{stage}: expected a peer, found none: FAIL", flush=True)
+            print(f"{stage}: expected a reference in peers/stages.py; found none: FAIL", flush=True)
         for stage in a.stages.split(",") if a.stages else stages.STAGES:
             difference = largest_difference(folder, stage, tokens, size, a.threads)
             passed = difference <= a.tolerance

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""The same of a translation model: from the same weights and batches, mh-train and eager PyTorch give the same gradients and losses.
+"""Checks that mh-train and eager PyTorch give the same gradients and losses of a translation model from the same weights and batches.
 
     python translation_equality.py --tools build/tools [--updates 100] [--full]
 
-Pairs of all lengths, so that rows are filled up on either side; label smoothing; one embedding for all three uses. The gradient of
-the first update is what a step of plain descent takes off the weights, large enough that they are lost beside it. Exit status 1 when two losses differ by more than
---tolerance, or a gradient by more than --gradient of the tensor's largest entry; 77 when PyTorch is not installed.
+The pairs have many lengths, so that both sides are padded; label smoothing; one embedding matrix shared by source, target and
+output. The gradient of the first update is computed from an SGD step with a learning rate so large that the weights are negligible
+beside the step. Exit status 1 if two losses differ by more than --tolerance, or two gradients by more than --gradient times the
+largest entry of the tensor; 77 if PyTorch is not installed.
 """
 import math
 import sys
 import tempfile
 
-import equality  # leaves with 77 without PyTorch
+import equality  # exits with 77 if PyTorch is missing
 
 import safetensors.torch
 import torch
@@ -22,7 +23,7 @@ from peers import decoder, translation
 
 def main():
     parser = equality.parser_of(__doc__, 100)
-    parser.add_argument("--gradient", type=float, default=1e-4, help="of the largest entry")
+    parser.add_argument("--gradient", type=float, default=1e-4, help="largest difference of two gradients, relative to the largest entry of the tensor [1e-4]")
     a = parser.parse_args()
     words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if a.full else (500, 2, 64, 4, 128, 512)
     seed, lr, warmup, smoothing, leap = 5, 5e-4, 50, 0.1, 1e5
@@ -37,7 +38,7 @@ def main():
             "log_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
 
         def train(out, length, keys):
-            """The lines of its log, and its last weights."""
+            """Runs mh-train and returns update -> loss and the final weights."""
             sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
             folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", a.threads, "--out", out, *sets)
             return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
@@ -50,7 +51,7 @@ def main():
         mine = model.tensors()
         absent = [name for name in start if name in descended and "optimizer." not in name and name not in mine]
         if absent or any(name not in start for name in mine):
-            sys.exit(f"translation_equality: tensors without a peer: {absent}")
+            sys.exit(f"translation_equality: expected a peer for every tensor; found none for {absent}")
         for name, tensor in mine.items():
             tensor.copy_(start[name])
         optimizer = decoder.optimizer_of(model, lr)
@@ -61,7 +62,7 @@ def main():
             trained.backward()
             if update == 0:
                 for name, gradient in model.tensors(lambda p: p.grad).items():
-                    # Keys are given a bias that no softmax sees: its gradient is rounding alone.
+                    # The softmax is invariant to the bias of the keys, so the gradient of this bias is only rounding error.
                     largest = max(gradient.abs().max().item(), 1e-4)
                     difference = ((start[name] - descended[name]) / leap - gradient).abs().max().item() / largest
                     if not difference <= off:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the speed of two versions of the tools, alternating in one run, without any peer.
+"""Compares the speed of two versions of the tools, alternating in one run, without peers.
 
 Measures the project's side of bench.py's comparisons with the programs of two build folders and prints a tab-separated table:
 what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (of the
-memory in rows in MB), the 95% bootstrap interval of that median, and whether the whole interval lies above 1.02. Exit status 1
-when it does in any row.
+memory in rows in MB), the 95% bootstrap interval of that median, and whether the complete interval lies above 1.02. Exit status 1
+if it does in any row.
 
     versions.py build-old build --only attention,training --rounds 10
 """
@@ -29,8 +29,8 @@ def ratio_of(unit, old, new):
 
 
 def measured(sides, rounds):
-    """Measures a side of both versions in alternation; returns metric -> (old, new) per round. The first version of a round
-    changes from round to round, so that neither always follows the other."""
+    """Measures a side of both versions in alternation; returns metric -> (old, new) per round. The order within a round alternates,
+    so that neither version always runs second."""
     values = {}
     for i in range(rounds):
         talk(f"{sides[0].name}, round {i + 1} of {rounds}")
@@ -55,7 +55,7 @@ def print_row(name, metric, pairs):
 
 
 def compare(modules, benches, rounds):
-    """Measures each side of the project once, in whichever comparison it comes first; returns whether any row is above the limit."""
+    """Measures each side of the project once, even if several comparisons share it; returns whether any row is above the limit."""
     above, seen = False, set()
     for module in modules:
         for steps in zip(*(module.measure(each) for each in benches), strict=True):

@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
-"""Attention by itself, forward and backward, in PyTorch: the peer of attention_bench, with its arguments and output.
+"""Measures causal attention in PyTorch, forward and backward: the peer of attention_bench, with its arguments and output.
 
     peers/attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
-    peers/attention.py -       a line of those for each line of standard input; what fails is a line `failed: WHY`
+    peers/attention.py -       reads these arguments from each line of standard input; a failure prints `failed: REASON`
 
-KIND: mixhead-a and mixhead-b, eager: logits with an added mask, softmax, the heads mixed by one product over all of them;
-mixhead-a-compiled and mixhead-b-compiled, the same under torch.compile; sdpa, the fused attention of PyTorch, without mixing, by
-the implementation that it chooses; flash and cudnn, by the named one; flex, the same by FlexAttention under torch.compile;
-cross-head and scaled, the fused attention where each head reads the next one's keys and values, or is scaled by a number of its
-row; relative, that of Transformer-XL with a memory as long, eager, the logits of distances moved into place by the view of the
-paper's appendix; talking-heads, that of x-transformers, with a matrix behind the softmax; decode-a and decode-b, Mixhead of one
-query, forward alone. On a GPU times are those of its events and memory is counted by its allocator, after a few calls.
+KIND:
+    mixhead-a, mixhead-b                     eager: logits plus mask, softmax, heads mixed by one matrix product over all heads
+    mixhead-a-compiled, mixhead-b-compiled   the same under torch.compile
+    sdpa                                     scaled_dot_product_attention without mixing, with the backend that PyTorch chooses
+    flash, cudnn                             the same with the named backend
+    flex                                     the same with FlexAttention under torch.compile
+    cross-head                               scaled_dot_product_attention where each head reads keys and values of the next head
+    scaled                                   scaled_dot_product_attention with outputs scaled per head and batch element
+    relative                                 eager Transformer-XL attention with a memory of LENGTH; relative logits are shifted by
+                                             the view of the paper's appendix
+    talking-heads                            x-transformers, with a mixing matrix after the softmax
+    decode-a, decode-b                       Mixhead with one query, forward only
+
+On a GPU, times come from CUDA events and memory from the allocator's statistics, after warm-up calls.
 """
 import functools
 import statistics
@@ -30,7 +37,7 @@ def peak_mb():
 
 
 def mixed(q, k, v, m, mask):
-    """mask: added to the logits, or None. m: (h, h), or (B, T, h, h)."""
+    """Returns Mixhead attention. mask: added to the logits, or None; m: mixing matrix, (h, h) or (B, T, h, h)."""
     batch, heads, queries, size = q.shape
     logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
     p = (logits if mask is None else logits + mask).softmax(-1)
@@ -43,7 +50,7 @@ def mixed(q, k, v, m, mask):
 
 @functools.cache
 def compiled():
-    torch._dynamo.config.recompile_limit = 64  # beyond it a shape is not compiled but eager
+    torch._dynamo.config.recompile_limit = 64  # beyond this limit new shapes run eagerly
     return torch.compile(mixed, dynamic=False)
 
 
@@ -55,7 +62,7 @@ def flex():
 
 
 def on_cpu(call, clear):
-    """Milliseconds of a call, and the peak of what it adds in MB, results included."""
+    """Returns the time of a call (ms, median) and the peak memory that it adds (MB), results included."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
     before = peak_mb()
@@ -108,7 +115,7 @@ def measure(kind, batch, heads, n, size, dtype, where):
         return torch.randn(batch, length, heads, size, device=device).to(dtype).transpose(1, 2).detach().requires_grad_()
 
     q, k, v = leaf(queries), leaf(keys), leaf(keys)
-    if decodes:  # as a cache keeps them
+    if decodes:  # contiguous, as in a key/value cache
         k, v = k.detach().contiguous(), v.detach().contiguous()
     given = torch.randn(batch, queries, heads, size, device=device).to(dtype).transpose(1, 2)
     m = torch.eye(heads, device=device) + 0.1 * torch.randn(heads, heads, device=device)
@@ -121,7 +128,7 @@ def measure(kind, batch, heads, n, size, dtype, where):
     mask = torch.full((queries, keys), float("-inf"), device=device).triu(1 + keys - queries).to(dtype)
 
     if kind == "talking-heads":
-        from x_transformers.attend import Attend  # installed for this kind alone
+        from x_transformers.attend import Attend  # only this kind needs the package
         talking = Attend(heads=heads, causal=True, post_talking_heads=True).to(device)
 
     if kind == "flex":
@@ -160,7 +167,7 @@ def measure(kind, batch, heads, n, size, dtype, where):
             attend().backward(given)
 
     milliseconds, memory = (on_gpu if device == "cuda" else on_cpu)(call, clear)
-    return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # besides its results
+    return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # without the results: output and gradients
 
 
 def main():
@@ -170,10 +177,10 @@ def main():
     for line in sys.stdin:
         try:
             answer = measure(*line.split())
-        except Exception as problem:  # a compiler that is not there, memory that is not enough: the next line may do
+        except Exception as problem:  # no C compiler, too little memory: the next measurement may succeed
             answer = f"failed: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # the other side takes turns with it
+            torch.cuda.empty_cache()  # attention_bench uses the GPU between measurements
         print(answer, flush=True)
 
 

@@ -4,7 +4,7 @@ import difflib
 from sections import (answering, attention, beam, cut, equality, fine_tuning, gpu_training, metrics, prep, reading, scan, spectra,
                       stage_equality, stages, start, training, translation)
 
-# In the order in which they run.
+# In execution order.
 SECTIONS = {module.__name__.rpartition(".")[2]: module
             for module in (training, translation, stages, attention, gpu_training, start, prep, reading, metrics, scan, spectra, cut,
                            beam, fine_tuning, answering, equality, stage_equality)}

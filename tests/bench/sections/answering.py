@@ -1,4 +1,4 @@
-"""Answering questions of SQuAD's dev set with a BERT of 6 layers against transformers; needs the data set (MH_DATA)."""
+"""Question answering on SQuAD's dev set with a 6-layer BERT, against transformers; needs the data set in MH_DATA."""
 import json
 import subprocess
 
@@ -7,10 +7,10 @@ from measure import Comparison, Row, peer, project, run, talk
 
 
 def measure(bench):
-    """Forward passes, search for answers and their score, on five articles or all (--full)."""
+    """Measures forward passes, answer search and scoring, on five articles or on all (--full)."""
     questions, vocabulary = bench.data("squad-1.1/dev.json.zst"), bench.data("bert-base-uncased/vocab.txt.zst")
     if questions is None or vocabulary is None:
-        talk("SQuAD or the vocabulary of BERT is not there (MH_DATA): not measured")
+        talk("SQuAD or the vocabulary of BERT is missing in MH_DATA: skips question answering")
         return
     text, pieces, shard, printed = (bench.folder / f"squad.{end}" for end in ("json", "txt", "mhs", "rows"))
     whole = json.loads(subprocess.run(["zstd", "-dcq", questions], check=True, capture_output=True).stdout)

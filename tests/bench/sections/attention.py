@@ -1,4 +1,4 @@
-"""Attention alone, forward and backward, heads of 64 under a causal mask; on a GPU, of 64 and 128, with --device cuda."""
+"""Attention kernels, forward and backward, causal, head size 64; with --device cuda on a GPU, head sizes 64 and 128."""
 import itertools
 
 from measure import Comparison, Lines, Row, allocator, output, peer, peer_program, project
@@ -9,7 +9,7 @@ def measure(bench):
 
 
 def on_cpu(bench):
-    """Two rows of 8 heads, or 8 rows in incremental decoding."""
+    """Batch size 2 with 8 heads; batch size 8 in incremental decoding."""
     def measured(command, kind, n, dtype, batch, environment=None):
         time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
         return {"ms": float(time), "MB": float(memory)}
@@ -43,7 +43,7 @@ def on_cpu(bench):
         yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", ours(kind, 1024, batch=8), theirs(kind, 1024, batch=8), 3)
 
 
-# The project's kind, the peer's kind, bar (0: a figure to look at), metric, comment. All kinds take turns in each round.
+# (kind of the project, kind of the peer, bar, metric, comment); bar 0: for information only. All kinds alternate in each round.
 GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
             ("mixhead-a", "mixhead-a-compiled", 2, "ms", "against torch.compile"),
             ("mixhead-b", "mixhead-b", 4, "ms", "against eager"),
@@ -69,7 +69,7 @@ def gpu_words(kind, n, heads, size):
 
 
 def compiled_on_gpu():
-    """Returns the measurements of the peer that torch.compile compiles."""
+    """Returns the arguments of the peer's measurements that use torch.compile."""
     kinds = [kind for kind in dict.fromkeys(other for _, other, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
     return [" ".join(map(str, gpu_words(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""Beam search of a batch against models of the same shape in transformers and CTranslate2."""
+"""Beam search of a batch, against models of the same size in transformers and CTranslate2."""
 import statistics
 import subprocess
 
@@ -8,8 +8,8 @@ from measure import Comparison, Row, Unavailable, allocator, output, peer, peer_
 def measure(bench):
     threads = str(bench.threads)
     what = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
-    on_device = []  # an earlier beam-bench knows no device
-    # CTranslate2 has no bf16 on a CPU that lacks instructions for it.
+    on_device = []  # earlier versions of beam-bench lack the argument
+    # CTranslate2 supports bf16 only on CPUs with bf16 instructions.
     bars = [("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)]
     if bench.device == "cuda":
         what += ", on a GPU"

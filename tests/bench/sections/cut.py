@@ -1,4 +1,4 @@
-"""The attention layers of a model with half of its heads pruned against those of the whole model."""
+"""Attention layers of a model with half of its heads pruned, against those of the unpruned model."""
 from measure import Comparison, Row, output, project
 
 

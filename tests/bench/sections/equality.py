@@ -1,4 +1,4 @@
-"""Equality of the losses of 200 updates with PyTorch's."""
+"""Equality of the losses of 200 updates with those of PyTorch."""
 import subprocess
 import sys
 

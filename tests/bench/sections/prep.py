@@ -1,4 +1,4 @@
-"""Speed of mh-prep on one core against sentencepiece, subword-nmt and tokenizers, equality of their ids, and its peak memory."""
+"""Tokenisation speed of mh-prep on one core, against sentencepiece, subword-nmt and tokenizers; equality of the ids; peak memory."""
 import subprocess
 import sys
 
@@ -22,13 +22,13 @@ def speed_of_prep(bench, megabytes, vocabulary, shard, text):
 
 
 def same_ids(bench, shard, ids):
-    """Returns whether mh-prep wrote the ids of its peer; mh-prep ends each line with one more token, the end of line or [SEP]."""
+    """Returns whether the shard has the ids of the peer; mh-prep appends one token to each line, the end of line or [SEP]."""
     listed = subprocess.run([bench.tools / "mh-prep", "cat", "--ids", shard], check=True, capture_output=True).stdout
     return [line.split()[:-1] for line in listed.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
 
 
 def pieces_and_words(bench, text, size, model, vocabulary):
-    # Words are so fast that a text of 11 MB would measure the start of the process.
+    # Word tokenisation is so fast that 11 MB of text would mostly measure the start of the process.
     long_text = bench.folder / "long"
     with open(long_text, "wb") as out:
         for _ in range(10):
@@ -49,7 +49,7 @@ def pieces_and_words(bench, text, size, model, vocabulary):
 
 
 def subwords(bench, text, size):
-    """The merges of subword-nmt, applied by mh-prep and by subword-nmt."""
+    """Compares BPE with the same merges in mh-prep and subword-nmt."""
     vocabulary, codes = bench.folder / "subword", bench.folder / "codes"
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "subword-nmt", "--merges", "10000", "-o", vocabulary, text])
     codes.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
@@ -62,7 +62,8 @@ def subwords(bench, text, size):
 
 
 def wordpieces(bench, text, size):
-    """BERT's vocabulary, or one learnt from the text where BERT's is missing, applied by mh-prep and by the package tokenizers."""
+    """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if that is missing, one learnt from the
+    text."""
     pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
     source = bench.data("bert-base-uncased/vocab.txt.zst")
     if source:
@@ -84,7 +85,7 @@ def wordpieces(bench, text, size):
 
 
 def memory(bench, vocabulary):
-    """Peak memory of mh-prep as its input grows."""
+    """Measures the peak memory of mh-prep for a small and a large input."""
     text, peaks = bench.text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
         talk(f"mh-prep, {megabytes} MB")
@@ -101,5 +102,5 @@ def memory(bench, vocabulary):
             sys.exit(f"bench: mh-prep lm on {megabytes} MB: exit status {process.returncode}")
         peaks.append(peak.bytes / 1e6)
     yield Row(f"mh-prep, memory at {megabytes} MB, of 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
-    # About one byte per record is all that grows.
+    # Memory grows by about one byte per record.
     yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB, of 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, less=True)

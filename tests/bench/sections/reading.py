@@ -1,4 +1,4 @@
-"""Reading random blocks of a shard, as a share of a training step."""
+"""Reading random blocks of a shard, as a fraction of the time of a training step."""
 from measure import Comparison, Row, output, project
 
 

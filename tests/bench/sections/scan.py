@@ -1,4 +1,4 @@
-"""A scan of all heads in one pass against one evaluation for each head."""
+"""Ablation scan of all heads in one batched pass, against one evaluation per head."""
 from measure import RepeatingProgram, Row, output
 
 

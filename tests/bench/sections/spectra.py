@@ -1,4 +1,4 @@
-"""Singular values of 16 attention matrices against numpy and torch."""
+"""Singular values of 16 attention matrices, against numpy and torch."""
 from measure import Comparison, Row, output, peer, peer_program, project
 
 

@@ -1,4 +1,4 @@
-"""Equality of the log-probabilities of every attention stage with PyTorch's."""
+"""Equality of the log-probabilities of every attention stage with those of PyTorch."""
 import subprocess
 import sys
 

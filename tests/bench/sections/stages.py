@@ -1,4 +1,4 @@
-"""A training step of every attention stage, and the memory of the stages that mix probabilities. Needs PyTorch."""
+"""Training step of every attention stage, and memory of the stages that mix probabilities; needs PyTorch."""
 from measure import Comparison, Row, peer, project
 
 

@@ -1,4 +1,4 @@
-"""Start of a tool: the time of mh-prep --version."""
+"""Start-up time of a tool: mh-prep --version."""
 import statistics
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""Training of a language model, and its peak memory."""
+"""Training speed and peak memory of a language model."""
 from measure import Comparison, Row, peer, project
 
 

@@ -1,4 +1,4 @@
-"""Training of a translation model, 3 + 3 layers of width 256, on pairs with the lengths of Multi30k's, and equality of its losses."""
+"""Training of a translation model, 3 + 3 layers of width 256, on pairs with the lengths of Multi30k; equality of its losses."""
 import subprocess
 import sys
 
@@ -17,7 +17,7 @@ def measure(bench):
         ours = f"translation training, 3 + 3 layers, dropout {dropout:g}"
 
         def rows(results):
-            # The peer takes the same batches and counts their target tokens.
+            # Both sides train on the same batches; the peer counts their target tokens.
             speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[ours]["s"])]
             yield Row(ours, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
 

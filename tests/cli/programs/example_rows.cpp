@@ -1,5 +1,5 @@
-// The rows that a model reads of a shard of examples, for the check against the package transformers:
-// example-rows SHARD LENGTH prints a line for each: its label, how many tokens are of the first segment, its tokens.
+// Prints the model inputs of a shard of examples, for comparison with the package transformers and for its benchmark:
+// example-rows SHARD LENGTH prints one line per example: label, number of tokens in the first segment, token ids.
 #include <cstdio>
 #include <string>
 

@@ -1,11 +1,12 @@
-// Scores for the check against scikit-learn, scipy and the definition of SQuAD's, ten digits behind the point:
+// Prints scores with ten decimals, for comparison with scikit-learn, scipy and SQuAD's definition:
 //
-//   metrics-print classes   lines of two classes, the true one first: accuracy, F1, Matthews
-//   metrics-print numbers   lines of two numbers: Pearson, Spearman
-//   metrics-print answers   lines of an answer, tab, true answers with tabs between: exact match and F1 of each, and in
-//                           the end of all in percent
+//   metrics-print classes   reads lines with the true and the predicted class: accuracy, F1, Matthews correlation
+//   metrics-print numbers   reads lines with two numbers: Pearson and Spearman correlation
+//   metrics-print answers   reads lines with an answer and the gold answers, separated by tabs: exact match and F1 of
+//   each
+//                           line, then of all lines in percent
 //
-// An empty line ends a table, and each gives a line.
+// For classes and numbers an empty line ends a table; each table gives one line of output.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>

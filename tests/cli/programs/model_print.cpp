@@ -1,6 +1,6 @@
-// What a model makes of tokens, for the check against the package transformers: model-print MODEL
-// Each line of standard input is a row of tokens, and behind a bar their segments. Printed are the last hidden states
-// of all places, a bar, the logits, a bar, and the logits of the next sentence where the model has them.
+// Prints the outputs of a model, for comparison with the package transformers: model-print MODEL
+// Each line of standard input holds the token ids of one sequence and, after a "|", their segments. Prints the last
+// hidden states of all positions, "|", the logits, "|", and the next-sentence logits if the model has them.
 #include <c10/core/InferenceMode.h>
 
 #include <cstdio>

@@ -1,10 +1,15 @@
-// Windows, answers and scores of a shard of questions, for the check against transformers:
+// Prints windows, answers and scores of a shard of SQuAD questions, for comparison with transformers:
 //
-//   squad-print windows SHARD LENGTH STRIDE QUESTION   a row each: id; tokens; where the paragraph begins; targets;
-//                                                      1 for each token of the paragraph that counts here
-//   squad-print truth SHARD        answers of a model that is always right, as predictions
-//   squad-print made SHARD         those of scores that follow from row and position; how long they took on stderr
-//   squad-print score SHARD PREDICTIONS
+//   squad-print windows SHARD LENGTH STRIDE QUESTION   one line per window: question id; token ids; position of the
+//   first
+//                                                      paragraph token; target positions; for each paragraph token 1 if
+//                                                      this window has the maximum context for it, else 0
+//   squad-print truth SHARD                            predictions of a model with the gold start and end positions
+//   squad-print made SHARD                             predictions from scores computed from row and position; the
+//   speed
+//                                                      is printed to stderr
+//   squad-print score SHARD PREDICTIONS                exact match, F1 and count of all, answerable, unanswerable
+//   questions
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -62,7 +67,7 @@ void print_answers(const text::Questions& questions, const std::function<Scores(
   std::fputs(metrics::predictions_json(questions, answers).c_str(), stdout);
 }
 
-// Ten for the truth, of the first row that has it whole; of the others nothing is likely.
+// Returns scores of 10 at the target start and end of the row, 0 elsewhere.
 Scores truth(const text::Questions& questions, int64_t row) {
   Scores s{std::vector<float>(static_cast<size_t>(questions.length(row))), {}};
   s.end = s.start;
@@ -71,7 +76,7 @@ Scores truth(const text::Questions& questions, int64_t row) {
   return s;
 }
 
-// Whole numbers, many of them equal.
+// Returns pseudo-random scores with few distinct values, so that many are equal and ties are tested.
 Scores made(const text::Questions& questions, int64_t row) {
   Scores s;
   for (int64_t i = 0; i < questions.length(row); ++i) {

@@ -1,5 +1,6 @@
-// The tokens of each line of standard input, for the check against the package tokenizers: token-ids VOCABULARY
-// With a number behind it each line is encoded so often, and the time of all is told on standard error.
+// Prints the token ids of each line of standard input, for comparison with the package tokenizers:
+// token-ids VOCABULARY [REPETITIONS]. With REPETITIONS it only encodes all lines that many times and prints the number
+// of tokens and the seconds to stderr.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// The pieces of each line of standard input and where they come from, for the check against the package tokenizers:
-// wordpiece-places VOCABULARY
+// Prints the WordPiece ids of each line of standard input with their byte ranges in the line, as ID:BEGIN:END, for
+// comparison with the package tokenizers: wordpiece-places VOCABULARY
 #include <cstdio>
 #include <iostream>
 #include <string>
