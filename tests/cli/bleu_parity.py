@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""mh-eval bleu against sacrebleu, on the files given or on text of all kinds that it makes.
+"""Compares mh-eval bleu with sacrebleu, on the given files or on generated text with many kinds of characters.
 
-usage: bleu_parity.py [--few] [HYP REF...]      --few: not every option with every other
-Every score, precision, length and signature must be the same; scores to ten digits behind the point.
+usage: bleu_parity.py [--few] [HYP REF...]      --few: only a subset of the combinations of options
+Every score, precision, length and signature must be equal, scores to ten decimals.
 """
 import itertools
 import json
@@ -44,7 +44,7 @@ def noised(line, pick):
 
 
 def make_files(lines):
-    """A hypothesis and two references."""
+    """Writes a hypothesis and two references and returns the file names."""
     pick = random.Random(3)
     hypothesis = [sentence(pick) for _ in range(lines)]
     sides = [hypothesis, *([noised(line, pick) for line in hypothesis] for _ in range(2))]
@@ -54,7 +54,7 @@ def make_files(lines):
 
 
 def make_characters():
-    """Every character that Python knows, between sigmas, digits and letters; and the same in Python's lower case."""
+    """Writes every character that Python knows, between sigmas, digits and letters, and the same text in Python's lower case."""
     known = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
     known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
     lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in known[i:i + 8]) + " ." for i in range(0, len(known), 8)]
@@ -99,7 +99,7 @@ def check(files, options, sentences, **settings):
         theirs = [[metric.corpus_score(hypothesis, references) for metric in (bleu, chrf)]]
     mine = ours([*options, "--sentence"] if sentences else options, files)
     if len(mine) != len(theirs):
-        sys.exit(f"{options}: {len(mine)} rows, not {len(theirs)}")
+        sys.exit(f"{options}: expected {len(theirs)} rows; found {len(mine)}")
     for i, (a, (b, c)) in enumerate(zip(mine, theirs)):
         same(f"{files}, {options}, row {i + 1}",
              [float(a["score"]), *map(float, a["precisions"]), float(a["brevity_penalty"]), float(a["length_ratio"]), a["hypothesis_tokens"],
@@ -127,7 +127,7 @@ def main():
     if not files:
         check(make_characters(), ["--tokenize", "intl", "--lowercase", "--chrf"], True, tokenize="intl", lowercase=True)
     check_all(files or make_files(40 if few else 300), few)
-    print(f"{compared} rows are those of sacrebleu {sacrebleu.__version__}")
+    print(f"{compared} rows equal those of sacrebleu {sacrebleu.__version__}")
 
 
 if __name__ == "__main__":

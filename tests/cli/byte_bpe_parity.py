@@ -1,7 +1,7 @@
-"""Byte-level pair encoding against the package tokenizers: byte_bpe_parity.py PROGRAMS [TEXT…]
+"""Compares byte-level BPE with the package tokenizers: byte_bpe_parity.py PROGRAMS [TEXT…]
 
-A vocabulary is learnt by that package from the texts (or from made ones), and tokens of all of them, of every character
-of Unicode and of made text must be the same.
+The package learns vocabularies from the texts, or from generated text. The tokens of the texts, of every Unicode character and of
+generated text must be equal.
 """
 import pathlib
 import random
@@ -27,7 +27,7 @@ def learn(size):
     folder.mkdir()
     tokenizer.save_model(str(folder))
     subprocess.run(["mh-prep", "-q", "vocab", "--type", "byte-bpe", "--from", str(folder), "-o", f"v{size}"], check=True)
-    # As GPT2TokenizerFast: without the special token, which text never gives here.
+    # As GPT2TokenizerFast, but without the special token: in mh-prep text never encodes to special tokens.
     return ByteLevelBPETokenizer.from_file(f"{folder}/vocab.json", f"{folder}/merges.txt", add_prefix_space=False)
 
 
@@ -67,4 +67,4 @@ for size in (300, 3000, 20000):
     for text in texts:
         with open(text, encoding="utf-8", newline="\n") as file:
             compare(tokenizer, f"v{size}", [line.rstrip("\n") for line in file])
-print(f"{compared} lines have the tokens of tokenizers {tokenizers.__version__}")
+print(f"{compared} lines have the same tokens as tokenizers {tokenizers.__version__}")

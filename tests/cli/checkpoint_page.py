@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what checkpoints hold with the tables of mh-train that mhc(5) is made from.
+"""Compares the contents of checkpoints with the tables of mh-train from which mhc(5) is generated.
 
 usage: checkpoint_page.py FOLDER-OF-TOOLS STATE...
-STATE: training states (last.safetensors) that together have every key of a training state. Prints what the tables lack, or list
-although nothing writes it; exit status 1 if there is anything.
+STATE: training states (last.safetensors) that together have every key of a training state. Prints a line for each entry that the
+tables lack and for each listed entry that no checkpoint has; exit status 1 if there is one.
 """
 import json
 import pathlib
@@ -19,8 +19,9 @@ def header_of(path):
 
 
 def differences(what, found, listed):
+    """Returns one line for each name that occurs in only one of the two sets."""
     return [f"{what}: {name} is not in the table" for name in sorted(found - listed)] + \
-           [f"{what}: nothing writes {name}" for name in sorted(listed - found)]
+           [f"{what}: no checkpoint has {name}" for name in sorted(listed - found)]
 
 
 def main():

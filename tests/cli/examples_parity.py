@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Rows of examples against transformers' BertTokenizerFast and BertTokenizer: input_ids and token_type_ids of texts and pairs.
+"""Compares the rows of example shards with BertTokenizerFast and BertTokenizer of transformers: input_ids and token_type_ids of
+single texts and pairs.
 
-usage: examples_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT FOLDER-OF-GLUE   FOLDER/TASK/FILE, of those that are there
+usage: examples_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT FOLDER-OF-GLUE   compares those files of FILES that exist
 """
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import sys
 
 import transformers
 
-# Task, file, how mh-prep finds the columns, columns of the texts (from 0), lines of header.
+# (task, file, options of mh-prep for the columns, columns of the texts from 0, header lines)
 FILES = [
     ("cola", "CoLA/train.tsv", [], [3], 0),
     ("cola", "CoLA/dev.tsv", [], [3], 0),
@@ -56,14 +57,14 @@ for task, name, options, columns, header in FILES:
     for length in (128, 24, 21):
         ours = list(rows_of("shard", length))
         if len(ours) != len(texts):
-            sys.exit(f"{name}: {len(ours)} rows, {len(texts)} lines")
+            sys.exit(f"{name}: expected a row for each of {len(texts)} lines; found {len(ours)}")
         ours = ours if length == 128 else ours[:2000]
         theirs = encode(fast, texts[:len(ours)], length)
         for i, (row, segments) in enumerate(ours):
             if (row, segments) != (theirs["input_ids"][i], theirs["token_type_ids"][i]):
                 sys.exit(f"{name}, length {length}, row {i}: {row}; theirs {theirs['input_ids'][i]}")
             compared += 1
-        # The slow one parts an odd number of tokens otherwise where both sentences are cut.
+        # If both sentences are truncated, the slow tokenizer splits an odd number of tokens differently between them.
         few = slice(0, 300)
         theirs = encode(slow, texts[few], length)
         for i, (row, segments) in enumerate(ours[few]):
@@ -75,4 +76,4 @@ for task, name, options, columns, header in FILES:
             if len(both) == 1 or room % 2 == 0 or min(both) <= room // 2:
                 sys.exit(f"{name}, length {length}, row {i}: {row}; the slow one's {theirs['input_ids'][i]}")
             odd += 1
-print(f"{compared} rows are those of transformers {transformers.__version__}; {odd} of its slow tokenizer part an odd number of tokens otherwise")
+print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd} its slow tokenizer splits an odd number of tokens differently")

@@ -1,10 +1,10 @@
-"""Models to and from the package transformers:
+"""Checks the conversion of models from and to the package transformers:
 
-huggingface_parity.py make NAME…    folders of random models and what to ask them, below the present one; none: all
-huggingface_parity.py names         all names that this version of transformers can write
-huggingface_parity.py check NAME…   whether NAME.printed, of model-print, is what transformers computes with the model of the
-                                    folder NAME, and whether it loads NAME.back whole, as the same model and tokenizer
-huggingface_parity.py read NAME…    whether it reads from NAME.back the configuration and the tokenizer that it reads from NAME
+huggingface_parity.py make [NAME…]  writes folders NAME with random models and input rows to the working folder; default: all
+huggingface_parity.py names         prints all names that this version of transformers can write
+huggingface_parity.py check NAME…   checks that NAME.printed, the output of model-print, equals what transformers computes with the
+                                    model in NAME, and that transformers loads from NAME.back the same model and tokenizer
+huggingface_parity.py read NAME…    checks that transformers reads the same configuration and tokenizer from NAME.back and NAME
 """
 import json
 import os
@@ -34,7 +34,7 @@ def text():
 
 
 def randomised(model):
-    """All parameters at random, so that none can be mistaken for another."""
+    """Randomises all parameters, so that swapped parameters change the outputs."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
@@ -61,7 +61,7 @@ def wanted(folder):
 
 
 def old_gpt2(folder):
-    """Buffers and the tied copy, as older files have them, and a tensor that is stored transposed."""
+    """Adds the buffers and the tied copy of older files, and stores a tensor with transposed strides."""
     if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
@@ -76,7 +76,7 @@ def old_gpt2(folder):
 
 
 def old_bert(folder):
-    """As the first files were: gamma and beta, and the buffers of those days."""
+    """Converts to the format of the first BERT files: gamma and beta, and the buffer position_ids."""
     if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
@@ -162,7 +162,7 @@ def load(folder):
 
 
 def outputs(model, rows):
-    """Hidden states, logits and those of the next sentence, as model-print prints them; None for what the model lacks."""
+    """Returns hidden states, logits and next-sentence logits of each row, in the order of model-print; None if the model lacks them."""
     found = []
     for row in rows:
         ids, _, segments = row.partition("|")
@@ -197,7 +197,7 @@ def compare(folder, printed):
             ours = torch.tensor([float(v) for v in values.split()])
             if wanted is None:
                 continue
-            if ours.numel() != wanted.numel():  # rows of the embedding behind the vocabulary have no logits
+            if ours.numel() != wanted.numel():  # model-print omits the logits of padding rows of the embedding
                 length = len(row.partition("|")[0].split())
                 wanted = wanted[:, :, :ours.numel() // length]
             worst = max(worst, (ours - wanted.flatten().float()).abs().max().item())
@@ -212,7 +212,7 @@ def back(folder, written):
     numbers = again.state_dict()
     for key, value in model.state_dict().items():
         if folder == "bert-untied" and key == "cls.predictions.bias":
-            continue  # transformers 5 computes with the decoder's
+            continue  # transformers 5 uses cls.predictions.decoder.bias instead
         assert key not in numbers or torch.equal(value, numbers[key]), (folder, key)
     rows = rows_of(folder)
     for a, b in zip(outputs(model, rows), outputs(again, rows)):
@@ -230,12 +230,12 @@ def configuration(folder):
     for key in ("transformers_version", "_name_or_path"):
         del config[key]
     config["dtype"] = str(config["dtype"]).removeprefix("torch.")
-    config.setdefault("position_embedding_type", "absolute")  # transformers 5 has no other, and keeps it where a file says so
+    config.setdefault("position_embedding_type", "absolute")  # transformers 5 has only this type and keeps the key if a file has it
     return config
 
 
 def expected_configuration(folder, tokenizer):
-    """All of the folder's own, but for what a checkpoint does not keep."""
+    """Returns the configuration of the folder with the values that are lost in a checkpoint of the project."""
     config = configuration(folder)
     config["dtype"] = "float32"
     kind = config["architectures"][0]
@@ -272,7 +272,7 @@ if sys.argv[1] in ("make", "names"):
 elif sys.argv[1] == "read":
     for name in sys.argv[2:]:
         read(name, f"{name}.back")
-    print(f"transformers {transformers.__version__}: the configurations and tokenizers of {len(sys.argv) - 2} folders are whole")
+    print(f"transformers {transformers.__version__}: the configurations and tokenizers of {len(sys.argv) - 2} folders are equal")
 else:
     for name in sys.argv[2:]:
         compare(name, f"{name}.printed")

@@ -1,11 +1,12 @@
-"""Small folders of transformers whose figures are recorded, so that tests need neither PyTorch nor transformers:
+"""Records outputs of small transformers models, and compares with them in tests that need neither PyTorch nor transformers:
 
-huggingface_recorded.py record               makes the folders of the installed version of transformers below tests/cli/recorded
-huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a change is NAME=NEW (another name),
-                                             +NAME=COPY (a copy of it), ~NAME (other numbers) or -PREFIX (without the prefix)
-huggingface_recorded.py compare FOLDER PRINTED IDS   whether what model-print and token-ids printed is what is recorded
-huggingface_recorded.py config FOLDER NEW    whether config.json of the folder NEW says what transformers read from FOLDER
-huggingface_recorded.py peer FOLDER…         whether transformers reads from FOLDER.back the configuration and tokenizer of FOLDER
+huggingface_recorded.py record               writes the folders of the installed version of transformers to tests/cli/recorded
+huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a CHANGE is NAME=NEW (renames a tensor),
+                                             +NAME=COPY (adds a copy), ~NAME (changes the values) or -PREFIX (removes the prefix)
+huggingface_recorded.py compare FOLDER PRINTED IDS   compares the output of model-print and token-ids with the record
+huggingface_recorded.py config FOLDER NEW    compares config.json of the folder NEW with what transformers read from FOLDER
+huggingface_recorded.py peer FOLDER…         checks that transformers reads the same configuration and tokenizer from FOLDER.back
+                                             and FOLDER
 """
 import json
 import os
@@ -21,7 +22,7 @@ TEXT = ["w1 w2 w1", "the cat sat on the mat", "The CAT's mat, caf\u00e9 na\u00ef
 
 
 def numbers(name, shape):
-    """Multiples of 1/1024 below 0.25, and 1 more for the scales of layer norms: exact in single precision everywhere."""
+    """Returns pseudo-random multiples of 1/1024 up to 0.25 in magnitude, plus 1 for the scales of layer norms; exact in fp32."""
     state, count = zlib.crc32(name.encode()), 1
     for size in shape:
         count *= size
@@ -62,7 +63,7 @@ def write_weights(folder, changes):
 
 
 def compare(folder, printed, ids):
-    """The hidden states of all places, the logits of the last one, and those of the next sentence."""
+    """Compares the hidden states of all positions, the logits of the last position, the next-sentence logits, and the tokens."""
     wanted = pathlib.Path(folder, "figures.txt").read_text().splitlines()
     lines = pathlib.Path(printed).read_text().splitlines()
     rows = pathlib.Path(folder, "rows").read_text().splitlines()
@@ -77,17 +78,17 @@ def compare(folder, printed, ids):
             worst = max([worst] + [abs(x - y) for x, y in zip(a, b)])
     assert worst < 1e-5, f"{folder}: differs by {worst}"
     found = [line.split() for line in pathlib.Path(ids).read_text().splitlines()]
-    assert found == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: other tokens"
-    print(f"{folder}: at most {worst:.1e} from what is recorded")
+    assert found == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: the tokens differ"
+    print(f"{folder}: at most {worst:.1e} from the record")
 
 
-# The version, where the file was, and the name of the class, which says the head.
+# Keys of config.json that are not compared: the version and the path of the file.
 APART = ("transformers_version", "_name_or_path")
 
 
 def expected_config(folder):
     config = json.loads(pathlib.Path(folder, "read.json").read_text())
-    if config["model_type"] == "gpt2":  # of the tokenizer, which config.json left out
+    if config["model_type"] == "gpt2":  # from the tokenizer, since config.json lacks it
         config["pad_token_id"] = json.loads(pathlib.Path(folder, "special.json").read_text())["pad_token_id"]
     return config
 
@@ -97,8 +98,8 @@ def compare_config(folder, new):
     for key, value in found.items():
         assert key in wanted and wanted[key] == value, (key, wanted.get(key), value)
     for key in json.loads(pathlib.Path(folder, "config.json").read_text()):
-        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # one default in all versions
-        assert key in found or apart, f"{new}/config.json: {key} is left out"
+        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # the default of all versions
+        assert key in found or apart, f"{new}/config.json: expected the key {key}; found none"
 
 
 def encode(tokenizer):
@@ -106,7 +107,8 @@ def encode(tokenizer):
 
 
 def load_tokenizer(folder, transformers):
-    """transformers 4 does not read the list extra_special_tokens of 5, which it calls otherwise."""
+    """Loads a tokenizer. transformers 4 does not read the list extra_special_tokens of version 5, which it names
+    additional_special_tokens."""
     path = pathlib.Path(folder, "tokenizer_config.json")
     config = json.loads(path.read_text())
     if not transformers.__version__.startswith("4.") or not isinstance(config.get("extra_special_tokens"), list):
@@ -139,7 +141,7 @@ def compare_peer(folder, new, transformers):
         for key in APART:
             config.pop(key, None)
         config["dtype"] = str(config["dtype"]).removeprefix("torch.")
-        config.setdefault("position_embedding_type", "absolute")  # transformers 5 has no other, and keeps it where a file says so
+        config.setdefault("position_embedding_type", "absolute")  # transformers 5 has only this type and keeps the key if a file has it
         tell[one] = config, special(load_tokenizer(one, transformers))
     wanted = tell[folder][0]
     if wanted["model_type"] == "gpt2":
@@ -167,7 +169,7 @@ def record():
         tokenizer.save_pretrained(folder)
         (folder / "model.safetensors").unlink()
         (folder / "generation_config.json").unlink(missing_ok=True)
-        named = dict(model.named_parameters())  # each tied tensor once, as files have it
+        named = dict(model.named_parameters())  # each tied tensor once, as in files
         (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in named.items()))
         with torch.no_grad():
             for key, value in named.items():
@@ -192,7 +194,7 @@ def record():
         (folder / "read.json").write_text(json.dumps(read, indent=1, sort_keys=True) + "\n")
         again = transformers.AutoTokenizer.from_pretrained(folder)
         (folder / "special.json").write_text(json.dumps(special(again), indent=1) + "\n")
-        # Text is text here: letters of special tokens are letters.
+        # The project never encodes text to special tokens, so their names are tokenised as plain text.
         plain = [again(line, add_special_tokens=False, split_special_tokens=True)["input_ids"] for line in TEXT]
         from tokenizers import Tokenizer
         whole = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Scores of classes, numbers and answers against scikit-learn, scipy, and SQuAD's definition in Python's own words.
+"""Compares the scores of classes, numbers and answers with scikit-learn, scipy and SQuAD's definition, reimplemented here.
 
-usage: metrics_parity.py FOLDER-OF-PROGRAMS [DEV.JSON]    DEV.JSON: SQuAD v1.1, whose answers are compared among each other
-Ten digits behind the point must be the same.
+usage: metrics_parity.py FOLDER-OF-PROGRAMS [DEV.JSON]    DEV.JSON: SQuAD v1.1; compares only answers, made from its texts
+Ten decimals must be equal.
 """
 import collections
 import json
@@ -39,7 +39,7 @@ def expect(what, mine, theirs):
 def tables(kind, rows_of_tables, scores):
     mine = ours(kind, "".join("".join(f"{a!r} {b!r}\n" for a, b in rows) + "\n" for rows in rows_of_tables))
     if len(mine) != len(rows_of_tables):
-        sys.exit(f"{kind}: {len(mine)} lines, not {len(rows_of_tables)}")
+        sys.exit(f"{kind}: expected {len(rows_of_tables)} lines; found {len(mine)}")
     for rows, line in zip(rows_of_tables, mine):
         expect(f"{kind} {rows[:20]}", line, scores([a for a, _ in rows], [b for _, b in rows]))
 
@@ -118,7 +118,7 @@ def made_questions(pick):
 
 
 def questions_of_squad(path, pick):
-    """Each question answered as people did, or by another stretch of its text."""
+    """Yields [answer, gold answers...] of each question; the answer is a gold answer, another span of the text, or a mixture."""
     for article in json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
             words = paragraph["context"].split(" ")
@@ -137,7 +137,7 @@ def main():
         check_classes(pick)
         check_numbers(pick)
         check_answers(made_questions(pick))
-    print(f"{compared} rows are those of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
+    print(f"{compared} rows equal those of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares two texts whose numbers with a decimal point may differ a little.
+"""Compares two texts with a tolerance for numbers with a decimal point.
 
 usage: near.py WANTED FOUND
-Results of a model in fp32 differ between processors, which add in other orders, by some roundings (6e-8) of sums of up to some
-thousand terms. So a number may differ by 1e-4 of the one wanted, or, since it may be a difference of others, by 1e-6 of the largest
-in its line; whole numbers and words must be the same. Prints each line that differs; exit status 1 if there is one.
+Results of a model in fp32 differ between processors, whose order of summation differs, by some roundings (6e-8) of sums of up to
+some thousand terms. So a number may differ by 1e-4 relative to the wanted number or, since it may itself be a difference, by 1e-6 of
+the largest number in the line. Integers and words must be equal. Prints each line that differs; exit status 1 if there is one.
 """
 import re
 import sys
@@ -14,7 +14,7 @@ OF_ITSELF, OF_LARGEST = 1e-4, 1e-6
 
 
 def near(wanted, found):
-    """Whether two lines are the same but for small differences of their numbers."""
+    """Returns whether two lines are equal up to the tolerance of their numbers."""
     if NUMBER.sub("#", wanted) != NUMBER.sub("#", found):
         return False
     numbers = [float(text) for text in NUMBER.findall(wanted)]
@@ -23,7 +23,7 @@ def near(wanted, found):
 
 
 def differing(wanted, found):
-    """The lines that differ, as `diff` writes them."""
+    """Returns the lines that differ, in the format of `diff`."""
     lines = []
     for i in range(max(len(wanted), len(found))):
         a, b = (text[i] if i < len(text) else None for text in (wanted, found))
@@ -33,7 +33,7 @@ def differing(wanted, found):
 
 
 def main():
-    # The comparison must find each kind of difference.
+    # Self-test: the comparison must detect each kind of difference.
     for wanted, found in (("a\t1.0", "a\t1.001"), ("a\t1.0", "b\t1.0"), ("2", "3"), ("1.0\t2.0", "1.0"), ("0.5", "nan"), ("-1.5", "1.5")):
         assert not near(wanted, found), (wanted, found)
     assert near('{"nll":12.5,"layer":0}', '{"nll":12.500001,"layer":0}') and near("90.0\t0.01", "90.0\t0.01005")

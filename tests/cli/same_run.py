@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether two folders of runs hold the same, bit for bit: the tensors of last and best, and what both logs say of every update.
+"""Checks that two run folders are equal bit for bit: the tensors of last and best, and the log entries of every update.
 
-usage: same_run.py FOLDER FOLDER [FIELD...]     more fields of the log to compare, each of which must be there
+usage: same_run.py FOLDER FOLDER [FIELD...]     FIELD: further log fields to compare; each must occur in the log
 """
 import json
 import pathlib
@@ -28,13 +28,13 @@ def main():
     one, other = map(pathlib.Path, sys.argv[1:3])
     for name in ("last.safetensors", "best.safetensors"):
         a, b = tensors(one / name), tensors(other / name)
-        assert a.keys() == b.keys(), f"{name}: other tensors: {sorted(a.keys() ^ b.keys())}"
+        assert a.keys() == b.keys(), f"{name}: expected the same tensors in both; found only in one: {sorted(a.keys() ^ b.keys())}"
         differ = [key for key in a if a[key] != b[key]]
-        assert not differ, f"{name}: {len(differ)} tensors differ, {differ[0]} the first"
+        assert not differ, f"{name}: {len(differ)} tensors differ, first {differ[0]}"
     fields = FIELDS | set(sys.argv[3:])
     lines = log(one / "log.jsonl", fields)
     for field in sys.argv[3:]:
-        assert any(field in line for line in lines), f"no line has {field}"
+        assert any(field in line for line in lines), f"expected the field {field} in the log; found no line with it"
     assert lines == log(other / "log.jsonl", fields), "the logs differ"
 
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Questions of SQuAD against transformers: windows, spans, answers and scores.
+"""Compares SQuAD windows, spans, answers and scores with transformers.
 
 usage: squad_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT SHARD SQUAD.JSON SAMPLE
 
-Numbers of all windows are compared with the fast tokenizer's, whose stride is how much two windows share. SAMPLE questions,
-the longest paragraphs among them, are also compared with the processor of run_squad.py, whose stride is how far a window is
-from the one before, as ours and BERT's; and the answers of made scores with two plain loops. Scores are those of the script of SQuAD 1.1, and of 2.0 once every third
-question has no answer.
+The token ids of all windows are compared with the fast tokenizer, whose stride is the overlap of two windows. SAMPLE questions,
+including the longest paragraphs, are also compared with the processor of run_squad.py, whose stride is the distance of two windows,
+as in this project and in BERT. Answers from pseudo-random scores are compared with two plain loops. Scores are compared with the
+script of SQuAD 1.1 and, with every third question unanswerable, with that of SQuAD 2.0.
 
-A span may differ from the processor's in two ways, both counted. It looks for the answer's own pieces within the answer's
-words: where an answer ends within a piece it takes whole words; where a word holds the answer twice it takes the first.
+A span may differ from the processor's in two cases, which are counted. The processor searches the pieces of the answer within the
+words of the answer: if an answer ends within a piece it takes complete words, and if a word contains the answer twice it takes the
+first occurrence.
 """
 import collections
 import json
@@ -53,7 +54,7 @@ def check_numbers(rows, fast):
     for q, context in questions:
         asked = fast(q["question"], add_special_tokens=False)["input_ids"]
         if len(asked) > QUESTION:
-            continue  # it does not cut questions; the processor does
+            continue  # the fast tokenizer does not truncate questions, the processor does
         shared = LENGTH - 3 - len(asked) - STRIDE
         made = fast(q["question"], context, truncation="only_second", max_length=LENGTH, stride=shared, return_overflowing_tokens=True)
         expect(q["id"], [row[1] for row in rows[q["id"]]], made["input_ids"])
@@ -87,7 +88,7 @@ def check_processor(rows, chosen, slow, fast):
             else:
                 twice += 1
                 expect(f"{q['id']}: the same pieces", pieces, f.tokens[theirs[0]:theirs[1] + 1])
-    print(f"{len(chosen)} questions, {spans} windows as run_squad.py has them; spans that differ: {within} within pieces, {twice} of answers twice in a word")
+    print(f"{len(chosen)} questions, {spans} windows equal to run_squad.py; spans that differ: {within} within pieces, {twice} of answers twice in a word")
 
 
 def check_answers(rows, chosen, slow, fast, made):
@@ -107,14 +108,14 @@ def check_answers(rows, chosen, slow, fast, made):
                         best = score, window * STRIDE + s, window * STRIDE + e
         text = context[offsets[best[1]][0]:offsets[best[2]][1]]
         expect(f"{q['id']}: answer", made[q["id"]], text)
-        # BERT's: words around the tokens, and the tokens' letters looked for in them.
+        # BERT's post-processing: searches the characters of the tokens in the words around them.
         example = processor.SquadExample(q["id"], "", context, None, None, "")
         word = [example.char_to_word_offset[offsets[i][0]] for i in best[1:]]
         pieces = fast.convert_ids_to_tokens(fast(context, add_special_tokens=False)["input_ids"][best[1]:best[2] + 1])
         joined = " ".join(pieces).replace(" ##", "").replace("##", "")
         theirs = squad_metrics.get_final_text(joined, " ".join(example.doc_tokens[word[0]:word[1] + 1]), True)
         other += squad_metrics.normalize_answer(theirs) != squad_metrics.normalize_answer(text)
-    print(f"{len(chosen)} answers of two plain loops; {other} that BERT's repair of the text scores otherwise")
+    print(f"{len(chosen)} answers equal to two plain loops; {other} differ after BERT's post-processing of the text")
 
 
 def normalised(text):
@@ -136,7 +137,7 @@ def scored(predictions, shard_of):
 
 
 def constructed():
-    """Right, parts, of another question, nothing, an article, with marks and other case."""
+    """Returns predictions: correct, a part, of another question, empty, an article, with punctuation and another case."""
     made = {}
     for i, (q, context) in enumerate(questions):
         text = questions[i - 1][0]["answers"][0]["text"] if i % 7 == 6 else q["answers"][-1]["text"]
@@ -152,7 +153,7 @@ def check_scores():
 
 
 def check_impossible():
-    """Every third question without an answer, as in SQuAD 2.0."""
+    """Compares the scores with every third question unanswerable, as in SQuAD 2.0."""
     predictions = constructed()
     for i, (q, _) in enumerate(questions):
         if i % 3 == 0:
@@ -167,7 +168,7 @@ def check_impossible():
         for mine, line in zip(scored(predictions, made), lines):
             if any(abs(float(a) - b) > 1e-8 for a, b in zip(mine, line)):
                 sys.exit(f"scores of SQuAD 2.0: ours {mine}; theirs {line}")
-    print(f"scores of {len(questions)} questions, {lines[2][2]} of them impossible")
+    print(f"scores of {len(questions)} questions, {lines[2][2]} of them unanswerable")
 
 
 all_rows = windows()
@@ -175,7 +176,7 @@ expect("questions", set(all_rows), {q["id"] for q, _ in questions})
 quick = BertTokenizerFast(vocab_file=vocabulary, model_max_length=512)
 plain = BertTokenizer(vocab_file=vocabulary, model_max_length=512)
 check_numbers(all_rows, quick)
-print(f"{len(questions)} questions, {sum(map(len, all_rows.values()))} windows, {sum(len(r) > 1 for r in all_rows.values())} questions of several")
+print(f"{len(questions)} questions, {sum(map(len, all_rows.values()))} windows, {sum(len(r) > 1 for r in all_rows.values())} questions with several windows")
 ordered = sorted(questions, key=lambda q: -len(all_rows[q[0]["id"]]))
 some = ordered[:sample // 4] + ordered[sample // 4::max(1, (len(ordered) - sample // 4) // max(1, sample - sample // 4))]
 check_processor(all_rows, some, plain, quick)

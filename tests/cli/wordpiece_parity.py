@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""WordPiece against the package tokenizers: numbers, places in the text, text of the numbers, and what is learnt.
+"""Compares WordPiece with the package tokenizers: ids, offsets in the text, decoded text, and learnt vocabularies.
 
-usage: wordpiece_parity.py FOLDER-OF-PROGRAMS [--few]           on text of all kinds that it makes
+usage: wordpiece_parity.py FOLDER-OF-PROGRAMS [--few]           on generated text with many kinds of characters
        wordpiece_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT TEXT…   on these texts, with the pieces of BERT's vocab.txt
 """
 import itertools
@@ -43,7 +43,7 @@ def expect(what, ours, theirs):
 
 
 def peer(pieces, lowercase, strip):
-    """A tokenizer that was not told of special tokens, so that text is text."""
+    """Returns a tokenizer without special tokens, so that their names are tokenised as plain text."""
     made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]", max_input_chars_per_word=100))
     made.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -56,7 +56,7 @@ def options_of(lowercase, strip):
 
 
 def places_in_characters(line, places):
-    """From bytes."""
+    """Converts byte offsets in a line to character offsets."""
     starts, at = {}, 0
     for i, c in enumerate(line):
         starts[at] = i
@@ -113,7 +113,7 @@ def check_made(count):
 
 
 def check_characters():
-    """Every character, alone and among others; pieces are all characters that text can become."""
+    """Compares every character, alone and among others, with a vocabulary of all characters that normalisation can produce."""
     known = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
     known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
     later = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
@@ -127,7 +127,8 @@ def check_characters():
 
 
 def check_learnt(rounds):
-    """Their trainer numbers characters with ## at random, and numbers decide where counts are equal: it gets ours as special ones."""
+    """Compares learnt vocabularies. The trainer of tokenizers assigns random ids to characters with ##, and ids break ties between
+    equal counts; so it receives the characters in the order of mh-prep as special tokens."""
     pick = random.Random(13)
     for i in range(rounds):
         letters = pick.choice(["ab", "abc", "abcdefgh", "aäbß東"])
@@ -163,7 +164,7 @@ def main():
         check_made(100 if few else 3000)
         check_characters()
         check_learnt(20 if few else 1000)
-    print(f"{compared} results are those of tokenizers {tokenizers.__version__}")
+    print(f"{compared} results equal those of tokenizers {tokenizers.__version__}")
 
 
 if __name__ == "__main__":

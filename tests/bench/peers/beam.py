@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens a second of beam search with a Marian model of random weights: Hugging Face generate, or CTranslate2.
+"""Measures the tokens per second of beam search with a Marian model of random weights, in Hugging Face generate or CTranslate2.
 
-usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--device cpu|cuda] [--rounds 5] [--threads 2] [--sentences 32] [--beam 5] [--length 24] [--source 20]
-All hypotheses have one length (and their end), so that the work is that of tests/bench/beam_bench.cpp. A line a round.
+usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--device cpu|cuda] [--rounds 5] [--threads 2]
+                     [--sentences 32] [--beam 5] [--length 24] [--source 20]
+All hypotheses have --length tokens and the end token, so that the amount of work is that of tests/bench/beam_bench.cpp. Prints one
+line per round.
 """
 import argparse
 import random
@@ -17,7 +19,7 @@ for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("beam", 5
     parser.add_argument(f"--{name}", type=int, default=value)
 a = parser.parse_args()
 
-import torch  # noqa: E402  (after the arguments: it takes seconds)
+import torch  # noqa: E402  (after the arguments are parsed, since it takes seconds)
 from transformers import MarianConfig, MarianMTModel  # noqa: E402
 
 ENTRIES, PAD, END = 8000, 7999, 0
@@ -46,7 +48,7 @@ def with_ctranslate2():
     from ctranslate2.converters.transformers import MarianMTLoader
 
     spec = MarianMTLoader().get_model_spec(model.cpu())
-    words = [f"w{i}" for i in range(PAD)]  # the loader leaves out the padding's row, the last
+    words = [f"w{i}" for i in range(PAD)]  # the loader drops the last row, which is the padding token
     words[END], words[1] = "</s>", "<unk>"
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
@@ -70,7 +72,7 @@ def with_ctranslate2():
 
 
 work = with_transformers if a.peer == "transformers" else with_ctranslate2()
-work()  # warm
+work()  # warm-up
 for _ in range(a.rounds):
     began = time.perf_counter()
     work()

@@ -1,11 +1,11 @@
-"""The peer of the benchmarks of encoders: transformers' BERT with random weights, of the shape of the small published one.
+"""Peer of the encoder benchmarks: BERT of transformers with random weights and the size of a small published model.
 
-    peers/bert.py train ROWS --attention sdpa --pad 128      ROWS: what example-rows prints; one line of JSON
-    peers/bert.py answer WINDOWS --attention sdpa            WINDOWS: what squad-print windows prints
+    peers/bert.py train ROWS --attention sdpa --pad 128      ROWS: output of example-rows; prints one line of JSON
+    peers/bert.py answer WINDOWS --attention sdpa            WINDOWS: output of `squad-print windows`
 
-Training: classes of rows in batches at random, filled up to --pad tokens or, with 0, to the longest row of each; AdamW of
-PyTorch in one kernel, gradients clipped. Answering: windows in the order of their questions, so that those of a paragraph stand
-together, each batch filled up to its longest; then the best spans of each window, and of each question the best of its windows.
+train: classification with shuffled batches, padded to --pad tokens or, with --pad 0, to the longest row of the batch; fused AdamW,
+gradients clipped. answer: windows in the order of their questions, so that the windows of a paragraph are adjacent; each batch is
+padded to its longest window; then the best spans of each window, and for each question the best span over its windows.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ def padded(rows, width, fill):
 
 
 def inputs_of(rows, pad=0):
-    """rows: (tokens, how many are of the first segment)"""
+    """Returns the model inputs of a batch, padded to `pad` tokens or to the longest row. rows: (tokens, length of the first segment)."""
     width = pad or max(len(tokens) for tokens, _ in rows)
     return {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
             "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
@@ -57,7 +57,7 @@ def train(a):
 
 
 def best_spans(start, end, first, count=20, longest=30):
-    """[(score, start, end)] of a window's paragraph, which begins at `first` and ends before the last token."""
+    """Returns the best spans, [(score, start, end)], of a window whose paragraph begins at `first` and ends before the last token."""
     start, end = start[first:-1], end[first:-1]
     starts = numpy.argsort(-start)[:count]
     ends = numpy.argsort(-end)[:count]
@@ -76,7 +76,7 @@ def answer(a):
     model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).eval()
     answers = {}
     with torch.inference_mode():
-        model(**inputs_of(rows[:a.batch]))  # warm
+        model(**inputs_of(rows[:a.batch]))  # warm-up
         began = time.perf_counter()
         for at in range(0, len(rows), a.batch):
             batch = rows[at:at + a.batch]

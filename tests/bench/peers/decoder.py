@@ -1,7 +1,7 @@
-"""The peer of the training benchmarks: a decoder language model in eager PyTorch, tuned.
+"""Peer of the training benchmarks: a tuned decoder language model in eager PyTorch.
 
-Packed queries, keys and values, the library's fused attention, fused AdamW, gradients set to none, threads pinned, bf16 by
-autocast. The model is the one that mh-train builds by default: pre-norm, sinusoidal positions, ReLU, tied embeddings.
+One projection for queries, keys and values, scaled_dot_product_attention, fused AdamW, gradients set to None, a fixed number of
+threads, bf16 by autocast. The model has the defaults of mh-train: pre-norm, sinusoidal positions, ReLU, tied embeddings.
 
     python peers/decoder.py --rows 8000 --precision fp32 --updates 12     one line of JSON
 """
@@ -18,14 +18,14 @@ from torch import nn
 
 
 def sinusoidal(length, width, first=2):
-    """fairseq's table: sines in the first half, cosines in the second, positions from padding index + 1."""
+    """Returns the position table of fairseq: sines in the first half, cosines in the second; positions start at padding index + 1."""
     frequencies = torch.exp(torch.arange(width // 2, dtype=torch.float64) * -(math.log(10000) / (width // 2 - 1)))
     angles = torch.arange(first, first + length, dtype=torch.float64)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], 1).float()
 
 
 class Layer(nn.Module):
-    number = 0  # of the model's layers, from 0
+    number = 0  # index of the layer in the model
 
     def __init__(self, d, h, f):
         super().__init__()
@@ -40,7 +40,7 @@ class Layer(nn.Module):
         return self.qkv(x).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
 
     def attend(self, x):
-        """x (B, T, d) -> concatenation of head outputs (B, T, d)"""
+        """x (B, T, d) -> concatenated head outputs (B, T, d)"""
         return F.scaled_dot_product_attention(*self.project(x), is_causal=True).transpose(1, 2).reshape(x.shape)
 
     def forward(self, x):
@@ -48,7 +48,7 @@ class Layer(nn.Module):
         return x + self.down(F.relu(self.up(self.norm2(x))))
 
     def load_project(self, tensors):
-        """Takes the weights of a layer of a checkpoint of mh-train (name within the layer -> tensor)."""
+        """Loads the weights of a layer from a checkpoint of mh-train (name within the layer -> tensor)."""
         parts = [p for p in ("query", "key", "value") if f"self.{p}.weight" in tensors]
         own = {}
         for kind in ("weight", "bias"):
@@ -58,7 +58,7 @@ class Layer(nn.Module):
             own[f"norm2.{kind}"] = tensors[f"ffn.norm.{kind}"]
             own[f"up.{kind}"] = tensors[f"ffn.up.{kind}"]
             own[f"down.{kind}"] = tensors[f"ffn.down.{kind}"]
-        # What a stage adds has the project's name, without dots.
+        # The additional parameters of a stage have the names of the project, with "__" in place of ".".
         for name, _ in itertools.chain(self.named_parameters(), self.named_buffers()):
             own.setdefault(name, tensors.get(f"self.{name.replace('__', '.')}"))
         self.load_state_dict({name: tensor for name, tensor in own.items() if tensor is not None})
@@ -83,7 +83,7 @@ class Decoder(nn.Module):
         return F.linear(self.norm(x), self.embedding.weight)
 
     def load_project(self, tensors):
-        """Takes the weights of a checkpoint of mh-train (name -> tensor)."""
+        """Loads the weights of a checkpoint of mh-train (name -> tensor)."""
         self.load_state_dict({"embedding.weight": tensors["decoder.embedding.weight"],
                               "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
                               "positions": self.positions}, strict=False)
@@ -97,7 +97,7 @@ def optimizer_of(model, lr):
 
 
 def update(model, optimizer, tokens, targets, bf16=False):
-    """One update; the loss before it, in nats per token."""
+    """Performs one update and returns the loss before it, in nats per token."""
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
         logits = model(tokens)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
@@ -113,7 +113,7 @@ def peak():
 
 def measuring(parser):
     """Adds the options of measure()."""
-    parser.add_argument("--rows", type=int, required=True, help="entries of the vocabulary")
+    parser.add_argument("--rows", type=int, required=True, help="vocabulary size")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--length", type=int, default=256, help="tokens in a row")
     parser.add_argument("--batch-tokens", type=int, default=4096)
@@ -121,12 +121,12 @@ def measuring(parser):
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--compiled", default="no", choices=["no", "yes"], help="by torch.compile")
+    parser.add_argument("--compiled", default="no", choices=["no", "yes"], help="use torch.compile [no]")
 
 
 def measure(a, make):
-    """Trains the model that make() gives and prints a line of JSON: tokens per second of wall clock and of processor time, and
-    the peak of memory."""
+    """Trains the model that make() returns and prints a line of JSON: tokens per second of wall time and of CPU time, and the peak
+    memory in bytes."""
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     at_start = peak()

@@ -1,11 +1,11 @@
-"""The documented shuffles of mh-train, for peers that take the same batches."""
+"""The documented shuffle of mh-train, for peers that train on the same batches."""
 import itertools
 
 MASK = 0xFFFFFFFF
 
 
 def philox(counter, key):
-    """Philox-4x32-10 (Salmon et al. 2011)."""
+    """Returns the four words of Philox-4x32-10 (Salmon et al. 2011)."""
     c, k = list(counter), list(key)
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -22,7 +22,7 @@ def stream_key(seed, name):
 
 
 def shuffled(count, seed, stream, epoch):
-    """An order of 0 … count - 1 for an epoch: Fisher-Yates on a named stream, bounded by Lemire's multiplication."""
+    """Returns a permutation of 0 … count - 1 for an epoch: Fisher-Yates with a named random stream and Lemire's bounded integers."""
     key = stream_key(seed, stream)
     words = itertools.chain.from_iterable(philox([b & MASK, b >> 32, 0, epoch], key) for b in itertools.count())
 

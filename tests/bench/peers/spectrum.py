@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Singular values by numpy and torch, the peers of spectrum_bench.
+"""Singular values in numpy and torch, the peers of spectrum_bench.
 
-    peers/spectrum.py make FILE COUNT N            causal attention matrices, fp32, from random queries and keys
-    peers/spectrum.py numpy|torch FILE COUNT N THREADS   milliseconds a matrix
-    peers/spectrum.py check FILE COUNT N VALUES    the largest difference of c_k between VALUES and numpy's in fp64
+    peers/spectrum.py make FILE COUNT N                  writes causal attention matrices (fp32) of random queries and keys
+    peers/spectrum.py numpy|torch FILE COUNT N THREADS   prints the time per matrix (ms)
+    peers/spectrum.py check FILE COUNT N VALUES          prints the largest difference of the cumulative curve c_k between VALUES
+                                                         and numpy in fp64
 """
 import os
 import sys

@@ -1,11 +1,10 @@
-"""The peers of the attention stages: the decoder of decoder.py, its attention written for each stage as a good user of eager
-PyTorch writes it, tuned.
+"""Peers of the attention stages: the decoder of decoder.py with the attention of each stage as tuned eager PyTorch.
 
-Where a stage acts on logits or probabilities, these are made by tensor operations: the mask is added by the product that makes
-the logits, what no gradient needs is changed in place, and mixing is one batched product. Elsewhere the library's fused
-attention does the work.
+A stage that acts on logits or probabilities computes them explicitly: baddbmm adds the mask in the product of queries and keys,
+tensors that no gradient needs are changed in place, and mixing is one batched matrix product. Other stages use
+scaled_dot_product_attention.
 
-    python peers/stages.py --stage mixhead-a --rows 1000 --length 512     one line of JSON, as decoder.py
+    python peers/stages.py --stage mixhead-a --rows 1000 --length 512     prints one line of JSON, as decoder.py
 """
 import argparse
 import dataclasses
@@ -25,7 +24,7 @@ from peers import decoder  # noqa: E402
 
 @dataclasses.dataclass
 class Size:
-    """What both sides of a comparison build and are fed with."""
+    """Sizes of the model and of its batches, equal for both sides of a comparison."""
     layers: int = 4
     d: int = 512
     h: int = 8
@@ -93,7 +92,7 @@ class MixheadB(MixheadA):
 
 
 class Fixed(Composed):
-    """A matrix that is not trained."""
+    """A constant mixing matrix."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -104,7 +103,7 @@ class Fixed(Composed):
 
 
 class Mean(Composed):
-    """All heads attend with the mean of their probabilities: one row of it serves the values of all."""
+    """All heads attend with the mean of their probabilities, so one product serves the values of all heads."""
 
     def attend(self, x):
         q, k, v = self.project(x)
@@ -137,7 +136,7 @@ class Sigsoftmax(Composed):
 
 
 class Relative(Composed):
-    """Transformer-XL's distances, by its relative shift."""
+    """Relative positions of Transformer-XL, with its relative shift."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -181,7 +180,7 @@ class SynthesizerDense(WithoutKeys):
 
 
 class SynthesizerRandom(WithoutKeys):
-    """The probabilities are those of every row of the batch, so they are made once."""
+    """The probabilities do not depend on the input, so they are computed once per batch."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -194,7 +193,7 @@ class SynthesizerRandom(WithoutKeys):
 
 
 class CrossHead(decoder.Layer):
-    """The keys and values of other heads, in every update (rate = 1)."""
+    """Each head reads keys and values of a random head, in every update (rate = 1)."""
 
     def attend(self, x):
         q, k, v = self.project(x)
@@ -205,10 +204,10 @@ class CrossHead(decoder.Layer):
 
 
 class Weighed(decoder.Layer):
-    """Head outputs by a number for each head."""
+    """Head outputs scaled by a weight per head."""
 
     def weights(self, x):
-        """(h), or (B, T, h)"""
+        """Returns the weights of the heads, (h) or (B, T, h)."""
 
     def attend(self, x):
         z = F.scaled_dot_product_attention(*self.project(x), is_causal=True)
@@ -265,8 +264,8 @@ class Alphas(decoder.Layer):
 
 
 class Experts(Weighed):
-    """Experts that each leave out one head; the gate sees the mean of the inputs so far. `sampling`: the update draws one expert
-    for each position and leaves the gate as it is."""
+    """Mixture of attentive experts (MAE), each of which leaves out one head; the gate reads the mean of the inputs up to the position.
+    `sampling`: an update samples one expert per position and does not train the gate."""
 
     def __init__(self, d, h, f, sampling=False, hidden=256):
         super().__init__(d, h, f)
@@ -296,8 +295,8 @@ class Experts(Weighed):
 
 
 class Differential(decoder.Layer):
-    """Heads in pairs, which share their values: (P_2i - λ P_2i+1) [V_2i, V_2i+1] by linearity from the library's attention, once for
-    each half of the values, since it takes no wider ones on every device."""
+    """Pairs of heads share their values: (P_2i - λ P_2i+1) [V_2i, V_2i+1]. By linearity this is a difference of two outputs of
+    scaled_dot_product_attention, computed for each half of the values, since not every device supports wider values."""
 
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
@@ -319,7 +318,7 @@ class Differential(decoder.Layer):
 
 
 class PairNorm(Differential):
-    """The same, each pair's output divided by its root mean square."""
+    """Differential attention with an RMS norm of the output of each pair."""
 
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
@@ -330,7 +329,7 @@ class PairNorm(Differential):
 
 
 class DropHead(Weighed):
-    """Leaves out heads of whole rows in training, and is plain attention outside of it."""
+    """Drops heads of complete sequences in training; plain attention in evaluation."""
 
     def weights(self, x):
         stays = torch.empty(x.shape[0], 1, self.h, device=x.device).bernoulli_(0.9)
@@ -342,7 +341,7 @@ class DropHead(Weighed):
 
 
 class MixtureOfHeads(Weighed):
-    """Each position weighs the first heads, `shared`, and takes the `chosen` likeliest of the others."""
+    """Each position weighs the first `shared` heads and routes to the `chosen` most probable of the other heads."""
 
     def __init__(self, d, h, f, shared, chosen):
         super().__init__(d, h, f)
@@ -364,8 +363,8 @@ class MixtureOfHeads(Weighed):
 
 @dataclasses.dataclass
 class Stage:
-    """A stage's peer, and how mh-train is told of it: lines of [attention], and lines behind it."""
-    layer: Callable  # (d, h, f), and n where it is Composed
+    """The peer of a stage and its configuration for mh-train: lines of [attention], and further sections."""
+    layer: Callable  # (d, h, f); Composed layers also need n
     attention: str = ""
     more: str = ""
 
@@ -376,7 +375,7 @@ class Stage:
 
     @property
     def composed(self):
-        """Whether its peer makes the probabilities, and is told how many positions there are."""
+        """Whether the peer computes the probabilities explicitly and therefore needs the sequence length."""
         return isinstance(self.layer, type) and issubclass(self.layer, Composed)
 
     def model(self, vocabulary, size):

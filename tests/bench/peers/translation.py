@@ -1,8 +1,8 @@
-"""The peer of the translation benchmark: an encoder-decoder in eager PyTorch, tuned.
+"""Peer of the translation benchmark: a tuned encoder-decoder in eager PyTorch.
 
-As the decoder; keys and values of the encoder in one product, padding told to the library's fused attention by a mask that the layers
-share, and none where a batch has no padding. The batches are those of mh-train, worked out here from the documented shuffle: pairs
-of like length, up to so many tokens of the longer side.
+Tuned like decoder.py; in addition, one projection for the keys and values of the encoder output, and one padding mask shared by all
+layers, or None for a batch without padding. The batches are those of mh-train, recomputed here from the documented shuffle: pairs
+of similar length, up to --batch-tokens tokens on the longer side.
 
     python peers/translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
 """
@@ -32,11 +32,11 @@ class Attention(nn.Module):
         self.out, self.norm = nn.Linear(d, d), nn.LayerNorm(d)
 
     def split(self, x, parts):
-        """x (B, T, parts d) -> that many of (B, h, T, dk)"""
+        """x (B, T, parts d) -> (parts, B, h, T, dk)"""
         return x.view(x.shape[0], x.shape[1], parts, self.h, -1).permute(2, 0, 3, 1, 4)
 
     def forward(self, x, memory=None, mask=None, causal=False):
-        """x + attention of x, normalised before, (B, T, d); memory (B, S, d), mask (B, 1, 1, S) true = may attend"""
+        """Returns x + attention(norm(x)), (B, T, d); memory (B, S, d); mask (B, 1, 1, S), True where a key is visible."""
         y = self.norm(x)
         if self.cross:
             q, (k, v) = self.split(self.q(y), 1)[0], self.split(self.kv(memory), 2)
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         return x + F.dropout(self.out(z), self.dropout, self.training)
 
     def tensors(self, name, of):
-        """The project's name -> the same tensor here, or the part of it; of: parameter -> itself or its gradient."""
+        """Yields (name in mh-train, tensor or slice of a tensor). `of` maps a parameter to itself or to its gradient."""
         parts = {"query": self.q, "key value": self.kv} if self.cross else {"query key value": self.qkv}
         for names, layer in {**parts, "output": self.out}.items():
             for kind, p in layer.named_parameters():
@@ -69,7 +69,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Before each part a norm, as mh-train's norm = "pre"; one embedding for both sides and the output."""
+    """Pre-norm (norm = "pre" of mh-train); one embedding matrix for source, target and output."""
 
     def __init__(self, rows, layers=3, d=256, h=8, f=1024, dropout=0.0, longest=256):
         super().__init__()
@@ -89,7 +89,7 @@ class EncoderDecoder(nn.Module):
         return F.dropout(x, self.dropout, self.training)
 
     def forward(self, source, mask, tokens):
-        """source (B, S), mask (B, 1, 1, S) or none, tokens (B, T) -> logits (B, T, rows)"""
+        """source (B, S), mask (B, 1, 1, S) or None, tokens (B, T) -> logits (B, T, rows)"""
         memory = self.embed(source)
         for layer in self.encoder:
             memory = layer["ffn"](layer["self"](memory, mask=mask))
@@ -101,7 +101,7 @@ class EncoderDecoder(nn.Module):
         return F.linear(self.decoder_norm(x), self.embedding.weight)
 
     def tensors(self, of=lambda p: p.data):
-        """The project's name -> the same tensor here."""
+        """Returns name in mh-train -> tensor of this model."""
         found = {"decoder.embedding.weight": of(self.embedding.weight)}
         for side, layers, norm in (("encoder", self.encoder, self.encoder_norm), ("decoder", self.decoder, self.decoder_norm)):
             for kind, p in norm.named_parameters():
@@ -113,13 +113,13 @@ class EncoderDecoder(nn.Module):
 
 
 def read_pairs(path):
-    """[(source ids, target ids)] of what `mh-prep cat --ids` prints; each side ends with its end-of-line symbol."""
+    """Returns [(source ids, target ids)] from the output of `mh-prep cat --ids`; each side ends with the end-of-line token."""
     with open(path, encoding="ascii") as lines:
         return [tuple([int(t) for t in side.split()] for side in line.rstrip("\n").split("\t")) for line in lines]
 
 
 class Batches:
-    """Update -> source (B, S), mask (B, 1, 1, S) or none, tokens and targets (B, T); targets behind a row's end are -1."""
+    """Update -> source (B, S), mask (B, 1, 1, S) or None, tokens and targets (B, T); padded targets are -1."""
 
     def __init__(self, pairs, batch_tokens, seed=1):
         self.pairs, self.seed, self.epoch = pairs, seed, None
@@ -161,7 +161,7 @@ class Batches:
 
 
 def losses(model, source, mask, tokens, targets, smoothing):
-    """What is trained, and the loss without smoothing; nats per target token."""
+    """Returns the training loss and the loss without label smoothing, nats per target token."""
     logits = model(source, mask, tokens).flatten(0, 1)
     trained = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, label_smoothing=smoothing)
     if smoothing == 0:
@@ -172,8 +172,8 @@ def losses(model, source, mask, tokens, targets, smoothing):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--pairs", required=True, help="what mh-prep cat --ids prints of the shard")
-    parser.add_argument("--rows", type=int, required=True, help="entries of the vocabulary")
+    parser.add_argument("--pairs", required=True, help="output of `mh-prep cat --ids` for the shard")
+    parser.add_argument("--rows", type=int, required=True, help="vocabulary size")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--batch-tokens", type=int, default=4096)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Seconds that the package tokenizers takes for the lines of a text with BERT's WordPiece, on one thread, once all is loaded.
+"""Measures the seconds of BERT's WordPiece in the package tokenizers on the lines of a text, on one thread, without loading files.
 
-    peers/wordpiece.py VOCAB.TXT TEXT IDS      writes the ids, a line each
+    peers/wordpiece.py VOCAB.TXT TEXT IDS      writes the ids of each line to IDS
 """
 import os
 import pathlib
@@ -20,7 +20,7 @@ def main():
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     lines = text.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     began = time.perf_counter()
-    encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without places
+    encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without character offsets
     print(f"{time.perf_counter() - began:.6f}")
     ids.write_text("".join(" ".join(map(str, line.ids)) + "\n" for line in encoded))
 
