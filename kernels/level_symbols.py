@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that files compiled for one instruction set (cpu/simd.h) define nothing but their loops.
+"""Checks that files compiled for one SIMD level (cpu/simd.h) define no symbols except their loops.
 
     level_symbols.py NM OUTPUT ARCHIVE...
 
-An inline function that such a file emitted would be merged with the same function of other files, and a processor without
-the instructions could run it. Fails with the names of such symbols; else writes OUTPUT, the number of loops of each archive.
+The linker would merge an inline function emitted by such a file with the same function of other files, so that a processor without
+the instructions could execute it. Prints the names of such symbols and fails; else writes the number of loops of each archive to
+OUTPUT.
 """
 import re
 import subprocess
@@ -22,7 +23,7 @@ for archive in archives:
     if not names:
         others.append(f"{archive}: expected loops; found no symbol")
 if others:
-    sys.exit("\n".join(["expected nothing but loops in the files of one instruction set; found", *others,
-                        "make it a member of the loops, or MH_INLINE"]))
+    sys.exit("\n".join(["expected only loops in the files of one SIMD level; found", *others,
+                        "make the function a member of the loops, or MH_INLINE"]))
 with open(output, "w", encoding="utf-8") as file:
     file.writelines(counts)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs nvcc with -Xptxas=-v and keeps what ptxas says of each kernel, for resources.py; whatever else nvcc says is shown.
+"""Runs nvcc with -Xptxas=-v, writes its output to a log for resources.py, and prints the lines that are not resource usage.
 
-usage: compile.py LOG COMPILER COMMAND…     COMPILER: its name and version, which LOG begins with
+usage: compile.py LOG COMPILER COMMAND…     COMPILER: name and version of nvcc, written to the first line of LOG
 """
 import os
 import re
@@ -12,8 +12,8 @@ usage = re.compile(r"ptxas info\s*: (\d+ bytes gmem|Compiling entry function|Fun
                    r"|\s+\d+ bytes stack frame")
 
 log, compiler, *command = sys.argv[1:]
-# Else ccache tells sources apart by what the preprocessor leaves of them for a GPU: a change of what the host alone sees
-# (#ifndef __CUDA_ARCH__) would get the object of before.
+# Without CCACHE_DEPEND, ccache compares the preprocessed device code only, so a change of host code (#ifndef __CUDA_ARCH__)
+# would return the old object.
 environment = dict(os.environ, CCACHE_DEPEND="1")
 ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                      errors="replace", check=False)

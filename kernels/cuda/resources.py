@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares what ptxas said of a build's kernels with the table of what they should take.
+"""Compares the registers, spills, stack and shared memory of a build's CUDA kernels with a table.
 
 usage: resources.py LOG TABLE [--all] [--write]
-LOG is kernels/cuda/resources.log of a build, TABLE is resources.tsv: a line `# nvcc VERSION`, then a row for each kernel and
-target. --all: the build has every kernel, so a row without a kernel is out of date; --write: such a build makes TABLE anew.
-More spills than TABLE says fail with any compiler; the rest is compared where the compiler is TABLE's. Numbers are bytes of a thread, but `shared`
-is of a block, without what a launch adds. A function that is called by kernels has no registers of its own: nan.
-Exit status: 1 something differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
+LOG is kernels/cuda/resources.log of a build; TABLE is resources.tsv: a line `# nvcc VERSION`, then a row for each kernel and
+target. --all: the build contains every kernel, so a row without a kernel is an error; --write: rewrites TABLE from such a build.
+More spills than in TABLE are an error with any compiler; the other columns are compared only if the compiler has the version of
+TABLE. Spills and stack are bytes per thread; `shared` is static shared memory in bytes per block, without the dynamic part of a
+launch. For a function called by kernels ptxas reports no registers and shared memory: nan.
+Exit status: 1 a kernel differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
 """
 import pathlib
 import re
@@ -23,11 +24,11 @@ used = re.compile(r"ptxas info\s*: Used (\d+) registers")
 
 
 class Damaged(Exception):
-    """A file that is not what it should be: where, expected, found, next step."""
+    """Raised for a damaged file; the message states the place, what was expected, what was found and what to do."""
 
 
 def short_name(name):
-    """The name without namespaces, result and arguments: each<Adam>."""
+    """Returns the name without namespaces, return type and arguments: each<Adam>."""
     name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
     name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
     depth, start = 0, 0
@@ -41,7 +42,7 @@ def short_name(name):
 
 
 def read_log(path):
-    """The compiler's version, and by kernel and target a number for each column."""
+    """Returns the compiler's version and the columns of each (kernel, target)."""
     version, kernel, target, row, rows = "", "", "", {}, {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if match := source.match(line):
@@ -62,7 +63,7 @@ def read_log(path):
             shared = re.search(r"(\d+) bytes smem", line)
             rows[kernel, target, file].update(registers=match[1], shared=shared[1] if shared else "0")
     if not rows:
-        raise Damaged(f"{path}: expected what ptxas -v says of kernels; found none; build again")
+        raise Damaged(f"{path}: expected the output of ptxas -v for kernels; found none; build again")
     names = [name for name, _, _ in rows]
     told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
     found = {}
@@ -72,12 +73,12 @@ def read_log(path):
             raise Damaged(f"{path}: {file}: expected {', '.join(lacking)} of {name} for {target}; found none; build again")
         key = short_name(text), target
         if found.setdefault(key, row) != row:
-            raise Damaged(f"{path}: {file}: expected one kernel by the name of {key[0]}; found two that differ; rename one")
+            raise Damaged(f"{path}: {file}: expected one kernel with the name {key[0]}; found two that differ; rename one")
     return version, found
 
 
 def read_table(path):
-    """As read_log."""
+    """Reads TABLE; returns the same as read_log."""
     lines = path.read_text(encoding="utf-8").splitlines()
     version = re.fullmatch(r"# nvcc (\S+)", lines[0] if lines else "")
     if not version or lines[1:2] != [header]:
@@ -86,25 +87,25 @@ def read_table(path):
     for number, line in enumerate(lines[2:], 3):
         key, numbers = tuple(line.split("\t")[:2]), line.split("\t")[2:]
         if len(numbers) != len(columns) or not all(re.fullmatch(r"\d+|nan", text) for text in numbers) or key in rows:
-            raise Damaged(f"{path}:{number}: expected a kernel and target of its own and {len(columns)} numbers; found {line!r}; "
+            raise Damaged(f"{path}:{number}: expected a unique kernel and target and {len(columns)} numbers; found {line!r}; "
                           "./run resources --write")
         rows[key] = dict(zip(columns, numbers))
     return version[1], rows
 
 
 def natural(key):
-    """Sizes by number: 64 before 128."""
+    """Returns a sort key with numbers in numeric order: 64 before 128."""
     return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
 
 
 def problem_of(wanted, row, table, comparable):
-    """What is wrong with a kernel, or nothing. `wanted` and `row` are what table and build say of it, or None."""
+    """Returns the fault of a kernel, or "". `wanted` and `row` are its rows in the table and in the build, or None."""
     most = int(wanted["spills"]) if wanted else 0
     if row and int(row["spills"]) > most:
-        return f"expected {f'at most {most} bytes of' if most else 'no'} spills; found {row['spills']} bytes; let a thread hold less at once"
+        return f"expected {f'at most {most} bytes of' if most else 'no'} spills; found {row['spills']} bytes; keep fewer values live per thread"
     if not comparable or wanted == row:
         return ""
-    accept = "./run resources --write takes what is found"
+    accept = "./run resources --write accepts the new values"
     if not wanted or not row:
         return f"expected one in {'the build' if wanted else table}; found none; {accept}"
     differing = [column for column in columns if wanted[column] != row[column]]

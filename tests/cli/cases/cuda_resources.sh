@@ -66,7 +66,7 @@ printed "mh-tests: 1 passed, 1 failed, 0 skipped"
 # Damaged logs: no kernel, an incomplete kernel, two kernels of one name.
 : > empty
 check 3 empty table
-said "expected what ptxas -v says of kernels; found none"
+said "expected the output of ptxas -v for kernels; found none"
 grep -v Used log > half
 check 3 half table
 said "expected registers, shared of"
@@ -81,7 +81,7 @@ check 3 log missing
 for line in 'probe<float, 64>	sm_90	40	0	0' 'a	sm_90	forty	0	0	0' 'probe<float, 64>	sm_90	40	0	0	1024'; do
   { cat table; echo "$line"; } > bad
   check 3 log bad
-  said "bad:4: expected a kernel and target of its own and 4 numbers"
+  said "bad:4: expected a unique kernel and target and 4 numbers"
 done
 tail -n +2 table > bad
 check 3 log bad
