@@ -14,9 +14,9 @@ expect() {
 said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }
 printed() { grep -qF -- "$1" out || fail "stdout lacks: $1"; }
 
-# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND… Runs COMMAND, checks its exit
-# status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With
-# MH_RENEW=1 it writes the file instead.
+# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit status,
+# and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With MH_RENEW=1 it
+# writes the file instead.
 #   --stderr   compare stderr too, with NAME.stderr
 #   --layout   ignore the layout, which depends on the version of CLI11: columns, line breaks, the case of headings
 #   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library

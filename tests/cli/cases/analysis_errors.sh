@@ -20,7 +20,7 @@ refused() {  # STATUS MESSAGE COMMAND...
   expect "$1" "${@:3}"
   said "$2"
   [ ! -s out ] || fail "expected no output; found some: ${*:3}"
-  [ -z "$(ls no)" ] || fail "expected no file in the folder no; found some: ${*:3}"
+  [ -z "$(ls no)" ] || fail "expected no file in the folder 'no'; found some: ${*:3}"
 }
 
 # The options must fit every model; an error about the second model comes before the first result.

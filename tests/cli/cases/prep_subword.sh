@@ -37,8 +37,8 @@ sed '$d' joint.vocab > shorter
 expect 3 mh-prep lm --vocab shorter en -o y;                                said "checksum"
 sed '/^merges/d' joint.vocab > none
 expect 3 mh-prep lm --vocab none en -o y;                                said "merges"
-# Carriage returns inside words: the vocabulary contains them; the codes file contains them only where its readers
-# preserve them.
+# Carriage returns inside words: the vocabulary contains them; mh-prep codes refuses merges that readers of a codes file
+# would not preserve.
 for i in 1 2 3; do printf 'x\ry a\rb ab\r\r\tc\n'; done > returns
 expect 0 mh-prep vocab --type subword-nmt --merges 50 returns -o returns.vocab
 mh-prep vocab --type subword-nmt --codes returns.vocab returns | cmp - returns.vocab

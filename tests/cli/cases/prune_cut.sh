@@ -64,7 +64,7 @@ mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"
 mh-prune -q cut "$model" --by avg-l2 --data - --count 2 -o b < t.mhs
 cmp a b
 
-# A mixer with different numbers of score heads and value heads: each side is pruned separately.
+# With a mixer, score heads and value heads are pruned separately.
 train mixed attention.mixer=mixhead-a attention.combiner=alphas
 expect 0 mh-prune cut mixed/best.safetensors --heads 0:1 --side score -o s
 said "decoder.self, score: heads 4 4 -> 3 4"

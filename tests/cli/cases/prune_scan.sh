@@ -117,14 +117,14 @@ said "gnuplot"
 rm -r empty
 only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
-# A signal ends the tool without leaving a picture.
+# A signal ends the tool without leaving a plot.
 mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs > rows 2>/dev/null &
 pid=$!
 sleep 1.5
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 [ "$status" -eq 143 ] || fail "SIGTERM: $status"
-[ -z "$(find . -name 'curve.svg*')" ] || fail "a picture is left"
+[ -z "$(find . -name 'curve.svg*')" ] || fail "a plot is left"
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 for plot in heads.svg heads.png heads.pdf; do
   expect 0 mh-prune rank --by ablation,random --plot $plot $a t.mhs
@@ -133,7 +133,7 @@ done
 expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
 grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the legend"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
-! grep -q heads_gone out || fail "a table was printed after the picture"
+! grep -q heads_gone out || fail "a table was printed with the plot"
 printed "ablated heads"
 # A misspelt measure is answered with the nearest name.
 record 2 mh-prune rank --by taylro $a t.mhs

@@ -13,7 +13,7 @@ mv out spectrum.tsv
 expect 0 mh-spectrum --format json $model t.mhs --blocks 8
 cp out spectrum.json
 cat t.mhs | mh-spectrum --format json $model - --blocks 8 --batch 3 > piped.json
-grep -q '<svg' picture.svg || fail "no picture"
+grep -q '<svg' picture.svg || fail "no plot"
 python3 - <<'P'
 import csv, json, math
 rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
@@ -44,7 +44,7 @@ grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
 printed "attention-before-mixing"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
-! grep -q effective_rank out || fail "a table was printed before the picture"
+! grep -q effective_rank out || fail "a table was printed with the plot"
 printed "layer 1"
 expect 0 mh-spectrum $mixed t.mhs --of mixing --blocks 8 --format json
 printed '"head":null'
@@ -109,7 +109,7 @@ refuse 3 "the vocabulary" $model t2.mhs --curves no/c
 refuse 3 "the vocabulary" experts $mixed t2.mhs
 expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
 said "gnuplot"
-[ -z "$(ls no)" ] || fail "left a picture"
+[ -z "$(ls no)" ] || fail "a plot is left"
 
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'

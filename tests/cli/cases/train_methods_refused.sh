@@ -45,7 +45,7 @@ for s in synthesizer-dense synthesizer-random; do
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 try "0u with a procedure that moves weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
-# Gates that are frozen in a later pass of an update, and parameter groups without effect.
+# Gates that are frozen in the passes that would train only the gates, and parameter groups without effect.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
