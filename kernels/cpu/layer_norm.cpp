@@ -9,22 +9,6 @@ namespace mh::kernels {
 
 namespace {
 
-// Loads and stores the first `n` numbers, at most 16; the other lanes load zeros and are not stored.
-template <class T>
-MH_INLINE void load_some(const T* from, int64_t n, Floats& to) {
-  if (n >= lanes) return load(from, to);
-  T some[lanes] = {};
-  std::memcpy(some, from, static_cast<size_t>(n) * sizeof(T));
-  load(some, to);
-}
-template <class T>
-MH_INLINE void store_some(const Floats& from, int64_t n, T* to) {
-  if (n >= lanes) return store(from, to);
-  T some[lanes];
-  store(from, some);
-  std::memcpy(to, some, static_cast<size_t>(n) * sizeof(T));
-}
-
 template <class T>
 MH_INLINE T* row_at(T* x, int64_t at) {
   return x != nullptr ? x + at : nullptr;
@@ -54,23 +38,23 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
     Floats sum{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, b;
-      load_some(x + i, size - i, a);
-      load_some(y + i, size - i, b);
+      load_partial(x + i, size - i, a);
+      load_partial(y + i, size - i, b);
       if (keep != nullptr) {
         Floats k;
-        load_some(keep + i, size - i, k);
+        load_partial(keep + i, size - i, k);
         b = kept(k, b);
       }
       a = a + b;
       sum += a;
-      store_some(a, size - i, sums + i);
+      store_partial(a, size - i, sums + i);
     }
     if (n == nullptr) continue;
     const float middle = sum_of(sum) / static_cast<float>(size);
     Floats squares{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a;
-      load_some(sums + i, size - i, a);
+      load_partial(sums + i, size - i, a);
       a = a - middle;
       if (size - i < lanes)
         for (int64_t j = size - i; j < lanes; ++j) a[j] = 0;
@@ -79,11 +63,11 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
     const float by = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, w, b;
-      load_some(sums + i, size - i, a);
-      load_some(params.weight + i, size - i, w);
-      load_some(params.bias + i, size - i, b);
+      load_partial(sums + i, size - i, a);
+      load_partial(params.weight + i, size - i, w);
+      load_partial(params.bias + i, size - i, b);
       a = (a - middle) * by * w + b;
-      store_some(a, size - i, n + r * size + i);
+      store_partial(a, size - i, n + r * size + i);
     }
     if (mean != nullptr) mean[r] = middle, factor[r] = by;
   }
@@ -107,16 +91,16 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
       Floats g_sum{}, gs_sum{};
       for (int64_t i = 0; i < size; i += lanes) {
         Floats a, g, w, sum;
-        load_some(s + r * size + i, size - i, a);
-        load_some(dn + r * size + i, size - i, g);
+        load_partial(s + r * size + i, size - i, a);
+        load_partial(dn + r * size + i, size - i, g);
         a = (a - mean[r]) * factor[r];
-        load_some(dbias + i, size - i, sum);
+        load_partial(dbias + i, size - i, sum);
         sum += g;
-        store_some(sum, size - i, dbias + i);
-        load_some(dweight + i, size - i, sum);
+        store_partial(sum, size - i, dbias + i);
+        load_partial(dweight + i, size - i, sum);
         sum += g * a;
-        store_some(sum, size - i, dweight + i);
-        load_some(params.weight + i, size - i, w);
+        store_partial(sum, size - i, dweight + i);
+        load_partial(params.weight + i, size - i, w);
         g = g * w;
         g_sum += g;
         gs_sum += g * a;
@@ -125,22 +109,22 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
     }
     for (int64_t i = 0; i < size; i += lanes) {
       Floats d{};
-      if (ds != nullptr) load_some(ds + r * size + i, size - i, d);
+      if (ds != nullptr) load_partial(ds + r * size + i, size - i, d);
       if (dn != nullptr) {
         Floats a, g, w;
-        load_some(s + r * size + i, size - i, a);
-        load_some(dn + r * size + i, size - i, g);
-        load_some(params.weight + i, size - i, w);
+        load_partial(s + r * size + i, size - i, a);
+        load_partial(dn + r * size + i, size - i, g);
+        load_partial(params.weight + i, size - i, w);
         a = (a - mean[r]) * factor[r];
         d += (g * w - of_g - a * of_gs) * factor[r];
       }
-      store_some(d, size - i, dx + i);
+      store_partial(d, size - i, dx + i);
       if (keep != nullptr) {
         Floats k;
-        load_some(keep + i, size - i, k);
+        load_partial(keep + i, size - i, k);
         d = kept(k, d);
       }
-      store_some(d, size - i, dy + i);
+      store_partial(d, size - i, dy + i);
     }
   }
 }

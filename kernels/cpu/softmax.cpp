@@ -12,14 +12,11 @@ constexpr float infinity = __builtin_inff();
 
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
-// Loads the first `count` numbers of a row; the lanes after them get `rest`.
-MH_INLINE void load_some(const float* from, int64_t count, float rest, Floats& to) {
+// Loads the first `count` numbers of a row, at most 16; the other lanes get `padding`.
+MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floats& to) {
   if (count >= lanes) return load(from, to);
-  fill(to, rest);
+  fill(to, padding);
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
-}
-MH_INLINE void store_some(const Floats& from, int64_t count, float* to) {
-  std::memcpy(to, &from, static_cast<size_t>(count < lanes ? count : lanes) * sizeof(float));
 }
 MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
   Bytes b{};
@@ -63,7 +60,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
   fill(highest, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x;
-    load_some(a + s, n - s, -infinity, x);
+    load_padded(a + s, n - s, -infinity, x);
     if (allowed != nullptr) hide(allowed + s, n - s, x);
     if constexpr (of == SoftmaxOf::sigmoid) x = x >= 0 ? x : x + x;
     highest = x > highest ? x : highest;
@@ -73,7 +70,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
   if (top > -infinity) {
     for (int64_t s = 0; s < n; s += lanes) {
       Floats x, e;
-      load_some(a + s, n - s, -infinity, x);
+      load_padded(a + s, n - s, -infinity, x);
       if (allowed != nullptr) hide(allowed + s, n - s, x);
       if constexpr (of == SoftmaxOf::sigmoid) {
         Floats exponent;
@@ -86,14 +83,14 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
         exp_or_zero(x);
       }
       sums += x;
-      store_some(x, n - s, p + s);
+      store_partial(x, n - s, p + s);
     }
     const float scale = 1 / sum_of(sums);
     for (int64_t s = 0; s < n; s += lanes) {
       Floats x;
-      load_some(p + s, n - s, 0, x);
+      load_padded(p + s, n - s, 0, x);
       x = x * scale;
-      store_some(x, n - s, p + s);
+      store_partial(x, n - s, p + s);
     }
   } else {
     // All entries are hidden, or a NaN, which no comparison detects, is propagated.
@@ -108,25 +105,25 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
   Floats sums{};
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x, g;
-    load_some(p + s, n - s, 0, x);
-    load_some(dp + s, n - s, 0, g);
+    load_padded(p + s, n - s, 0, x);
+    load_padded(dp + s, n - s, 0, g);
     sums += x * g;
   }
   const float inner = sum_of(sums);
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x, g;
-    load_some(p + s, n - s, 0, x);
-    load_some(dp + s, n - s, 0, g);
+    load_padded(p + s, n - s, 0, x);
+    load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner);
     if constexpr (of == SoftmaxOf::sigmoid) {
       // d(2a - softplus(a))/da = 1 + σ(-a)
       Floats l, e, exponent, one;
-      load_some(a + s, n - s, 0, l);
+      load_padded(a + s, n - s, 0, l);
       sigmoid_parts(l, exponent, e);
       fill(one, 1);
       g = g * (1.0F + (l >= 0 ? e : one) / (1.0F + e));
     }
-    store_some(g, n - s, da + s);
+    store_partial(g, n - s, da + s);
   }
   for (int64_t s = n; s < all; ++s) da[s] = 0;
 }

@@ -53,16 +53,33 @@ MH_INLINE void from_float(float x, uint16_t& to) {
   to = static_cast<uint16_t>((w + 0x7FFF + ((w >> 16) & 1)) >> 16);
 }
 
+// Loads or stores the first `count` elements: all if count >= 16, none if count <= 0. The other lanes load zeros and
+// are not stored.
+template <class T>
+MH_INLINE void load_partial(const T* from, int64_t count, Floats& to) {
+  if (count >= lanes) return load(from, to);
+  T elements[lanes] = {};
+  for (int64_t i = 0; i < count; ++i) elements[i] = from[i];
+  load(elements, to);
+}
+template <class T>
+MH_INLINE void store_partial(const Floats& from, int64_t count, T* to) {
+  if (count >= lanes) return store(from, to);
+  T elements[lanes];
+  store(from, elements);
+  for (int64_t i = 0; i < count; ++i) to[i] = elements[i];
+}
+
 MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 
-// Halves joined, and theirs, down to two and two: in registers, where loops over lanes go through memory.
-template <class Join>
-MH_INLINE float joined(const Floats& v, const Join& join) {
-  const auto eight = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+// Reduces the lanes pairwise, 8 + 8, 4 + 4, 2 + 2, in registers; a loop over lanes would go through memory.
+template <class Combine>
+MH_INLINE float reduce_lanes(const Floats& v, const Combine& combine) {
+  const auto eight = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                             __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
   const auto four =
-      join(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
-  return join(join(four[0], four[2]), join(four[1], four[3]));
+      combine(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
+  return combine(combine(four[0], four[2]), combine(four[1], four[3]));
 }
 struct Sum {
   template <class T>
@@ -76,8 +93,8 @@ struct Maximum {
     return a > b ? a : b;
   }
 };
-MH_INLINE float sum_of(const Floats& v) { return joined(v, Sum()); }
-MH_INLINE float max_of(const Floats& v) { return joined(v, Maximum()); }
+MH_INLINE float sum_of(const Floats& v) { return reduce_lanes(v, Sum()); }
+MH_INLINE float max_of(const Floats& v) { return reduce_lanes(v, Maximum()); }
 
 // Interleave the elements, or pairs of elements, of the first (low) or last (high) halves of two vectors.
 template <class V>

@@ -13,7 +13,7 @@ struct SeenRows {
   const Heads<const T>& of;
   int64_t h, seen;
   MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
-  // Prefetches rows: those of a cache are too far apart for the hardware prefetcher.
+  // Prefetches rows: rows of a key/value cache are too far apart for the hardware prefetcher.
   MH_INLINE void fetch_ahead(int64_t t, int64_t first, int64_t size) const {
     if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
   }
@@ -30,11 +30,11 @@ void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64
     v.fetch_ahead(s, first, vectors * lanes);
     for (int i = 0; i < vectors; ++i) {
       Floats b;
-      load_part(value + i * lanes, size - first - i * lanes, b);
+      load_partial(value + i * lanes, size - first - i * lanes, b);
       sum[i] += weight * b;
     }
   }
-  for (int i = 0; i < vectors; ++i) store_part(sum[i], size - first - i * lanes, out + first + i * lanes);
+  for (int i = 0; i < vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
 // The scratch of the three steps: the logits of every query, then scratch for mixing one query. Keys and values are not
@@ -60,7 +60,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
                      float* x) {
   Floats row[vectors];
   for (int i = 0; i < vectors; ++i) {
-    load_part(q + i * lanes, size - i * lanes, row[i]);
+    load_partial(q + i * lanes, size - i * lanes, row[i]);
     row[i] = row[i] * scale;
   }
   const bool whole = size == vectors * lanes;
@@ -71,7 +71,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
     for (int i = 0; i < vectors; ++i) {
       Floats b;
       if (whole) load(key + i * lanes, b);
-      else load_part(key + i * lanes, size - i * lanes, b);
+      else load_partial(key + i * lanes, size - i * lanes, b);
       sum += row[i] * b;
     }
     float& to = x[key_offset(l, s)];

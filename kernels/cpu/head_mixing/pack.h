@@ -9,22 +9,6 @@ namespace mh::kernels {
 
 namespace {
 
-// Loads `count` elements of type T, at most 16, padded with zeros.
-template <class T>
-MH_INLINE void load_part(const T* from, int64_t count, Floats& to) {
-  if (count >= lanes) return load(from, to);
-  float numbers[lanes] = {};
-  for (int64_t i = 0; i < count; ++i) numbers[i] = to_float(from[i]);
-  load(numbers, to);
-}
-template <class T>
-MH_INLINE void store_part(const Floats& from, int64_t count, T* to) {
-  if (count >= lanes) return store(from, to);
-  float numbers[lanes];
-  store(from, numbers);
-  for (int64_t i = 0; i < count; ++i) from_float(numbers[i], to[i]);
-}
-
 // Computes to (rows, padded size) = factor * from (length, size); rows from `length` on are zero.
 template <class T>
 void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
@@ -32,7 +16,7 @@ void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, 
   for (int64_t r = 0; r < length; ++r)
     for (int64_t i = 0; i < wide; i += lanes) {
       Floats v;
-      load_part(from + r * position + i, size - i, v);
+      load_partial(from + r * position + i, size - i, v);
       v = v * factor;
       store(v, to + r * wide + i);
     }
@@ -48,7 +32,7 @@ void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t 
     for (int64_t i = 0; i < size; i += lanes) {
       Floats rows[lanes];
       for (int64_t j = 0; j < lanes; ++j) {
-        if (j < count) load_part(from + (first + j) * position + i, size - i, rows[j]);
+        if (j < count) load_partial(from + (first + j) * position + i, size - i, rows[j]);
         else rows[j] = Floats{};
       }
       transpose(rows);

@@ -71,7 +71,7 @@ void write_rows(const Layout& l, const TileRows& of, const Queries& queries, con
         Floats sum;
         load(sums + (h * l.rows + r) * padded(of.size) + s, sum);
         sum = sum * of.factor;
-        store_part(sum, of.size - s, to.at(h, queries.first + r) + s);
+        store_partial(sum, of.size - s, to.at(h, queries.first + r) + s);
       }
 }
 
@@ -259,7 +259,7 @@ void HeadMixingLoops<L, T>::gather(const float* from, int64_t parts, int64_t ste
         load(from + part * step + r * wide + s, more);
         sum += more;
       }
-      store_part(sum, size - s, to.at(0, r) + s);
+      store_partial(sum, size - s, to.at(0, r) + s);
     }
 }
 

@@ -221,12 +221,13 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
   const float* const keep = of.keep;
   float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
   with_sums(params, matrix, sums, scaled);
-  const bool first = params.has_dropout() && params.dropout_before_mixing, behind = params.has_dropout() && !first;
+  const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
+  const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
     mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // gradients of the mixing input
-    if (first) drop_chunk(l, in, c, count, keep, mixed, mixed);
+    if (dropout_before_mixing) drop_chunk(l, in, c, count, keep, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
@@ -239,10 +240,10 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
         store(b, dy + j * chunk + s);
       }
     }
-    if (first) drop_chunk(l, in, c, count, keep, x, x);
+    if (dropout_before_mixing) drop_chunk(l, in, c, count, keep, x, x);
     mix_chunk(in, out, {scaled, 1, out}, x, wide, mixed);
     copy_chunk(out, wide, mixed, x);
-    if (behind) drop_chunk(l, out, c, count, keep, mixed, x);
+    if (dropout_after_mixing) drop_chunk(l, out, c, count, keep, mixed, x);
   }
 }
 
