@@ -52,7 +52,7 @@ class Prefetcher {
   void run() {
     try {
       while (std::optional<T> one = make_())
-        if (!wait_behind(std::move(*one))) return;
+        if (!enqueue(std::move(*one))) return;
       end({});
     } catch (...) {
       end(std::current_exception());
@@ -60,7 +60,7 @@ class Prefetcher {
   }
 
   // Queues a value and waits until the queue has room; returns false if the queue is being destroyed.
-  bool wait_behind(T one) {
+  bool enqueue(T one) {
     std::unique_lock lock(mutex_);
     made_.push_back(std::move(one));
     changed_.notify_all();

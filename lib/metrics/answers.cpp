@@ -27,8 +27,8 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::spa
   std::vector<Candidate> best;
   for (size_t s = 0; s < counts.size(); ++s) {
     if (!counts[s]) continue;
-    const size_t behind = std::min(counts.size(), s + static_cast<size_t>(options_.longest));
-    for (size_t e = s; e < behind; ++e) {
+    const size_t limit = std::min(counts.size(), s + static_cast<size_t>(options_.longest));
+    for (size_t e = s; e < limit; ++e) {
       const double begins = starts[s], stops = ends[e];
       if (best.size() == count) {
         if (begins + stops <= best.front().score()) continue;
@@ -84,12 +84,12 @@ void add_probabilities(std::vector<Answer>& answers) {
 }  // namespace
 
 Answers AnswerSearch::answers(int64_t question) const {
-  const auto [first, behind] = questions_.rows_of(question);
+  const auto [first, last] = questions_.rows_of(question);
   const text::Question& q = questions_.questions()[static_cast<size_t>(question)];
   const text::Paragraph& paragraph = questions_.paragraph_of(question);
   std::vector<Candidate> all;
   const Row* least = nullptr;
-  for (int64_t i = first; i < behind; ++i) {
+  for (int64_t i = first; i < last; ++i) {
     const Row& row = rows_[static_cast<size_t>(i)];
     if (!row.added)
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all its rows", "only a part of them", ""});
@@ -106,8 +106,8 @@ Answers AnswerSearch::answers(int64_t question) const {
     const Answer none{"", least->null_start, least->null_end};
     out.null_difference = none.score() - out.best.front().score();
     if (out.null_difference > options_.null_threshold) out.text.clear();
-    const auto behind_it = [&](const Answer& a) { return a.score() < none.score(); };
-    const auto at = std::find_if(out.best.begin(), out.best.end(), behind_it);
+    const auto below_none = [&](const Answer& a) { return a.score() < none.score(); };
+    const auto at = std::find_if(out.best.begin(), out.best.end(), below_none);
     const bool among = at - out.best.begin() < options_.best;
     out.best.insert(at, none);
     if (among && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();

@@ -88,8 +88,8 @@ std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_lis
 }
 
 at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
-  const at::Tensor behind_self = self_.layer.repeat_for_variants(x);
-  return cross_ ? cross_->layer.repeat_for_variants(behind_self) : behind_self;
+  const at::Tensor after_self = self_.layer.repeat_for_variants(x);
+  return cross_ ? cross_->layer.repeat_for_variants(after_self) : after_self;
 }
 
 Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,

@@ -79,9 +79,9 @@ size_t run_end(std::string_view text, size_t at, Class what) {
 }
 
 // Returns the number of letters of a contraction after its apostrophe, or 0.
-size_t contraction(std::string_view behind) {
+size_t contraction(std::string_view rest) {
   for (std::string_view letters : {"s", "t", "re", "ve", "m", "ll", "d"})
-    if (behind.starts_with(letters)) return letters.size();
+    if (rest.starts_with(letters)) return letters.size();
   return 0;
 }
 

@@ -155,9 +155,9 @@ class Learner {
   }
 
   void join(const Entry& entry) {
-    std::string_view behind = pieces_[static_cast<size_t>(entry.pair.right)];
-    if (behind.starts_with(kWordPieceGoesOn)) behind.remove_prefix(kWordPieceGoesOn.size());
-    const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(behind));
+    std::string_view right = pieces_[static_cast<size_t>(entry.pair.right)];
+    if (right.starts_with(kWordPieceGoesOn)) right.remove_prefix(kWordPieceGoesOn.size());
+    const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right));
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();
   }

@@ -24,7 +24,7 @@ class SpanHead : public OutputLayer {
     const at::Tensor nll = -(all.of_targets().mean(1) * known).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
-    const at::Tensor even = -(all.log_p.masked_fill(all.behind.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
+    const at::Tensor even = -(all.log_p.masked_fill(all.padding.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
     result.smoothed = nll * (1 - smoothing) + (even * known).sum() * smoothing;
     return result;
   }
@@ -35,20 +35,20 @@ class SpanHead : public OutputLayer {
   }
 
  private:
-  // Log-probabilities and targets of both ends. Padding positions are masked: how many there are depends on the other
-  // rows of the batch.
+  // Log-probabilities and targets of both ends. Padding positions are masked, since their number depends on the
+  // other rows of the batch.
   struct Places {
     at::Tensor log_p;    // (B, T, 2)
     at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
     at::Tensor lengths;  // (B, 1) int64
-    at::Tensor behind;   // (B, T) bool: padding
+    at::Tensor padding;  // (B, T) bool
     at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
-    const at::Tensor there = nn::to_device(targets, hidden.device()), lengths = there.narrow(1, 2, 1).neg();
-    const at::Tensor behind = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
-    return {at::log_softmax(logits(hidden).masked_fill(behind.unsqueeze(2), -1e30), 1), there.narrow(1, 0, 2), lengths,
-            behind};
+    const at::Tensor packed = nn::to_device(targets, hidden.device()), lengths = packed.narrow(1, 2, 1).neg();
+    const at::Tensor padding = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
+    return {at::log_softmax(logits(hidden).masked_fill(padding.unsqueeze(2), -1e30), 1), packed.narrow(1, 0, 2),
+            lengths, padding};
   }
 
   Dense dense_;

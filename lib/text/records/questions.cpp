@@ -13,9 +13,9 @@ constexpr int64_t kMarks = 3;  // [CLS], [SEP], [SEP]
 
 Span span_of(const TextRange& answer, const std::vector<TextRange>& places) {
   const auto first = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.end > answer.begin; });
-  const auto behind = std::find_if(first, places.end(), [&](const auto& p) { return p.begin >= answer.end; });
-  if (first == behind) return {};  // the answer has only characters without tokens
-  return {static_cast<int32_t>(first - places.begin()), static_cast<int32_t>(behind - places.begin()) - 1};
+  const auto end = std::find_if(first, places.end(), [&](const auto& p) { return p.begin >= answer.end; });
+  if (first == end) return {};  // the answer has only characters without tokens
+  return {static_cast<int32_t>(first - places.begin()), static_cast<int32_t>(end - places.begin()) - 1};
 }
 
 double context_around(const Window& window, int32_t token) {
