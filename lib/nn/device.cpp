@@ -26,7 +26,7 @@ void* open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
     throw unusable(std::string("the library ") + name, dlerror(),
-                   "./run build on a machine with a GPU brings the CUDA half");
+                   "./run build on a machine with a GPU builds the CUDA library");
   return library;
 }
 
