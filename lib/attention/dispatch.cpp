@@ -183,7 +183,7 @@ Kernel kernel_for(const Candidate& c) {
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
-  throw Error(Exit::usage, Problem{layer_spec.name, expected, reasons, "use --attention auto, or change these"});
+  throw Error(Exit::usage, Problem{layer_spec.name, expected, "one that it cannot take: " + reasons, "use --attention auto, or change these"});
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last
 refused() { expect 2 "${@:2}" --attention fused; said "$1"; said "use --attention auto"; [ ! -e none ] || fail "a file is left"; }
 
 # Observers, in every tool that attaches one.
-observed="a forward pass that the fused path can take; found an observer reads the probabilities"
+observed="a forward pass that the fused path can take; found one that it cannot take: an observer reads the probabilities"
 refused "$observed" mh-spectrum --blocks 2 $plain t.mhs
 refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
 refused "$observed" mh-swap report --blocks 2 $plain t.mhs
