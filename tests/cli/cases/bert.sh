@@ -242,7 +242,7 @@ said "keep their random initial values: "; said "also accepts the word head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
-no 2 "5 or more" --train t.mhs $go --set train.batch.block=4
+no 2 "at least 5" --train t.mhs $go --set train.batch.block=4
 no 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
 no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
 no 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
