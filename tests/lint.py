@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, format, shell
-scripts, manual pages, paths in the docs, and words to avoid.
+"""Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
+error sites, format, shell scripts, manual pages, paths in the docs, and words to avoid.
 
     lint.py             prints a line for each check, and the closing line that ./run test adds to its totals
     lint.py --write     lowers the numbers in words.tsv to the present number of uses of each word
@@ -35,6 +35,10 @@ def check_methods():
 
 def check_tasks():
     return run(sys.executable, "tests/task_names.py")
+
+
+def check_errors():
+    return run(sys.executable, "tests/cli/error_sites.py")
 
 
 def check_format():
@@ -108,7 +112,7 @@ def main():
     if parser.parse_args().write:
         write_words()
         return 0
-    checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "format": check_format, "shell": check_shell,
+    checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
               "manual pages": check_manual, "paths": check_paths, "words": check_words}
     failed = 0
     for name, check in checks.items():

@@ -1,14 +1,21 @@
 # Functions shared by all command-line cases. The files out and err hold stdout and stderr of the last `expect`.
 
+first_path=$PATH
+
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
 skip() { echo "$*"; exit 77; }
 
-# expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS.
+# expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS. The command, stderr and exit status of
+# each expected error go to tests/cli/errors.txt.
 expect() {
   local wanted=$1 status=0
   shift
   "$@" >out 2>err || status=$?
   [ "$status" -eq "$wanted" ] || fail "expected status $wanted, found $status: $*"
+  case $status in
+    [1-4])  # in a subshell with the first PATH, since cases run tools with another one
+      (PATH=$first_path; { printf '$ %s\n' "${*//$'\n'/ }"; cat err; echo "exit status $status"; } | reproducible exact exact >> "$GOLDEN_WORK/errors") ;;
+  esac
 }
 # said TEXT, printed TEXT: fail unless stderr or stdout of the last `expect` contains TEXT.
 said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }

@@ -5,11 +5,16 @@ usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with 
 A case passes with exit status 0 and is skipped with 77; the last line of its output is then the reason. If a case passes
 without comparing with some Python packages, its last line begins with "without" and names them.
 The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a golden file that no case compares is a failure.
-With MH_RENEW=1 in the environment the cases rewrite their golden files: MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
+tests/cli/errors.txt has the stderr of every command that a case expects to fail, to be read in one go; its messages must
+equal the program's, apart from numbers and fingerprints.
+With MH_RENEW=1 in the environment the cases rewrite their golden files and their sections of errors.txt:
+MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
 """
 import concurrent.futures
+import difflib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -17,10 +22,13 @@ import tempfile
 import time
 
 here = pathlib.Path(__file__).resolve().parent
+root = here.parent.parent
 tools = pathlib.Path(sys.argv[1]).resolve()
 prefixes = tuple(sys.argv[2:]) or ("",)
 
 
+errors_page = here / "errors.txt"
+UNREACHED = "error sites that no case reaches"  # the section that error_sites.py writes
 renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
@@ -28,7 +36,7 @@ def unused_golden_files(case, compared):
     """Returns one line for each golden file that the case did not compare; with MH_RENEW=1 deletes these files instead."""
     unused = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared)
     if not renew:
-        return "".join(f"FAILED: {path.relative_to(here.parent.parent)}: expected a golden file that the case compares; found an unused "
+        return "".join(f"FAILED: {path.relative_to(root)}: expected a golden file that the case compares; found an unused "
                        f"file; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
                        for path in unused)
     for path in unused:
@@ -36,13 +44,53 @@ def unused_golden_files(case, compared):
     return ""
 
 
+def read_sections(path):
+    """Returns the sections of errors.txt by their titles."""
+    title, sections = "", {}
+    for line in path.read_text().splitlines(keepends=True):
+        if line.startswith("== "):
+            title = line[3:].strip()
+        else:
+            sections[title] = sections.get(title, "") + line
+    return sections
+
+
+def comparable(text):
+    """Replaces fingerprints and numbers, which depend on the machine, by #."""
+    return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
+
+
+def errors_of(case, recorded, sections):
+    """Returns a line if the messages of the case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
+
+    recorded: the commands of the case that failed as expected, each with its stderr and exit status.
+    """
+    # A command starts with a line "$ …" and ends with "exit status N". Commands other than the tools, and repeated ones, are left out.
+    commands = re.findall(r"^\$ .*?^exit status \d\n", recorded, flags=re.MULTILINE | re.DOTALL)
+    distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
+    text = "".join(reversed(distinct.values())).replace(f"{tools}/", "").replace(f"{root}/", "")
+    if renew:
+        sections.pop(case.stem, None)
+        if text:
+            sections[case.stem] = text
+        return ""
+
+    old, new = comparable(sections.get(case.stem, "")).splitlines(True), comparable(text).splitlines(True)
+    if old == new:
+        return ""
+    return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the messages found are right, renew: MH_RENEW=1 python3 "
+            f"tests/cli/run.py {sys.argv[1]} {case.stem}\n" + "".join(difflib.unified_diff(old, new, "errors.txt", "found", n=0)))
+
+
 def outcome(case):
     """Runs a case and returns its verdict, its output and its duration in seconds."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
         compared = pathlib.Path(golden, "compared")  # names of the compared golden files, one per line
-        compared.touch()
-        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(here.parent.parent), LC_ALL="C.UTF-8",
+        errors = pathlib.Path(golden, "errors")  # failed commands with their stderr, written by expect
+        for path in (compared, errors):
+            path.touch()
+        environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(root), LC_ALL="C.UTF-8",
                            GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
                            GOLDEN_RENEW="1" if renew else "", GOLDEN_TOOLS=sys.argv[1])
         environment.setdefault("OMP_NUM_THREADS", "1")  # as many cases as cores run in parallel
@@ -59,10 +107,14 @@ def outcome(case):
             unused = unused_golden_files(case, set(compared.read_text().split()))
             if pathlib.Path(golden, "record").exists():
                 unused += "FAILED: expected golden_record after the last record; found none\n"
+            last = output.strip().splitlines()[-1:]
+            if not any(line.startswith("without ") for line in last):  # the case ran in full
+                unused += errors_of(case, errors.read_text(errors="replace"), sections)
             status, output = int(bool(unused)), output + unused
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
 
 
+sections = read_sections(errors_page)
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.startswith(prefixes)]
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -74,10 +126,18 @@ with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool
         if verdict == "failed":
             print(output, flush=True)
 
+names = {case.stem for case in (here / "cases").glob("*.sh")} | {UNREACHED}
+if renew:
+    sections = {title: text for title, text in sections.items() if title in names or title == ""}
+    titles = sorted(sections.keys() - {"", UNREACHED}) + [UNREACHED] * (UNREACHED in sections)
+    errors_page.write_text(sections[""] + "".join(f"== {title}\n{sections[title]}" for title in titles))
+for title in sorted(sections.keys() - names - {""}):
+    counts["failed"] += 1
+    print(f"failed: tests/cli/errors.txt: expected sections of cases; found == {title}; delete the section")
 for folder in sorted((here / "golden").glob("*")):
     if not (here / "cases" / f"{folder.name}.sh").exists():
         counts["failed"] += 1
-        print(f"failed: {folder.relative_to(here.parent.parent)}: expected golden files of a case; found no case {folder.name}.sh; delete the folder")
+        print(f"failed: {folder.relative_to(root)}: expected golden files of a case; found no case {folder.name}.sh; delete the folder")
 
 print("mh-tests: {passed} passed, {failed} failed, {skipped} skipped".format(**counts))
 sys.exit(1 if counts["failed"] else 0)

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Finds the error sites that no command-line case reaches: the last section of tests/cli/errors.txt.
+
+    error_sites.py                     checks that the section names sites of today's sources, at most 40
+    error_sites.py --write LOG FOLDER  rewrites the section; LOG: the throws of a whole run of the cases, recorded by
+                                       programs/record_throws.cpp; FOLDER: the build folder with debug information
+
+An error site is a `throw` with an operand, or a call of a [[noreturn]] function that throws, in lib or tools. A case reaches
+it if the line of the throw, or of one of its three callers, is a line of the site.
+"""
+import argparse
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "tests/cli/errors.txt"
+TITLE = "error sites that no case reaches"
+MOST = 40
+
+
+def sources():
+    return sorted(path for folder in ("lib", "tools") for suffix in ("cpp", "h") for path in (ROOT / folder).rglob(f"*.{suffix}"))
+
+
+def masked(text):
+    """Returns the text with comments and the characters of literals replaced by blanks, at the same places."""
+    pattern = r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*(?:.|\n)*?\*/'
+    return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def throwing_functions(texts):
+    names = {name for text in texts.values() for name in re.findall(r"\[\[noreturn\]\][^;({]*?(\w+)\(", text)}
+    # Replies of a child process are no errors of their own; the tools end in run_and_exit.
+    return names - {"reply", "reply_exception", "on_terminate", "run_and_exit", "part"}
+
+
+def sites():
+    """Yields (file, first line, last line, code) of each error site; lines count from 1."""
+    originals = {path: path.read_text(encoding="utf-8") for path in sources()}
+    texts = {path: masked(text) for path, text in originals.items()}
+    functions = "|".join(sorted(throwing_functions(texts)))
+    pattern = re.compile(rf"\bthrow\b(?!\s*;|\s+std::logic_error)|(?<![\w:>~] )(?<![\w:~])(?:{functions})\(")
+    for path, text in texts.items():
+        for match in pattern.finditer(text):
+            line_begin = text.rfind("\n", 0, match.start()) + 1
+            if "[[noreturn]]" in text[line_begin:match.start()]:
+                continue
+            end = statement_end(text, match.start())
+            first, last = text.count("\n", 0, match.start()) + 1, text.count("\n", 0, end) + 1
+            yield path.relative_to(ROOT), first, last, re.sub(r"\s+", " ", originals[path][match.start():end])
+
+
+def statement_end(text, begin):
+    """Returns the position after the expression that begins there: a semicolon, comma or closing bracket outside brackets."""
+    depth = 0
+    for at in range(begin, len(text)):
+        if text[at] in "([{":
+            depth += 1
+        elif text[at] in ")]}":
+            depth -= 1
+        if depth < 0 or depth == 0 and text[at] in ";,":
+            return at
+    return len(text)
+
+
+def reached_lines(log, folder):
+    """Returns the lines of throws and of their callers: {file: set of lines}."""
+    offsets = collections.defaultdict(set)
+    for line in log.read_text().splitlines():
+        for frame in line.split("\t"):
+            module, offset = frame.rsplit(" ", 1)
+            if pathlib.Path(module).resolve().is_relative_to(folder):
+                offsets[module].add(int(offset))
+    lines = collections.defaultdict(set)
+    for module, values in offsets.items():
+        found = subprocess.run(["addr2line", "-i", "-e", module, *map(hex, sorted(values))], text=True, capture_output=True, check=True).stdout
+        for place in found.splitlines():
+            name, _, number = place.split(" ")[0].rpartition(":")
+            if number.isdigit():
+                path = (folder / name).resolve()
+                if path.is_relative_to(ROOT):
+                    lines[path.relative_to(ROOT)].add(int(number))
+    return lines
+
+
+def label(path, code):
+    return f"{path}: {code if len(code) <= 100 else code[:97] + '...'}"
+
+
+def section():
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
+    return rest.splitlines()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", nargs=2, type=pathlib.Path, metavar=("LOG", "FOLDER"))
+    arguments = parser.parse_args()
+    if arguments.write:
+        reached = reached_lines(arguments.write[0], arguments.write[1].resolve())
+        every = list(sites())
+        missed = sorted({label(path, code) for path, first, last, code in every if not reached[path] & set(range(first, last + 1))})
+        before, _, _ = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
+        PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in missed), encoding="utf-8")
+        print(f"{len(every)} error sites; {len(missed)} not reached")
+        return 0
+    known = {label(path, code) for path, _, _, code in sites()}
+    listed = section()
+    problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in listed if line not in known]
+    if len(listed) > MOST:
+        problems.append(f"tests/cli/errors.txt: expected at most {MOST} error sites that no case reaches; found {len(listed)}\n")
+    print("".join(problems), end="")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+// A library for LD_PRELOAD that records where exceptions are thrown, for tests/cli/error_sites.py. For each place of a
+// process that throws, the first time, it appends a line to the file $MH_THROWS: the return addresses of the throw and of
+// its three callers, each as "module offset", separated by tabs.
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+#include <typeinfo>
+
+namespace {
+
+constexpr int kFrames = 5;  // this library's, the throw's and three callers'
+
+void record() {
+  static std::mutex mutex;
+  static std::set<std::array<void*, kFrames>> recorded;
+  const char* file = std::getenv("MH_THROWS");
+  std::array<void*, kFrames> frames{};
+  const int count = backtrace(frames.data(), kFrames);
+  const std::lock_guard lock(mutex);
+  if (file == nullptr || !recorded.insert(frames).second) return;
+  std::string line;
+  for (int i = 0; i < count; ++i) {
+    Dl_info info;
+    if (dladdr(frames[static_cast<size_t>(i)], &info) == 0 || info.dli_fname == nullptr) continue;
+    const auto offset =
+        reinterpret_cast<uintptr_t>(frames[static_cast<size_t>(i)]) - reinterpret_cast<uintptr_t>(info.dli_fbase);
+    line += (line.empty() ? "" : "\t") + std::string(info.dli_fname) + " " + std::to_string(offset - 1);
+  }
+  line += "\n";
+  const int out = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (out < 0) return;
+  [[maybe_unused]] const ssize_t written = write(out, line.data(), line.size());
+  close(out);
+}
+
+}  // namespace
+
+extern "C" [[noreturn]] void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
+  record();
+  using Throw = void (*)(void*, std::type_info*, void (*)(void*));
+  reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"))(object, type, destroy);
+  std::abort();  // not reached
+}
