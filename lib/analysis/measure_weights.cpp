@@ -64,7 +64,7 @@ class Norms : public Importance {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
-      if (!axis.stays) parts.push_back(axis);
+      if (!axis.survives_pruning) parts.push_back(axis);
     if (matrices_alone_ && parts.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != Side::whole)

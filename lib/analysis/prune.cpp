@@ -67,7 +67,7 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
 at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   at::Tensor part = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
-    if (axis.stays) continue;
+    if (axis.survives_pruning) continue;
     const at::Tensor heads = at::tensor(kept.of(axis.side), at::kLong).to(part.device());
     part = part.unflatten(axis.axis, {axis.heads, part.size(axis.axis) / axis.heads})
                .index_select(axis.axis, heads)
@@ -118,8 +118,8 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
         share.count > 0 ? share.count : static_cast<int64_t>(share.fraction * static_cast<double>(all) + kRounding);
     if (number > all)
       throw Error(Exit::usage, Problem{where,
-                                       str("at most ", all, ", the heads that ",
-                                           per_layer ? str("layer ", r.head.layer, " has") : "there are"),
+                                       str("at most ", all, ", the number of heads",
+                                           per_layer ? str(" of layer ", r.head.layer) : ""),
                                        str(number), ""});
     if (r.rank <= number) least[r.kind].insert(r.head);
   }

@@ -12,8 +12,9 @@
 namespace mh::attention {
 
 void OriginalHeads::describe(Fields& f) {
-  f.field("of", of, "after pruning: original number of heads; 0: that of the layer", between(0, 1 << 16));
-  f.field("kept", kept, "after pruning: original indices, from 0, of the remaining heads", at_least(0));
+  f.field("original_heads", count, "after pruning: original number of heads; 0: the heads of the layer",
+          between(0, 1 << 16));
+  f.field("kept_heads", kept, "after pruning: original indices, from 0, of the remaining heads", at_least(0));
 }
 
 OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {
@@ -21,23 +22,23 @@ OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& 
   auto refuse = [&](const char* key, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
   };
-  if (of == 0) {
-    if (!kept.empty()) refuse("kept", "none with of = 0", str(kept.size()));
-    made.of = layer_spec.value_heads;
-    made.kept.resize(static_cast<size_t>(made.of));
+  if (count == 0) {
+    if (!kept.empty()) refuse("kept_heads", "none with original_heads = 0", str(kept.size()));
+    made.count = layer_spec.value_heads;
+    made.kept.resize(static_cast<size_t>(made.count));
     std::iota(made.kept.begin(), made.kept.end(), 0);
     return made;
   }
   if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
-    refuse("kept", str("one for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
+    refuse("kept_heads", str("one for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
   const std::set<int64_t> different(kept.begin(), kept.end());
-  if (different.size() != kept.size()) refuse("kept", "each head once", "one twice");
-  if (*different.rbegin() >= of) refuse("kept", str("heads from 0 to ", of - 1), str(*different.rbegin()));
+  if (different.size() != kept.size()) refuse("kept_heads", "each head once", "one twice");
+  if (*different.rbegin() >= count) refuse("kept_heads", str("heads from 0 to ", count - 1), str(*different.rbegin()));
   return made;
 }
 
 OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
-  OriginalHeads left{of, {}};
+  OriginalHeads left{count, {}};
   for (const int64_t head : value) left.kept.push_back(kept[static_cast<size_t>(head)]);
   return left;
 }
@@ -47,7 +48,7 @@ at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
 }
 
 nn::HeadAxis OriginalHeads::axis(int64_t axis) const {
-  return {axis, static_cast<int64_t>(kept.size()), HeadSide::value, true, of, kept};
+  return {axis, static_cast<int64_t>(kept.size()), HeadSide::value, true, count, kept};
 }
 
 }  // namespace mh::attention

@@ -91,6 +91,10 @@ std::vector<Assignment> present_form(const Assignment& a, const std::string& ori
                         str("set ", a.key, " = ", kAdamW, ", and ", section,
                             "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false "
                             "to leave norms and biases out (adamw of earlier versions)")});
+  for (const char* stage : {"mae", "mixture-of-heads"}) {
+    if (is_key(a.key, "attention.", str(stage, ".of"))) return {{section + "original_heads", a.text}};
+    if (is_key(a.key, "attention.", str(stage, ".kept"))) return {{section + "kept_heads", a.text}};
+  }
   if (is_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
   if (const auto it = renamed().find(a.key); it != renamed().end()) return {{it->second, a.text}};
   if (const auto it = renamed().find(section); it != renamed().end())

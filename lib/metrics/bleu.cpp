@@ -46,10 +46,11 @@ void BleuOptions::describe(Fields& f) {
 
 void BleuOptions::check() const {
   if (smooth_value > 0 && !takes_value(smooth))
-    throw Error(Exit::usage, Problem{"smooth_value", "smoothing with a value: floor or add-k",
-                                     name_of(smoothing_names(), smooth), ""});
+    throw Error(Exit::usage, Problem{"the smoothing value of BLEU", "smoothing floor or add-k with it",
+                                     name_of(smoothing_names(), smooth), "leave the value out"});
   if (compound_split && tokenize == BleuTokens::characters)
-    throw Error(Exit::usage, Problem{"compound_split", "a tokeniser that produces whole words", "char", ""});
+    throw Error(Exit::usage,
+                Problem{"the compound split of BLEU", "a tokeniser that produces whole words", "char", "leave it out"});
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {

@@ -56,15 +56,15 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
     return found;
   };
   const auto before = shapes(checkpoint), after = shapes(config);
-  auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{where, str("the checkpoint's parameters: ", name, " ", expected), found,
+  auto refuse = [&](const std::string& expected, const std::string& found) {
+    throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found,
                                      "set only keys that change no parameter"});
   };
   for (const auto& [name, shape] : before)
-    if (auto it = after.find(name); it == after.end()) refuse(name, shape, "none of this name");
-    else if (it->second != shape) refuse(name, shape, it->second);
+    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "none of this name");
+    else if (it->second != shape) refuse(name + " " + shape, it->second);
   for (const auto& [name, shape] : after)
-    if (before.count(name) == 0) refuse(name, "not among them", shape);
+    if (before.count(name) == 0) refuse("none named " + name, shape);
 }
 
 bool is_state(const std::string& name) {

@@ -36,13 +36,13 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
   };
   const char* next = "only stages and heads may be added";
-  PartialLoad adoption;
+  PartialLoad result;
   std::vector<std::string> known;
   for (const nn::Parameter& p : parameters.all()) {
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p)) refuse("none named " + p.name(), shape_text(p.master().sizes()), next);
-      adoption.added.push_back(p.name());
+      result.added.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
       refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()),
              "set only keys that change no parameter");
@@ -52,9 +52,9 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_of_head(info.name))
       refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
-    adoption.left_out.push_back(info.name);
+    result.left_out.push_back(info.name);
   }
-  return adoption;
+  return result;
 }
 
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where) {

@@ -48,7 +48,7 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
   if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
   for (const HeadAxis& given : traits.head_axes) {
     const auto axis = static_cast<size_t>(given.axis);
-    const auto placed = static_cast<int64_t>(given.places.size());
+    const auto placed = static_cast<int64_t>(given.head_blocks.size());
     if (axis >= shape.size() || given.heads < 1 || given.blocks() < given.heads || shape[axis] % given.blocks() != 0 ||
         (placed > 0 && placed != given.heads) || (given.blocks() > given.heads && placed == 0))
       throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");

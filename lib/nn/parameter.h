@@ -66,12 +66,12 @@ struct HeadAxis {
   HeadSide side = HeadSide::value;
   // Whether blocks survive the pruning of their heads, such as the experts that each leave out one head: a block moves
   // with its head, but pruning keeps the whole axis. So there may be more blocks than heads.
-  bool stays = false;
-  int64_t all = 0;                   // if blocks survive: their number; 0: as many as heads
-  std::vector<int64_t> places = {};  // if blocks survive: block of each head; empty: block i is of head i
+  bool survives_pruning = false;
+  int64_t num_blocks = 0;                 // if blocks survive: their number; 0: the number of heads
+  std::vector<int64_t> head_blocks = {};  // if blocks survive: block of each head; empty: block i belongs to head i
 
-  int64_t blocks() const { return all > 0 ? all : heads; }
-  int64_t block_of(int64_t head) const { return places.empty() ? head : places[static_cast<size_t>(head)]; }
+  int64_t blocks() const { return num_blocks > 0 ? num_blocks : heads; }
+  int64_t block_of(int64_t head) const { return head_blocks.empty() ? head : head_blocks[static_cast<size_t>(head)]; }
 };
 
 // The properties of a parameter.

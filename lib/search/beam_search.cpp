@@ -194,8 +194,8 @@ int64_t parts_of(model::LanguageModel& model, int64_t rows) {
 void SearchOptions::check(model::LanguageModel& model) const {
   if (beam > model.vocabularies().target)
     throw Error(Exit::usage,
-                Problem{"beam", str("at most ", model.vocabularies().target, ", the size of the vocabulary"), str(beam),
-                        "lower the beam size"});
+                Problem{"the beam size", str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
+                        str(beam), "lower the beam size"});
   const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t most = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > most)
     throw Error(

@@ -459,13 +459,14 @@ TEST_CASE("numbers of heads that stages do not take are refused", "[cut]") {
   CHECK(says(built("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\npairing = 'cross-head'\n"), "found 2 and 4"));
   CHECK(says(built("heads = 0\nvalue_heads = 4\n"), "0, where heads = 0"));
   CHECK(says(built("heads = 0\noutput_heads = 4\n"), "0, where heads = 0"));
-  CHECK(says(built("heads = 2\ncombiner = 'mae'\nmae.kept = [0, 1]\n"), "none with of = 0"));
-  CHECK(
-      says(built("heads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0]\n"), "one for each of the layer's 2 heads"));
-  CHECK(says(built("heads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 4]\n"), "heads from 0 to 3"));
-  CHECK(
-      says(built("heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.of = 4\nmixture-of-heads.kept = [1, 1]\n"),
-           "each head once"));
+  CHECK(says(built("heads = 2\ncombiner = 'mae'\nmae.kept_heads = [0, 1]\n"), "none with original_heads = 0"));
+  CHECK(says(built("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0]\n"),
+             "one for each of the layer's 2 heads"));
+  CHECK(says(built("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0, 4]\n"),
+             "heads from 0 to 3"));
+  CHECK(says(built("heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.original_heads = "
+                   "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
+             "each head once"));
   // A mask for each head cannot be for what a mixer makes of them.
   layers::Layer l("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n", 12);
   const at::Tensor x = normal({1, 4, 12}, 1);

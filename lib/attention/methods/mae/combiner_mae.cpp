@@ -34,7 +34,7 @@ class MixtureOfExperts : public GatedCombiner {
   using Options = MaeOptions;
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(with_heads(options, layer_spec)),
-        heads_(options_.heads.of),
+        heads_(options_.heads.count),
         left_(layer_spec.value_heads),
         experts_(expert_count(heads_, options.drop)),
         gate_(options_, experts_) {
