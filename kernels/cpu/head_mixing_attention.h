@@ -89,11 +89,11 @@ int64_t head_mixing_value_floats(const AttentionParams& params);
 
 // Computes the tiles of one part. params.matrix is the matrix of the batch row.
 template <class T>
-void mixed_forward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
+void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::forward(params, part, x, scratch); });
 }
 template <class T>
-void mixed_backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
+void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::backward(params, part, x, scratch); });
 }
 

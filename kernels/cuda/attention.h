@@ -35,13 +35,13 @@ struct AttentionTensors {
   int64_t batch = 0;
   AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
   // Whether dk and dv have the heads of k and v, which then are read once each; otherwise one head for each reader.
-  bool joined = true;
+  bool kv_read_once = true;
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
   float* delta = nullptr;             // the same shape; used by a backward pass without mixing
   float* sums = nullptr;              // the same shape; used by a backward pass with mixing
   QueryStats* query_stats = nullptr;  // with mixing, (batch * in_heads * queries + kStatsPadding)
-  // With mixing (batch, mixed_gradients of the call, in_heads, out_heads): gradient of the matrix of each query, or
-  // terms of that of a shared matrix, to be summed.
+  // With mixing (batch, head_mixing_gradients of the call, in_heads, out_heads): gradient of the matrix of each query,
+  // or terms of that of a shared matrix, to be summed.
   float* g = nullptr;
   float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; may be null
   // Gradients of relative positions: du and dv_bias of the biases (batch, heads, scale_tiles, key_size), to be summed
@@ -52,8 +52,9 @@ struct AttentionTensors {
   // forward pass also reads q. Without relative positions they are unused, or `biased` is q.
   AnyRows biased{}, shifted{}, dshifted{};
   // Split-KV of a forward pass: num_splits of the call, and, if that exceeds 1, partial_out (batch, heads, queries,
-  // num_splits, value_size + 2). With mixing mixed_num_splits, or another power of two (1 with relative positions), and
-  // the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits, value_size).
+  // num_splits, value_size + 2). With mixing head_mixing_num_splits, or another power of two (1 with relative
+  // positions), and the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits,
+  // value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t
@@ -89,7 +90,7 @@ struct KernelTensors : AttentionTensors {
 struct AttentionKernels {
   int size;  // maximum size of queries, keys and values
   // Returns why attention without mixing does not support relative positions; null if it does.
-  const char* (*relative_lacks)();
+  const char* (*why_no_relative)();
   int (*scale_tiles)(const AttentionParams& call);
   // Returns the number of splits of the keys in a forward pass on the present GPU; another number rounds differently.
   int (*num_splits)(const AttentionParams& call, int64_t batch);
@@ -97,12 +98,12 @@ struct AttentionKernels {
   const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
   // Returns why the present GPU cannot mix in_heads heads of queries to out_heads heads of the result, with relative
   // positions or without; null if it can.
-  const char* (*mixed_lacks)(int in_heads, int out_heads, bool relative);
-  int (*mixed_num_splits)(const AttentionParams& call, int64_t batch);
-  // Returns the number of matrix gradients that mixed_backward writes for a row of the batch.
-  int (*mixed_gradients)(const AttentionParams& call);
-  const char* (*mixed_forward)(const AttentionParams& call, const AttentionTensors& tensors);
-  const char* (*mixed_backward)(const AttentionParams& call, const AttentionTensors& tensors);
+  const char* (*why_no_head_mixing)(int in_heads, int out_heads, bool relative);
+  int (*head_mixing_num_splits)(const AttentionParams& call, int64_t batch);
+  // Returns the number of matrix gradients that head_mixing_backward writes for a row of the batch.
+  int (*head_mixing_gradients)(const AttentionParams& call);
+  const char* (*head_mixing_forward)(const AttentionParams& call, const AttentionTensors& tensors);
+  const char* (*head_mixing_backward)(const AttentionParams& call, const AttentionTensors& tensors);
 };
 
 }  // namespace mh::kernels

@@ -47,22 +47,22 @@ struct QueryGradientTiles {
   };
 };
 
-// Computes to (min(kColumns, columns)) = the sums over the rows of all warps, through of_warps (warps, kColumns) in
+// Computes to (min(kColumns, columns)) = the sums over the rows of all warps, through warp_sums (warps, kColumns) in
 // shared memory.
 template <int kColumns, class Thread>
-MH_DEVICE void store_column_sums(const Thread& thread, const Sum (&sums)[kColumns / 8], float* of_warps, float* to,
-                                 int columns) {
+MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)[kColumns / 8], float* warp_sums,
+                                 float* to, int columns) {
   MH_FOR (n, kColumns / 8)
     MH_FOR (e, 2) {
       float x = sums[n].x[e] + sums[n].x[2 + e];
       MH_UNROLL
       for (int bits = 4; bits < 32; bits *= 2) x += thread.exchange(x, bits);
-      if (thread.lane() < 4) of_warps[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
+      if (thread.lane() < 4) warp_sums[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
     }
   thread.barrier();
   for (int c = thread.index(); c < columns && c < kColumns; c += thread.threads()) {
     float sum = 0;
-    for (int w = 0; w < thread.threads() / 32; ++w) sum += of_warps[w * kColumns + c];
+    for (int w = 0; w < thread.threads() / 32; ++w) sum += warp_sums[w * kColumns + c];
     to[c] = sum;
   }
   thread.barrier();
@@ -81,7 +81,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
-  const KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  const KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
                                             a.key_size, a.aligned);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.row_stride, first,
@@ -93,36 +93,37 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   }
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
-  float log_sum[2], of_row[2], of_scale = 0;
+  float lse2[2], delta[2], dscale = 0;
   MH_FOR (r, 2) {
     const int64_t at = thread.block_y() * a.queries + row + 8 * r;
-    log_sum[r] = row + 8 * r < queries ? tensors.lse[at] * kLog2E : INFINITY;
-    of_row[r] = row + 8 * r < queries ? tensors.delta[at] : 0;
+    lse2[r] = row + 8 * r < queries ? tensors.lse[at] * kLog2E : INFINITY;
+    delta[r] = row + 8 * r < queries ? tensors.delta[at] : 0;
   }
   const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
-  Sum sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
-  const int own = thread.warp() * 16 * Z::kStride;
+  Accumulator sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
+  const int warp_offset = thread.warp() * 16 * Z::kStride;
   each_key_tile<Z, T, kSize, kRelative, true>(
-      thread, a, tensors, {b, head, first, seen}, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+      thread, a, tensors, {b, head, first, visible}, shared,
+      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
-        Sum p[Z::kKeys / 8], dp[Z::kKeys / 8];
-        multiply_turned<kSize, Z::kStride>(thread, p, shared.q + own, shared.k[stage]);
-        if constexpr (kRelative) shared.add_to(thread, p, place);
-        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
-        multiply_turned<kSize, Z::kStride>(thread, dp, shared.dout + own, shared.v[stage]);
+        Accumulator p[Z::kKeys / 8], dp[Z::kKeys / 8];
+        multiply_transposed<kSize, Z::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, slide_row);
+        apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        multiply_transposed<kSize, Z::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
         if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, dp);
         by_normaliser(a, [&](const auto& normaliser) {
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
               const float product = x, by = dp[n].x[i];
-              x = thread.exp2(normaliser.logarithm(thread, product) - log_sum[i / 2]);
-              of_scale += x * by;
-              x = normaliser.by_slope(thread, x * (by * scale - of_row[i / 2]), x, product);
+              x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
+              dscale += x * by;
+              x = normaliser.times_slope(thread, x * (by * scale - delta[i / 2]), x, product);
             }
         });
         multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, place, column);
+        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, slide_row, column);
       });
   thread.template wait<0>();
   thread.barrier();
@@ -134,18 +135,18 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
       MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
   }
   const float factor[2] = {1, 1};
-  store_rows<Z::kColumns, Z::kStride>(thread, shared.q + own, sums, factor, row_of(dq, b, head, 0) + column,
+  store_rows<Z::kColumns, Z::kStride>(thread, shared.q + warp_offset, sums, factor, row_of(dq, b, head, 0) + column,
                                       dq.row_stride, first + thread.warp() * 16, queries, a.key_size - column,
                                       a.aligned);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
-  for (int bits = 1; bits < 32; bits *= 2) of_scale += thread.exchange(of_scale, bits);
-  auto* of_warps = reinterpret_cast<float*>(shared.k[0]);
-  if (thread.lane() == 0) of_warps[thread.warp()] = of_scale;
+  for (int bits = 1; bits < 32; bits *= 2) dscale += thread.exchange(dscale, bits);
+  auto* warp_sums = reinterpret_cast<float*>(shared.k[0]);
+  if (thread.lane() == 0) warp_sums[thread.warp()] = dscale;
   thread.barrier();
   if (thread.index() != 0) return;
-  for (int w = 1; w < Z::kWarps; ++w) of_scale += of_warps[w];
-  tensors.dscale[thread.block_y() * thread.blocks_x() + tile] = of_scale;
+  for (int w = 1; w < Z::kWarps; ++w) dscale += warp_sums[w];
+  tensors.dscale[thread.block_y() * thread.blocks_x() + tile] = dscale;
 }
 
 template <class T, int kSize, bool kRelative = false>
@@ -156,7 +157,8 @@ struct KeyGradientTiles {
   static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
+  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its
+  // warp_offset.
   static constexpr bool kApart = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
@@ -165,9 +167,9 @@ struct KeyGradientTiles {
 };
 
 // Computes dk, if kOfKeys, and dv, if kOfValues: the gradient of the keys and values that each head of the result
-// reads, stored in dk's and dv's head `key_head` and `value_head` of the parameters if each is read once (`joined`),
-// otherwise in the head of the reader. Blocks: (tiles of keys, batch * heads). Padding keys get zeros. kRelative: tiles
-// of each run; at most as many as of all keys together and one for each further run.
+// reads, stored in dk's and dv's head `key_head` and `value_head` of the parameters if each is read once
+// (`kv_read_once`), otherwise in the head of the reader. Blocks: (tiles of keys, batch * heads). Padding keys get
+// zeros. kRelative: tiles of each run; at most as many as of all keys together and one for each further run.
 template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -184,17 +186,17 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const KeyRange seeing = queries_seeing(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
+  const KeyRange query_range = queries_that_see(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
-  const T *queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
-  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, seeing.end, a.key_size,
-                                              a.aligned);
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.row_stride, i, seeing.end,
-                                              a.value_size, a.aligned);
+  const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
+  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, query_range.end,
+                                              a.key_size, a.aligned);
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], dout_data, dout.row_stride, i,
+                                              query_range.end, a.value_size, a.aligned);
     if constexpr (kRelative) {
-      if (begins) shared.begin(thread, a, head, a.relative.runs[run], first, i);
-      else shared.go_on(thread, a, head, a.relative.runs[run], first, i, place);
+      if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, i);
+      else shared.advance(thread, a, head, a.relative.runs[run], first, i, slide_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.
@@ -205,58 +207,60 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
                                          a.value_size, a.aligned);
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
-  Sum of_keys[kOfKeys ? kSize / 8 : 2], of_values[kOfValues ? kSize / 8 : 2];
-  const int own = thread.warp() * 16 * Z::kStride;
+  Accumulator dk_sums[kOfKeys ? kSize / 8 : 2], dv_sums[kOfValues ? kSize / 8 : 2];
+  const int warp_offset = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
-  const auto visit = [&](int i, int stage, [[maybe_unused]] int place) {
+  const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
     if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
     thread.barrier();
-    Sum p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
-    multiply_turned<kSize, Z::kStride>(thread, p, shared.k + own, shared.q[stage]);
-    if constexpr (kRelative) shared.add_to(thread, p, place);
-    hide_unseen<true>(thread, a, real, i, first + thread.warp() * 16, p);
-    if constexpr (kOfKeys) multiply_turned<kSize, Z::kStride>(thread, ds, shared.v + own, shared.dout[stage]);
+    Accumulator p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
+    multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
+    if constexpr (kRelative) shared.add_to(thread, p, slide_row);
+    apply_mask<true>(thread, a, real, i, first + thread.warp() * 16, p);
+    if constexpr (kOfKeys)
+      multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
     const auto take = [&](const auto& normaliser, const auto& keep) {
       MH_FOR (n, Z::kQueries / 8)
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
-          const bool there = query < seeing.end;
-          const float log_sum = there ? tensors.lse[rows + query] * kLog2E : 0;
-          [[maybe_unused]] const float of_row = kOfKeys && there ? tensors.delta[rows + query] : 0;
+          const bool in_range = query < query_range.end;
+          const float lse2 = in_range ? tensors.lse[rows + query] * kLog2E : 0;
+          [[maybe_unused]] const float delta = kOfKeys && in_range ? tensors.delta[rows + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
-            const float product = x, kept = keep(4 * n + 2 * r + e);
-            x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
+            const float product = x, factor_of_dropout = keep(4 * n + 2 * r + e);
+            x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
             if constexpr (kOfKeys) {
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.by_slope(thread, x * (y * kept - of_row), x, product);
+              y = normaliser.times_slope(thread, x * (y * factor_of_dropout - delta), x, product);
             }
-            x *= kept;
+            x *= factor_of_dropout;
           }
         }
     };
     by_normaliser(a, [&](const auto& normaliser) {
       if (!a.has_dropout()) return take(normaliser, [&](int) { return scale; });
-      const uint32_t remaining = remaining_turned<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
+      const uint32_t remaining = remaining_transposed<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
       take(normaliser, [&](int x) { return remains_of(remaining, x, scale * a.dropout.scale); });
     });
-    if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, of_values, p, shared.dout[stage]);
-    if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, of_keys, ds, shared.q[stage]);
+    if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, dv_sums, p, shared.dout[stage]);
+    if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
   each_tile<Z::kStages, Z::kQueries>(
-      thread, seeing.first, seeing.end, load_queries, [&](int place) { return shared.next(place); }, visit);
+      thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next(slide_row); },
+      visit);
   thread.template wait<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;
   if constexpr (kOfKeys)
-    store_rows<kSize, Z::kStride>(thread, shared.k + own, of_keys, factor,
-                                  row_of(dk, b, tensors.joined ? key_head : head, 0), dk.row_stride, tile, keys,
+    store_rows<kSize, Z::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
+                                  row_of(dk, b, tensors.kv_read_once ? key_head : head, 0), dk.row_stride, tile, keys,
                                   a.key_size, a.aligned);
   if constexpr (kOfValues)
-    store_rows<kSize, Z::kStride>(thread, shared.v + own, of_values, factor,
-                                  row_of(dv, b, tensors.joined ? value_head : head, 0), dv.row_stride, tile, keys,
+    store_rows<kSize, Z::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
+                                  row_of(dv, b, tensors.kv_read_once ? value_head : head, 0), dv.row_stride, tile, keys,
                                   a.value_size, a.aligned);
 }
 

@@ -28,21 +28,22 @@ struct AttentionTiles {
 };
 
 // Computes sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
-template <int kSize, int kStride, int kMostAhead = 4, int kColumns, class Thread, class T>
-MH_DEVICE void multiply_turned(const Thread& thread, Sum (&sums)[kColumns], const T* rows, const T* columns) {
-  MH_FOR (n, kColumns) sums[n] = Sum{};
+template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumns, class Thread, class T>
+MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumns], const T* rows,
+                                   const T* columns) {
+  MH_FOR (n, kColumns) sums[n] = Accumulator{};
   // Limits how many pieces of 16 columns are loaded in advance, since they take registers.
-  [[maybe_unused]] constexpr int kAhead = sizeof(T) == 4 && kMostAhead > 1 ? 1 : kMostAhead;
-  MH_UNROLL_AHEAD
+  [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
+  MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
-    Left<T> left;
+    FragmentA<T> left;
     load(thread, left, rows + c, kStride);
     MH_UNROLL
     for (int n = 0; n < kColumns; n += 2) {
-      Right<T> right[2];
-      load_turned(thread, right, columns + n * 8 * kStride + c, kStride);
-      multiply_apart(thread, sums[n], left, right[0]);
-      multiply_apart(thread, sums[n + 1], left, right[1]);
+      FragmentB<T> right[2];
+      load_transposed(thread, right, columns + n * 8 * kStride + c, kStride);
+      multiply_accurate(thread, sums[n], left, right[0]);
+      multiply_accurate(thread, sums[n + 1], left, right[1]);
     }
   }
 }
@@ -53,14 +54,15 @@ constexpr bool kWidest = kSize * sizeof(T) >= 1024;
 
 // Computes sums (16, kSize) += left (16, 8 kInner), rounded to T, times rows (8 kInner, kSize) in shared memory.
 template <int kSize, int kStride, int kInner, class Thread, class T>
-MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kSize / 8], const Sum (&left)[kInner], const T* rows) {
+MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8], const Accumulator (&left)[kInner],
+                            const T* rows) {
   MH_UNROLL
   for (int c = 0; c < kInner; c += 2) {
-    Left<T> operand;
+    FragmentA<T> operand;
     round_to(thread, operand, left[c], left[c + 1]);
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
-      Right<T> right[2];
+      FragmentB<T> right[2];
       if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // the next piece is not loaded in advance
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
@@ -85,11 +87,12 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
 struct QueryTile {
   int64_t b, head;
   int first;
-  KeyRange seen;
+  KeyRange visible;
 };
 
-// Calls visit(s, end, stage, place) for the tiles of Z::kKeys keys that the queries of a block see, with their values
-// if kValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which `end` limits.
+// Calls visit(s, end, stage, slide_row) for the tiles of Z::kKeys keys that the queries of a block see, with their
+// values if kValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which `end`
+// limits.
 template <class Z, class T, int kSize, bool kRelative, bool kValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -99,25 +102,25 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
   const T* keys = row_of(k, b, a.key_head(head), 0);
   const T* values = kValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
   for (int run = 0; run < (kRelative ? a.relative.num_runs : 1); ++run) {
-    KeyRange part = tile.seen;
+    KeyRange range = tile.visible;
     if constexpr (kRelative) {
-      part = within(tile.seen, a.relative.runs[run]);
-      if (part.first >= part.end) continue;
+      range = within(tile.visible, a.relative.runs[run]);
+      if (range.first >= range.end) continue;
     }
-    const auto load = [&](int s, int stage, [[maybe_unused]] int place, [[maybe_unused]] bool begins) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.row_stride, s, part.end, a.key_size,
+    const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.row_stride, s, range.end, a.key_size,
                                              a.aligned);
       if constexpr (kValues)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.row_stride, s, part.end, a.value_size,
-                                               a.aligned);
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.row_stride, s, range.end,
+                                               a.value_size, a.aligned);
       if constexpr (kRelative) {
-        if (begins) shared.begin(thread, a, head, a.relative.runs[run], first, s);
-        else shared.go_on(thread, a, head, a.relative.runs[run], first, s, place);
+        if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, s);
+        else shared.advance(thread, a, head, a.relative.runs[run], first, s, slide_row);
       }
     };
     each_tile<Z::kStages, Z::kKeys>(
-        thread, part.first, part.end, load, [](int place) { return Shared::next(place); },
-        [&](int s, int stage, int place) { visit(s, part.end, stage, place); });
+        thread, range.first, range.end, load, [](int slide_row) { return Shared::next(slide_row); },
+        [&](int s, int stage, int slide_row) { visit(s, range.end, stage, slide_row); });
   }
 }
 
@@ -137,7 +140,7 @@ MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_
 
 // Returns the log-sum-exp (nats) of exponentials with sum `total` times 2^top; infinite if the sum is 0.
 template <class Thread>
-MH_DEVICE float log_sum_of(const Thread& thread, float top, float total) {
+MH_DEVICE float lse_of(const Thread& thread, float top, float total) {
   return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
 }
 
@@ -154,8 +157,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // Queries that see the most keys first.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
-  KeyRange seen = keys_seen(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  seen = split_of(seen, Z::kKeys, thread.block_z(), x.num_splits);
+  KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  visible = split_of(visible, Z::kKeys, thread.block_z(), x.num_splits);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
@@ -164,16 +167,16 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
     add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
   }
 
-  Sum o[kSize / 8];
+  Accumulator o[kSize / 8];
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
   T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
   each_key_tile<Z, T, kSize, kRelative, kOutputs>(
-      thread, a, x, {b, head, first, seen}, shared, [&](int s, int end, int stage, [[maybe_unused]] int place) {
+      thread, a, x, {b, head, first, visible}, shared, [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
-        Sum p[Z::kKeys / 8];
-        multiply_turned<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
-        if constexpr (kRelative) shared.add_to(thread, p, place);
-        hide_unseen<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        Accumulator p[Z::kKeys / 8];
+        multiply_transposed<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+        if constexpr (kRelative) shared.add_to(thread, p, slide_row);
+        apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
         // For softmax the scale, which is positive, is applied in the exponents.
         float factor = a.scale * kLog2E;
         if (a.normaliser == Normaliser::sigsoftmax) {
@@ -186,7 +189,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) highest = fmaxf(p[n].x[2 * r + e], highest);
           highest = fmaxf(row_maximum(thread, highest) * factor, top[r]);
-          // If no key has been seen or all logits are -inf, exponentials are zeros.
+          // If no key was visible or all logits are -inf, exponentials are zeros.
           const float base = highest == -INFINITY ? 0 : highest, shrinks = thread.exp2(top[r] - base);
           top[r] = highest;
           total[r] *= shrinks;
@@ -226,7 +229,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   MH_FOR (r, 2) {
     factor[r] = total[r] > 0 ? scale / total[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      x.lse[thread.block_y() * a.queries + row + 8 * r] = log_sum_of(thread, top[r], total[r]);
+      x.lse[thread.block_y() * a.queries + row + 8 * r] = lse_of(thread, top[r], total[r]);
   }
   if constexpr (kOutputs)
     store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.row_stride,
@@ -248,7 +251,7 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& a, co
   }
   const float base = top == -INFINITY ? 0 : top;
   for (int split = 0; split < x.num_splits; ++split) total += of(split)[size + 1] * thread.exp2(of(split)[size] - base);
-  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = log_sum_of(thread, top, total);
+  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = lse_of(thread, top, total);
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1,
               factor = total > 0 ? scale / total : 0;
   for (int c = thread.lane(); c < size; c += 32) {

@@ -2,7 +2,7 @@
 // on a GPU, or tests/emulator/host_launcher.h on a CPU.
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
-//   int launcher.most_shared_memory()
+//   int launcher.max_shared_memory()
 //   int launcher.multiprocessors()
 //
 // A body is a kernel with its arguments: body(thread, shared memory).
@@ -13,23 +13,24 @@
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
 #include "cuda/grid.h"
-#include "cuda/mixed_backward.h"
-#include "cuda/mixed_forward.h"
-#include "cuda/mixed_key_gradient.h"
-#include "cuda/row_mix_backward.h"
+#include "cuda/head_mixing/backward.h"
+#include "cuda/head_mixing/forward.h"
+#include "cuda/head_mixing/key_gradient.h"
+#include "cuda/head_mixing/row_mix_backward.h"
 
 namespace mh::kernels {
 
 inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
 
 // Returns the number of splits of the keys for `blocks` blocks with `tiles` tiles of keys each, on a GPU that runs
-// at_once blocks at a time: the number with the shortest time, in tiles. A block takes the time of one tile more than
-// it has, and combining that of two.
-inline int best_num_splits(int64_t blocks, int tiles, int at_once) {
+// concurrent_blocks blocks at a time: the number with the shortest time, in tiles. A block takes the time of one tile
+// more than it has, and combining that of two.
+inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
   int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= tiles && splits <= at_once; ++splits) {
-    const int64_t rounds = (blocks * splits + at_once - 1) / at_once, each = tiles_of(tiles, splits) + 1;
+  for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
+    const int64_t rounds = (blocks * splits + concurrent_blocks - 1) / concurrent_blocks,
+                  each = tiles_of(tiles, splits) + 1;
     const int64_t time = rounds * each + (splits > 1 ? 2 : 0);
     if (time < least) best = splits, least = time;
   }
@@ -107,7 +108,7 @@ struct DistanceGradient {
   }
 };
 
-constexpr int kMixedThreads = 32 * kMixedWarps;
+constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;
 constexpr int kMinSplit = 64;  // keys; smaller splits are slower
 
 // Returns the tensors for kernels with mixing: with relative positions q is q + u.
@@ -118,86 +119,86 @@ inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
 }
 
 template <class T, int kSize, bool kRelative>
-struct MixedForward {
-  using Z = MixedForwardTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = kMixedThreads;
+struct HeadMixingForward {
+  using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = kHeadMixingThreads;
   AttentionParams a;
-  MixedPlan plan;
+  HeadMixingPlan plan;
   BlockOrder order;
   KernelTensors<T> x;
-  MixedSplits splits;
+  HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_forward<T, kSize, kRelative>(thread, a, plan, order, x, splits, memory);
+    head_mixing_forward<T, kSize, kRelative>(thread, a, plan, order, x, splits, memory);
   }
 };
 
 template <class T>
-struct CombineMixedSplits {
+struct CombineHeadMixingSplits {
   static constexpr int kThreads = 128;
   AttentionParams a;
   KernelTensors<T> x;
-  MixedSplits splits;
+  HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    combine_mixed_splits<T>(thread, a, x, splits);
+    combine_head_mixing_splits<T>(thread, a, x, splits);
   }
 };
 
 template <class T, int kSize, bool kRelative>
-struct MixedSums {
-  using Z = MixedSumsTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = kMixedThreads;
+struct HeadMixingSums {
+  using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = kHeadMixingThreads;
   AttentionParams a;
-  MixedPlan plan;
+  HeadMixingPlan plan;
   BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_sums<T, kSize, kRelative>(thread, a, plan, order, x, memory);
+    head_mixing_sums<T, kSize, kRelative>(thread, a, plan, order, x, memory);
   }
 };
 
-struct MixedRowSums {
+struct HeadMixingRowSums {
   static constexpr int kThreads = 128;
   AttentionParams a;
   AttentionTensors x;
-  MixedWeights weights;
+  HeadMixingWeights weights;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    mixed_row_sums(thread, a, x, weights);
+    head_mixing_row_sums(thread, a, x, weights);
   }
 };
 
 template <class T, int kSize, bool kRelative>
-struct MixedQueryGradient {
-  using Z = MixedQueryGradientTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = kMixedThreads;
+struct HeadMixingQueryGradient {
+  using Z = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = kHeadMixingThreads;
   AttentionParams a;
-  MixedPlan plan;
+  HeadMixingPlan plan;
   BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_query_gradient<T, kSize, kRelative>(thread, a, plan, order, x, memory);
+    head_mixing_query_gradient<T, kSize, kRelative>(thread, a, plan, order, x, memory);
   }
 };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues, Staying kStays>
-struct MixedKeyGradient {
-  using Z = MixedKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kStays>;
-  static constexpr int kThreads = kMixedThreads;
+template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident>
+struct HeadMixingKeyGradient {
+  using Z = HeadMixingKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kResident>;
+  static constexpr int kThreads = kHeadMixingThreads;
   AttentionParams a;
-  MixedPlan plan;
+  HeadMixingPlan plan;
   BlockOrder order;
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    mixed_key_gradient<T, kSize, kOfKeys, kOfValues, kStays>(thread, a, plan, order, x, memory);
+    head_mixing_key_gradient<T, kSize, kOfKeys, kOfValues, kResident>(thread, a, plan, order, x, memory);
   }
 };
 
-// The kernels of row_mix.h. Z: a RowMix.
+// The kernels of head_mixing/row_mix.h. Z: a RowMix.
 template <class Z, class T>
 struct RowMixForward {
   static constexpr int kThreads = 32 * Z::kWarps;
@@ -205,7 +206,7 @@ struct RowMixForward {
   RowMixPlan plan;
   BlockOrder order;
   KernelTensors<T> x;
-  MixedSplits splits;
+  HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     row_mix_forward<Z>(thread, a, plan, order, x, splits, memory);
@@ -255,16 +256,17 @@ struct RowMixKeyGradient {
 };
 
 // Bytes of keys and values that the L2 cache can hold besides other traffic (an A100 has 40 MB, an H100 50).
-constexpr int64_t kNearBytes = int64_t{20} << 20;
+constexpr int64_t kL2Bytes = int64_t{20} << 20;
 
 // Returns the order of blocks over tiles and batch rows: groups of rows whose keys and values fit in the L2 cache, all
 // of similar size, with enough blocks that short blocks fill the gaps left by long ones.
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
-  const int64_t of_row = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
-  const int64_t near = kNearBytes / std::max<int64_t>(1, of_row),
+  const int64_t row_bytes = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
+  const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
                 least = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
-  const int64_t at_once = std::max<int64_t>({1, near, least}), groups = (batch + at_once - 1) / at_once;
+  const int64_t concurrent_blocks = std::max<int64_t>({1, rows_in_l2, least}),
+                groups = (batch + concurrent_blocks - 1) / concurrent_blocks;
   return {tiles, static_cast<int>(batch), static_cast<int>((batch + groups - 1) / std::max<int64_t>(1, groups))};
 }
 
@@ -277,14 +279,14 @@ struct AttentionLaunches {
 
   // Returns why attention without mixing cannot take relative positions, before a launch; nullptr: it can.
   template <class Launcher>
-  static const char* relative_lacks(const Launcher& launcher) {
+  static const char* why_no_relative(const Launcher& launcher) {
     constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
                                 sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
                                 sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
                                 sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
     for (const size_t needed : bytes) {
-      if (needed > static_cast<size_t>(launcher.most_shared_memory()))
-        return "relative positions of heads so large, for which the shared memory of a block has no place";
+      if (needed > static_cast<size_t>(launcher.max_shared_memory()))
+        return "relative positions of heads that exceed the shared memory of a block";
     }
     return nullptr;
   }
@@ -292,7 +294,7 @@ struct AttentionLaunches {
   template <bool kOutputs, class Launcher>
   static const char* forward_of(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (!a.has_relative()) return forward_by<kOutputs, false>(launcher, a, x);
-    if (const char* problem = relative_lacks(launcher)) return problem;
+    if (const char* problem = why_no_relative(launcher)) return problem;
     return forward_by<kOutputs, true>(launcher, a, x);
   }
   // Returns the number of splits of the keys in a forward pass.
@@ -300,9 +302,9 @@ struct AttentionLaunches {
   static int num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
     const auto best = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
-      const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-      return best_num_splits(tiles_of(a.queries, queries) * batch * a.out_heads, tiles_of(seen, decltype(tiles)::kKeys),
-                             launcher.multiprocessors());
+      const int64_t visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+      return best_num_splits(tiles_of(a.queries, queries) * batch * a.out_heads,
+                             tiles_of(visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
     return a.has_relative() ? best(AttentionTiles<T, kSize, true>{}) : best(AttentionTiles<T, kSize, false>{});
   }
@@ -314,9 +316,9 @@ struct AttentionLaunches {
 
   template <class Launcher>
   static const char* backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (const char* problem = a.has_relative() ? relative_lacks(launcher) : nullptr) return problem;
-    const RowSums<T> of_rows{a, KernelTensors<T>(x)};
-    if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, of_rows.kThreads, 0, of_rows))
+    if (const char* problem = a.has_relative() ? why_no_relative(launcher) : nullptr) return problem;
+    const RowSums<T> row_sums{a, KernelTensors<T>(x)};
+    if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, row_sums.kThreads, 0, row_sums))
       return problem;
     return a.has_relative() ? gradients<true>(launcher, a, x) : gradients<false>(launcher, a, x);
   }
@@ -324,48 +326,53 @@ struct AttentionLaunches {
   // Returns why in_heads heads of queries cannot be mixed to out_heads heads of the result, before a launch; nullptr:
   // they can.
   template <class Launcher>
-  static const char* mixed_lacks(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
+  static const char* why_no_head_mixing(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
     AttentionParams a;
     a.in_heads = in_heads, a.out_heads = out_heads;
-    const int limit = launcher.most_shared_memory();
-    return relative ? mixed_lacks_of<true>(a, limit) : mixed_lacks_of<false>(a, limit);
+    const int limit = launcher.max_shared_memory();
+    return relative ? why_no_head_mixing_of<true>(a, limit) : why_no_head_mixing_of<false>(a, limit);
   }
   // Returns the number of splits of the keys in a forward pass with mixing: a power of two; 1 with relative positions.
   template <class Launcher>
-  static int mixed_num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
-    const int limit = launcher.most_shared_memory();
-    const MixedPlan plan = MixedForwardTiles<T, kSize, false>::plan(a, limit);
-    if (a.has_relative() || plan.slots == 0) return 1;
-    int queries = 16 * plan.strips, blocks = plan.blocks;
+  static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
+    const int limit = launcher.max_shared_memory();
+    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(a, limit);
+    if (a.has_relative() || plan.num_stages == 0) return 1;
+    int queries = 16 * plan.strips, blocks = plan.head_blocks;
     by_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
-    const int64_t seen = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    const int best = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(seen, kMinSplit),
+    const int64_t visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+    const int best = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(visible, kMinSplit),
                                      launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best) splits *= 2;
     return splits;
   }
-  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a matrix.
+  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a
+  // matrix.
   template <class Launcher>
-  static int mixed_gradients(const Launcher& launcher, const AttentionParams& a) {
+  static int head_mixing_gradients(const Launcher& launcher, const AttentionParams& a) {
     auto gradients = static_cast<int>(a.queries);
     if (a.matrix_query_stride != 0) return gradients;
-    by_row_mix(a, launcher.most_shared_memory(),
+    by_row_mix(a, launcher.max_shared_memory(),
                [&](auto z) { gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z), T>::kQueries); });
     return gradients;
   }
   template <class Launcher>
-  static const char* mixed_forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    return a.has_relative() ? mixed_forward_of<true>(launcher, a, x) : mixed_forward_of<false>(launcher, a, x);
+  static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& a,
+                                         const AttentionTensors& x) {
+    return a.has_relative() ? head_mixing_forward_of<true>(launcher, a, x)
+                            : head_mixing_forward_of<false>(launcher, a, x);
   }
   template <class Launcher>
-  static const char* mixed_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    return a.has_relative() ? mixed_backward_of<true>(launcher, a, x) : mixed_backward_of<false>(launcher, a, x);
+  static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& a,
+                                          const AttentionTensors& x) {
+    return a.has_relative() ? head_mixing_backward_of<true>(launcher, a, x)
+                            : head_mixing_backward_of<false>(launcher, a, x);
   }
 
  private:
-  static constexpr bool kApart = kMixedApart<T, kSize>;
-  static constexpr const char* kNoPlace = "more heads, or larger ones, than the shared memory of a block has place for";
+  static constexpr bool kApart = kSeparateKeyValuePasses<T, kSize>;
+  static constexpr const char* kTooLarge = "head counts or sizes that exceed the shared memory of a block";
 
   static int rows(const AttentionParams& a, const AttentionTensors& x) {
     return static_cast<int>(x.batch * a.out_heads);
@@ -374,7 +381,7 @@ struct AttentionLaunches {
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* forward_by(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
-    if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; turn the signs of the queries";
+    if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; negate the queries";
     return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), x.num_splits}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
@@ -431,104 +438,107 @@ struct AttentionLaunches {
   }
 
   template <bool kRelative>
-  static const char* mixed_lacks_of(const AttentionParams& a, int limit) {
-    constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
+  static const char* why_no_head_mixing_of(const AttentionParams& a, int limit) {
+    constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
     bool fits = sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
-                MixedForwardTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
-                MixedSumsTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
-                MixedQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).slots > 0 &&
-                MixedKeyGradientTiles<T, kSize, !kApart, true, kStays>::plan(a, limit).slots > 0 &&
-                MixedKeyGradientTiles<T, kSize, true, !kApart, kStays>::plan(a, limit).slots > 0;
+                HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+                HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+                HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+                HeadMixingKeyGradientTiles<T, kSize, !kApart, true, kResident>::plan(a, limit).num_stages > 0 &&
+                HeadMixingKeyGradientTiles<T, kSize, true, !kApart, kResident>::plan(a, limit).num_stages > 0;
     if constexpr (kRelative)
-      fits = fits && MixedKeyGradientTiles<T, kSize, true, false, Staying::distances>::plan(a, limit).slots > 0;
-    return fits ? nullptr : kNoPlace;
+      fits = fits &&
+             HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
+    return fits ? nullptr : kTooLarge;
   }
 
   template <bool kRelative, class Launcher>
-  static const char* mixed_forward_of(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    const int limit = launcher.most_shared_memory();
+  static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& a,
+                                            const AttentionTensors& x) {
+    const int limit = launcher.max_shared_memory();
     AttentionParams logits = a;
     logits.out_heads = a.in_heads, logits.head_scales = nullptr, logits.value_size = 0;
     if (const char* problem = forward_by<false, kRelative>(launcher, logits, x)) return problem;
     if (const char* problem = combined(launcher, logits, x)) return problem;
-    const MixedSplits splits(x);
+    const HeadMixingSplits splits(x);
     const char* problem = nullptr;
     if (!by_row_mix(a, limit, [&](auto z) {
           using Z = decltype(z);
           using Body = RowMixForward<Z, T>;
           const RowMixPlan plan = RowMixForwardTiles<Z, T>::plan(a, limit);
           const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles_of(a.queries, Z::kQueries));
-          problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.bytes,
+          problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.shared_bytes,
                              Body{a, plan, order, KernelTensors<T>(x), splits});
         })) {
-      using Body = MixedForward<T, kSize, kRelative>;
-      const MixedPlan plan = Body::Z::plan(a, limit);
-      problem = launched(launcher,
-                         Body{a, plan, block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
-                              KernelTensors<T>(with_biased_queries(x)), splits},
-                         x.num_splits);
+      using Body = HeadMixingForward<T, kSize, kRelative>;
+      const HeadMixingPlan plan = Body::Z::plan(a, limit);
+      problem = launch_plan(launcher,
+                            Body{a, plan, block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
+                                 KernelTensors<T>(with_biased_queries(x)), splits},
+                            x.num_splits);
     }
     if (problem != nullptr) return problem;
     if (x.num_splits == 1) return nullptr;
-    const CombineMixedSplits<T> combine{a, KernelTensors<T>(x), splits};
+    const CombineHeadMixingSplits<T> combine{a, KernelTensors<T>(x), splits};
     return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
   }
 
   template <bool kRelative, class Launcher>
-  static const char* mixed_backward_of(const Launcher& launcher, const AttentionParams& a,
-                                       const AttentionTensors& given) {
-    const AttentionTensors x = with_biased_queries(given);
-    const int limit = launcher.most_shared_memory();
-    const char* of_rows_problem = nullptr;
-    if (by_row_mix(a, limit, [&](auto z) { of_rows_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
-      return of_rows_problem;
-    using Sums = MixedSums<T, kSize, kRelative>;
-    const MixedPlan of_sums = Sums::Z::plan(a, limit);
-    const auto order_of = [&](const MixedPlan& plan) {
+  static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& a,
+                                             const AttentionTensors& tensors) {
+    const AttentionTensors x = with_biased_queries(tensors);
+    const int limit = launcher.max_shared_memory();
+    const char* row_mix_problem = nullptr;
+    if (by_row_mix(a, limit, [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
+      return row_mix_problem;
+    using Sums = HeadMixingSums<T, kSize, kRelative>;
+    const HeadMixingPlan sums_plan = Sums::Z::plan(a, limit);
+    const auto order_of = [&](const HeadMixingPlan& plan) {
       return block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips));
     };
     if (const char* problem =
-            launched(launcher, Sums{a, of_sums, order_of(of_sums), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
+            launch_plan(launcher, Sums{a, sums_plan, order_of(sums_plan), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
       return problem;
-    const MixedRowSums of_rows{a, x, MixedWeights::of<T>(a)};
+    const HeadMixingRowSums row_sums{a, x, HeadMixingWeights::of<T>(a)};
     if (const char* problem =
-            launcher(Grid{tiles_of(x.batch * a.in_heads * a.queries + kStatsPadding, of_rows.kThreads)},
-                     of_rows.kThreads, 0, of_rows))
+            launcher(Grid{tiles_of(x.batch * a.in_heads * a.queries + kStatsPadding, row_sums.kThreads)},
+                     row_sums.kThreads, 0, row_sums))
       return problem;
-    using Queries = MixedQueryGradient<T, kSize, kRelative>;
-    const MixedPlan of_queries = Queries::Z::plan(a, limit);
-    if (const char* problem =
-            launched(launcher, Queries{a, of_queries, order_of(of_queries), KernelTensors<T>(x)}, Queries::Z::kPieces))
+    using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
+    const HeadMixingPlan query_plan = Queries::Z::plan(a, limit);
+    if (const char* problem = launch_plan(launcher, Queries{a, query_plan, order_of(query_plan), KernelTensors<T>(x)},
+                                          Queries::Z::kPieces))
       return problem;
     if constexpr (kRelative) {
-      if (const char* problem = mixed_key_gradient<true, false, Staying::distances>(launcher, a, x, limit))
+      if (const char* problem = head_mixing_key_gradient<true, false, ResidentRows::distances>(launcher, a, x, limit))
         return problem;
     }
-    constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
+    constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
     if constexpr (kApart) {
-      const char* problem = mixed_key_gradient<true, false, kStays>(launcher, a, x, limit);
-      return problem != nullptr ? problem : mixed_key_gradient<false, true, kStays>(launcher, a, x, limit);
+      const char* problem = head_mixing_key_gradient<true, false, kResident>(launcher, a, x, limit);
+      return problem != nullptr ? problem : head_mixing_key_gradient<false, true, kResident>(launcher, a, x, limit);
     } else {
-      return mixed_key_gradient<true, true, kStays>(launcher, a, x, limit);
+      return head_mixing_key_gradient<true, true, kResident>(launcher, a, x, limit);
     }
   }
 
   // Launches a kernel with the grid of its plan.
   template <class Launcher, class Body>
-  static const char* launched(const Launcher& launcher, const Body& body, int more_blocks) {
-    if (body.plan.slots == 0) return kNoPlace;
-    return launcher(Grid{body.order.blocks(), 1, body.plan.blocks * more_blocks}, body.plan.threads(), body.plan.bytes,
-                    body);
+  static const char* launch_plan(const Launcher& launcher, const Body& body, int more_blocks) {
+    if (body.plan.num_stages == 0) return kTooLarge;
+    return launcher(Grid{body.order.blocks(), 1, body.plan.head_blocks * more_blocks}, body.plan.threads(),
+                    body.plan.shared_bytes, body);
   }
 
   // Calls visit(z) with the RowMix of a call if its heads are few and small enough; returns whether they are.
   template <class Visit>
   static bool by_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
-    const auto tried = [&](auto z) {
+    const auto try_row_mix = [&](auto z) {
       using Z = decltype(z);
-      if (RowMixForwardTiles<Z, T>::plan(a, limit).slots == 0 || RowMixSumsTiles<Z, T>::plan(a, limit).slots == 0 ||
-          RowMixQueryGradientTiles<Z, T>::plan(a, limit).slots == 0 ||
-          RowMixKeyGradientTiles<Z, T>::plan(a, limit).slots == 0)
+      if (RowMixForwardTiles<Z, T>::plan(a, limit).num_stages == 0 ||
+          RowMixSumsTiles<Z, T>::plan(a, limit).num_stages == 0 ||
+          RowMixQueryGradientTiles<Z, T>::plan(a, limit).num_stages == 0 ||
+          RowMixKeyGradientTiles<Z, T>::plan(a, limit).num_stages == 0)
         return false;
       visit(z);
       return true;
@@ -536,10 +546,10 @@ struct AttentionLaunches {
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
       const int heads = std::max(a.in_heads, a.out_heads);
       if (a.has_relative()) return false;
-      if (heads <= 4) return tried(RowMix<T, kSize, 4, 1>{});
-      if (heads <= 8) return tried(RowMix<T, kSize, 8, 1>{});
+      if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
+      if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});
       if constexpr (kSize <= 64) {
-        if (heads <= 16) return tried(RowMix<T, kSize, 8, 2>{});
+        if (heads <= 16) return try_row_mix(RowMix<T, kSize, 8, 2>{});
       }
     }
     return false;
@@ -548,32 +558,32 @@ struct AttentionLaunches {
   template <class Z, class Launcher>
   static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
                                       int limit) {
-    const auto launched_for = [&](auto body, int tiles) {
+    const auto launch_row_mix = [&](auto body, int tiles) {
       using Body = decltype(body);
       body.plan = Body::Sizes::plan(a, limit), body.order = block_order<T>(launcher, a, x.batch, tiles);
-      return launcher(Grid{body.order.blocks()}, Body::kThreads, body.plan.bytes, body);
+      return launcher(Grid{body.order.blocks()}, Body::kThreads, body.plan.shared_bytes, body);
     };
     const KernelTensors<T> tensors(x);
     using Sums = RowMixSums<Z, T>;
-    if (const char* problem = launched_for(Sums{a, {}, {}, tensors}, tiles_of(a.queries, Sums::Sizes::kQueries)))
+    if (const char* problem = launch_row_mix(Sums{a, {}, {}, tensors}, tiles_of(a.queries, Sums::Sizes::kQueries)))
       return problem;
     if (const char* problem =
-            launched_for(RowMixQueryGradient<Z, T>{a, {}, {}, tensors}, tiles_of(a.queries, Z::kQueries)))
+            launch_row_mix(RowMixQueryGradient<Z, T>{a, {}, {}, tensors}, tiles_of(a.queries, Z::kQueries)))
       return problem;
     using Keys = RowMixKeyGradient<Z, T>;
-    return launched_for(Keys{a, {}, {}, tensors}, tiles_of(a.keys, Keys::Sizes::kKeys));
+    return launch_row_mix(Keys{a, {}, {}, tensors}, tiles_of(a.keys, Keys::Sizes::kKeys));
   }
 
-  template <bool kOfKeys, bool kOfValues, Staying kStays, class Launcher>
-  static const char* mixed_key_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
-                                        int limit) {
-    using Body = MixedKeyGradient<T, kSize, kOfKeys, kOfValues, kStays>;
-    const MixedPlan plan = Body::Z::plan(a, limit);
+  template <bool kOfKeys, bool kOfValues, ResidentRows kResident, class Launcher>
+  static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& a,
+                                              const AttentionTensors& x, int limit) {
+    using Body = HeadMixingKeyGradient<T, kSize, kOfKeys, kOfValues, kResident>;
+    const HeadMixingPlan plan = Body::Z::plan(a, limit);
     const int rows = 16 * plan.strips;
-    const int tiles = kStays == Staying::distances ? tiles_of(a.relative.distances, rows)
-                                                   : key_tiles<kStays == Staying::keys_of_run>(a, rows);
-    return launched(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)},
-                    Body::Z::kPieces);
+    const int tiles = kResident == ResidentRows::distances ? tiles_of(a.relative.distances, rows)
+                                                           : key_tiles<kResident == ResidentRows::keys_of_run>(a, rows);
+    return launch_plan(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)},
+                       Body::Z::kPieces);
   }
 };
 

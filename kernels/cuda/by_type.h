@@ -1,8 +1,8 @@
 // A template of kernels by the name of its type.
 #pragma once
 
+#include "cuda/cuda_api.h"
 #include "cuda/fragment.h"
-#include "cuda/table.h"
 
 namespace mh::kernels {
 

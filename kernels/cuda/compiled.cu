@@ -1,7 +1,7 @@
 #include <string>
 
 #include "cuda/compiled.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 
 namespace mh::kernels {
 
@@ -19,7 +19,7 @@ const AttentionKernels* cuda_attention(Dtype dtype, int size) {
   return best;
 }
 
-const char* cuda_lacks(Dtype dtype, int size) {
+const char* cuda_missing(Dtype dtype, int size) {
   if (cuda_attention(dtype, size) != nullptr) return nullptr;
   bool has_dtype = false;
 #define MH_COMPARE(name, compiled) has_dtype |= dtype == Dtype::name;

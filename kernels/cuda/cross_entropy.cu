@@ -3,10 +3,10 @@
 
 namespace mh::kernels {
 
-const char* cuda_cross_entropy(Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
-                               CrossEntropyRow* losses, void* stream) {
+const char* cuda_cross_entropy(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
+                               const int64_t* targets, CrossEntropyRow* losses, void* stream) {
   return by_type(type, [&](auto number) {
-    return cross_entropy<decltype(number)>(Launcher{stream}, how, rows, logits, targets, losses);
+    return cross_entropy<decltype(number)>(Launcher{stream}, params, rows, logits, targets, losses);
   });
 }
 

@@ -6,15 +6,15 @@
 #include <cfloat>
 
 #include "cross_entropy_plan.h"
-#include "cuda/fours.h"
 #include "cuda/grid.h"
+#include "cuda/vec4.h"
 
 namespace mh::kernels {
 
 template <class T>
 struct CrossEntropyRows {
   static constexpr int kThreads = kRowThreads;
-  CrossEntropy how;
+  CrossEntropy params;
   T* logits;                // (rows, vocabulary), aligned to four numbers
   const int64_t* targets;   // (rows); negative: not scored, zeros
   CrossEntropyRow* losses;  // (rows)
@@ -23,11 +23,11 @@ struct CrossEntropyRows {
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     constexpr float kLog2e = 1.4426950408889634f;
     constexpr double kNatsOfBit = 0.6931471805599453;
-    const int64_t r = thread.block_x(), n = how.vocabulary, shift = r * n % 4, target = targets[r];
+    const int64_t r = thread.block_x(), n = params.vocabulary, shift = r * n % 4, target = targets[r];
     T* row = logits + r * n;
     if (target < 0) {
       const float zeros[4] = {0, 0, 0, 0};
-      if (how.gradient) each_four(thread, shift, n, [&](int64_t i) { store_four(thread, row, i, n, zeros); });
+      if (params.gradient) each_vec4(thread, shift, n, [&](int64_t i) { store_vec4(thread, row, i, n, zeros); });
       if (thread.index() == 0) losses[r] = {0, 0};
       return;
     }
@@ -35,47 +35,47 @@ struct CrossEntropyRows {
 
     // A finite start avoids inf - inf.
     float top = -FLT_MAX, sum = 0, total = 0;
-    each_four(thread, shift, n, [&](int64_t i) {
+    each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4], highest = top;
-      load_four(thread, row, i, n, x, -INFINITY);
+      load_vec4(thread, row, i, n, x, -INFINITY);
       MH_FOR (k, 4) highest = highest < x[k] ? x[k] : highest;
       sum *= thread.exp2((top - highest) * kLog2e);
       top = highest;
       MH_FOR (k, 4) sum += thread.exp2((x[k] - top) * kLog2e);
-      MH_FOR (k, 4) total += inside(i + k, n) ? x[k] : 0.0f;
+      MH_FOR (k, 4) total += in_row(i + k, n) ? x[k] : 0.0f;
     });
-    Shares& shares = *static_cast<Shares*>(memory);
-    const float highest = most_over_block(thread, top, shares);
-    sum = sum_over_block(thread, sum * thread.exp2((top - highest) * kLog2e), shares);
-    if (how.smoothing != 0) total = sum_over_block(thread, total, shares);
-    const float share = how.smoothing / static_cast<float>(n);
+    WarpResults& warp_results = *static_cast<WarpResults*>(memory);
+    const float highest = block_max(thread, top, warp_results);
+    sum = block_sum(thread, sum * thread.exp2((top - highest) * kLog2e), warp_results);
+    if (params.smoothing != 0) total = block_sum(thread, total, warp_results);
+    const float share = params.smoothing / static_cast<float>(n);
     if (thread.index() == 0) {
       const double log_sum = static_cast<double>(highest) + kNatsOfBit * static_cast<double>(thread.log2(sum));
-      const double nll = log_sum - static_cast<double>(at_target), e = static_cast<double>(how.smoothing);
+      const double nll = log_sum - static_cast<double>(at_target), e = static_cast<double>(params.smoothing);
       const double mean = static_cast<double>(total) / static_cast<double>(n);
       losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (log_sum - mean)};
     }
-    if (!how.gradient) return;
+    if (!params.gradient) return;
 
     thread.barrier();  // all have read the target's logit
     const float inverse = 1 / sum;
-    each_four(thread, shift, n, [&](int64_t i) {
+    each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4];
-      load_four(thread, row, i, n, x);
+      load_vec4(thread, row, i, n, x);
       MH_FOR (k, 4) {
         x[k] = thread.exp2((x[k] - highest) * kLog2e) * inverse - share;
-        if (i + k == target) x[k] -= 1 - how.smoothing;
+        if (i + k == target) x[k] -= 1 - params.smoothing;
       }
-      store_four(thread, row, i, n, x);
+      store_vec4(thread, row, i, n, x);
     });
   }
 };
 
 template <class T, class Launcher>
-const char* cross_entropy(const Launcher& launcher, const CrossEntropy& how, int64_t rows, void* logits,
+const char* cross_entropy(const Launcher& launcher, const CrossEntropy& params, int64_t rows, void* logits,
                           const int64_t* targets, CrossEntropyRow* losses) {
-  return launcher(Grid{static_cast<int>(rows)}, threads_for_row(how.vocabulary), sizeof(Shares),
-                  CrossEntropyRows<T>{how, static_cast<T*>(logits), targets, losses});
+  return launcher(Grid{static_cast<int>(rows)}, threads_for_row(params.vocabulary), sizeof(WarpResults),
+                  CrossEntropyRows<T>{params, static_cast<T*>(logits), targets, losses});
 }
 
 }  // namespace mh::kernels

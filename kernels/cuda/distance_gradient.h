@@ -35,10 +35,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  const int first = thread.block_x() * Z::kDistances, own_row = thread.warp() * 16 + g;
+  const int first = thread.block_x() * Z::kDistances, warp_row = thread.warp() * 16 + g;
   const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
-  const T *of_queries = row_of(q, b, head, 0), *given = row_of(dout, b, head, 0);
-  const T *of_keys = row_of(k, b, a.key_head(head), 0), *values = row_of(v, b, a.value_head(head), 0);
+  const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
+  const T *key_data = row_of(k, b, a.key_head(head), 0), *value_data = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kDistances, kSize, Z::kStride>(
       thread, shared.r, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
       first, a.relative.distances, a.key_size, a.aligned);
@@ -46,80 +46,81 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   const int64_t rows = thread.block_y() * a.queries;
-  float* const found = shared.products + thread.warp() * 16 * Z::kAcross;
-  Sum sums[kSize / 8];
+  float* const window_products = shared.products + thread.warp() * 16 * Z::kAcross;
+  Accumulator sums[kSize / 8];
   for (int run = 0; run < a.relative.num_runs; ++run) {
-    const KeyRange of_run = within({0, real}, a.relative.runs[run]);
+    const KeyRange run_keys = within({0, real}, a.relative.runs[run]);
     // Row first + ρ is the distance of query t to key t + lead + ρ.
     const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
-    const int from = of_run.first - last > 0 ? of_run.first - last : 0;
-    const int end = of_run.end - lead < queries ? of_run.end - lead : queries;
-    if (of_run.first >= of_run.end || from >= end) continue;
-    const auto load = [&](int i, int stage, int place, bool begins) {
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], of_queries, q.row_stride, i, end, a.key_size,
+    const int from = run_keys.first - last > 0 ? run_keys.first - last : 0;
+    const int end = run_keys.end - lead < queries ? run_keys.end - lead : queries;
+    if (run_keys.first >= run_keys.end || from >= end) continue;
+    const auto load = [&](int i, int stage, int slide_row, bool is_first) {
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], query_data, q.row_stride, i, end, a.key_size,
                                                 a.aligned);
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], given, dout.row_stride, i, end,
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], dout_data, dout.row_stride, i, end,
                                                 a.value_size, a.aligned);
       const int key = i + lead;
       const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t position, int size) {
-        if (begins) {
-          to.template load<Z::kShown>(thread, 0, data, position, key, of_run.end, size, a.aligned);
+        if (is_first) {
+          to.template load<Z::kShown>(thread, 0, data, position, key, run_keys.end, size, a.aligned);
         } else {  // loads only the new rows
-          to.template load<Z::kQueries>(thread, place + Z::kDistances, data, position, key + Z::kDistances, of_run.end,
-                                        size, a.aligned);
+          to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, data, position, key + Z::kDistances,
+                                        run_keys.end, size, a.aligned);
         }
       };
-      load_keys(shared.k, of_keys, k.row_stride, a.key_size);
-      load_keys(shared.v, values, v.row_stride, a.value_size);
+      load_keys(shared.k, key_data, k.row_stride, a.key_size);
+      load_keys(shared.v, value_data, v.row_stride, a.value_size);
     };
-    const auto visit = [&](int i, int stage, int place) {
+    const auto visit = [&](int i, int stage, int slide_row) {
       add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
       thread.barrier();
-      Sum p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
-      multiply_turned<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.shifted);
+      Accumulator p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
+      multiply_transposed<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.shifted);
       // Computes to += the products of 16 queries each with the keys that they need.
-      const auto multiply_keys = [&](Sum(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
+      const auto multiply_keys = [&](Accumulator(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
         MH_FOR (m, Z::kQueries / 16) {
-          multiply_sliding<kSize, 32>(thread, found, left + m * 16 * Z::kStride, right,
-                                      place + 16 * m + 16 * thread.warp());
+          multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Z::kStride, right,
+                                      slide_row + 16 * m + 16 * thread.warp());
           MH_FOR (n, 2)
             MH_FOR (x, 4) {
               const int query = n * 8 + 2 * t + x % 2;
-              to[2 * m + n].x[x] += found[query * Z::kAcross + query + g + x / 2 * 8];
+              to[2 * m + n].x[x] += window_products[query * Z::kAcross + query + g + x / 2 * 8];
             }
         }
       };
       multiply_keys(p, shared.q[stage], shared.k);
-      hide_unseen_distances(thread, a, of_run, end, i, lead + 16 * thread.warp(), p);
+      apply_distance_mask(thread, a, run_keys, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t remaining = 0;
-      if (a.has_dropout()) remaining = remaining_turned<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + own_row);
+      if (a.has_dropout())
+        remaining = remaining_transposed<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + warp_row);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (n, Z::kQueries / 8)
           MH_FOR (e, 2) {
             const int query = i + n * 8 + 2 * t + e;
-            const bool there = query < end;
-            const float log_sum = there ? tensors.lse[rows + query] * kLog2E : 0,
-                        of_row = there ? tensors.delta[rows + query] : 0;
+            const bool in_range = query < end;
+            const float lse2 = in_range ? tensors.lse[rows + query] * kLog2E : 0,
+                        delta = in_range ? tensors.delta[rows + query] : 0;
             MH_FOR (r, 2) {
-              const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - log_sum);
+              const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
               float keep = scale;
               if (a.has_dropout()) keep *= remains_of(remaining, 4 * n + 2 * r + e, a.dropout.scale);
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.by_slope(thread, x * (y * keep - of_row), x, product);
+              y = normaliser.times_slope(thread, x * (y * keep - delta), x, product);
             }
           }
       });
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
     };
     each_tile<Z::kStages, Z::kQueries>(
-        thread, from, end, load, [](int place) { return Z::Keys::wrapped(place + Z::kQueries); }, visit);
+        thread, from, end, load, [](int slide_row) { return Z::Keys::wrapped(slide_row + Z::kQueries); }, visit);
   }
   float* const to = tensors.dr + thread.block_y() * int64_t{a.relative.distances} * a.key_size;
   MH_FOR (n, kSize / 8)
     MH_FOR (x, 4) {
-      const int row = first + own_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
+      const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
       if (row < a.relative.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
     }
   thread.template wait<0>();

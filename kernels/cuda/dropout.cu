@@ -3,10 +3,10 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count,
+const char* cuda_dropout(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream) {
   return by_type(type,
-                 [&](auto number) { return dropout<decltype(number)>(Launcher{stream}, how, first, x, y, count); });
+                 [&](auto number) { return dropout<decltype(number)>(Launcher{stream}, params, first, x, y, count); });
 }
 
 }  // namespace mh::kernels

@@ -1,23 +1,23 @@
 // Dropout by the counters of dropout_plan.h.
 #pragma once
 
-#include "cuda/fours.h"
 #include "cuda/grid.h"
 #include "cuda/philox.h"
+#include "cuda/vec4.h"
 
 namespace mh::kernels {
 
 // Applies dropout to elements position … position + 3 of a stream, which belong to one or two counters.
-MH_DEVICE void drop_four(const Dropout& how, uint64_t position, float (&x)[4]) {
-  const PhiloxWords words = philox(how, position / 4);
+MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]) {
+  const PhiloxWords words = philox(params, position / 4);
   const auto first = static_cast<unsigned>(position % 4);
   if (first == 0) {
-    MH_FOR (k, 4) x[k] = keeps(how, words.word[k]) ? x[k] * how.scale : 0.0f;
+    MH_FOR (k, 4) x[k] = keeps(params, words.word[k]) ? x[k] * params.scale : 0.0f;
   } else {
-    const PhiloxWords next = philox(how, position / 4 + 1);
+    const PhiloxWords next = philox(params, position / 4 + 1);
     MH_FOR (k, 4) {
       const uint32_t word = first + k < 4 ? word_at(words, first + k) : word_at(next, first + k - 4);
-      x[k] = keeps(how, word) ? x[k] * how.scale : 0.0f;
+      x[k] = keeps(params, word) ? x[k] * params.scale : 0.0f;
     }
   }
 }
@@ -25,7 +25,7 @@ MH_DEVICE void drop_four(const Dropout& how, uint64_t position, float (&x)[4]) {
 template <class T>
 struct Dropped {
   static constexpr int kThreads = 256;
-  Dropout how;
+  Dropout params;
   uint64_t first;
   const T* x;
   T* y;
@@ -37,20 +37,20 @@ struct Dropped {
     for (int64_t i = 4 * (static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index()); i < count;
          i += stride) {
       float some[4];
-      load_four(thread, x, i, count, some);
-      drop_four(how, first + static_cast<uint64_t>(i), some);
-      store_four(thread, y, i, count, some);
+      load_vec4(thread, x, i, count, some);
+      drop_vec4(params, first + static_cast<uint64_t>(i), some);
+      store_vec4(thread, y, i, count, some);
     }
   }
 };
 
 template <class T, class Launcher>
-const char* dropout(const Launcher& launcher, const Dropout& how, uint64_t first, const void* x, void* y,
+const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t first, const void* x, void* y,
                     int64_t count) {
   using Body = Dropped<T>;
   const int64_t blocks = (count + 4 * Body::kThreads - 1) / (4 * Body::kThreads);
   return launcher(Grid{static_cast<int>(blocks < 65535 ? blocks : 65535)}, Body::kThreads, 0,
-                  Body{how, first, static_cast<const T*>(x), static_cast<T*>(y), count});
+                  Body{params, first, static_cast<const T*>(x), static_cast<T*>(y), count});
 }
 
 }  // namespace mh::kernels

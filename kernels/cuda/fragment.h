@@ -13,13 +13,13 @@
 #ifdef __CUDACC__
 #define MH_DEVICE __device__ __forceinline__
 #define MH_UNROLL _Pragma("unroll")
-#define MH_UNROLL_AHEAD _Pragma("unroll kAhead")
+#define MH_UNROLL_PREFETCH _Pragma("unroll kPrefetch")
 #define MH_UNROLL_4 _Pragma("unroll 4")
 #define MH_ROLLED _Pragma("unroll 1")
 #else
 #define MH_DEVICE inline
 #define MH_UNROLL
-#define MH_UNROLL_AHEAD
+#define MH_UNROLL_PREFETCH
 #define MH_UNROLL_4
 #define MH_ROLLED
 #endif
@@ -35,26 +35,26 @@ struct Fp16 {
   uint16_t bits;
 };
 
-struct Sum {
+struct Accumulator {
   float x[4] = {0, 0, 0, 0};
 };
 
 // The left operand (16, 16) of a product, and the right operand (16, 8). In fp32 the columns of the left and the rows
 // of the right operand are permuted in the same way.
 template <class T>
-struct alignas(16) Left {
+struct alignas(16) FragmentA {
   uint32_t x[4];
 };
 template <>
-struct alignas(16) Left<float> {
+struct alignas(16) FragmentA<float> {
   float x[8];
 };
 template <class T>
-struct Right {
+struct FragmentB {
   uint32_t x[2];
 };
 template <>
-struct Right<float> {
+struct FragmentB<float> {
   float x[4];
 };
 
@@ -63,26 +63,26 @@ constexpr int kPad = 8;
 
 // Loads a left operand; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
-MH_DEVICE void load(const Thread& thread, Left<T>& to, const T* tile, int stride) {
+MH_DEVICE void load(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
 }
 
 template <class Thread>
-MH_DEVICE void load(const Thread& thread, Left<float>& to, const float* tile, int stride) {
+MH_DEVICE void load(const Thread& thread, FragmentA<float>& to, const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
 // Loads two right operands, (16, 16); row r, column c is at tile[c * stride + r].
 template <class Thread, class T>
-MH_DEVICE void load_turned(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
+MH_DEVICE void load_transposed(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
   thread.load_matrices(x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
   MH_FOR (i, 4) to[i / 2].x[i % 2] = x[i];
 }
 
 template <class Thread>
-MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
+MH_DEVICE void load_transposed(const Thread& thread, FragmentB<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, 2)
     MH_FOR (i, 4) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
@@ -90,14 +90,14 @@ MH_DEVICE void load_turned(const Thread& thread, Right<float> (&to)[2], const fl
 
 // Loads two right operands; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
-MH_DEVICE void load(const Thread& thread, Right<T> (&to)[2], const T* tile, int stride) {
+MH_DEVICE void load(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
-  thread.load_matrices_turned(x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
+  thread.load_matrices_transposed(x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
   MH_FOR (i, 4) to[i / 2].x[i % 2] = x[i];
 }
 
 template <class Thread>
-MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* tile, int stride) {
+MH_DEVICE void load(const Thread& thread, FragmentB<float> (&to)[2], const float* tile, int stride) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, 2)
     MH_FOR (i, 4) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
@@ -105,38 +105,39 @@ MH_DEVICE void load(const Thread& thread, Right<float> (&to)[2], const float* ti
 
 // Converts two accumulators to a left operand, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void round_to(const Thread& thread, Left<T>& to, const Sum& left, const Sum& right) {
+MH_DEVICE void round_to(const Thread& thread, FragmentA<T>& to, const Accumulator& left, const Accumulator& right) {
   to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
   to.x[2] = thread.pack(right.x[0], right.x[1], T{}), to.x[3] = thread.pack(right.x[2], right.x[3], T{});
 }
 
 template <class Thread>
-MH_DEVICE void round_to(const Thread&, Left<float>& to, const Sum& left, const Sum& right) {
+MH_DEVICE void round_to(const Thread&, FragmentA<float>& to, const Accumulator& left, const Accumulator& right) {
   MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
 }
 
 // Converts a left operand back to accumulators, which is exact.
 template <class Thread, class T>
-MH_DEVICE void widen(const Thread& thread, Sum (&to)[2], const Left<T>& from) {
+MH_DEVICE void widen(const Thread& thread, Accumulator (&to)[2], const FragmentA<T>& from) {
   MH_FOR (i, 4) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
 }
 
 template <class Thread>
-MH_DEVICE void widen(const Thread&, Sum (&to)[2], const Left<float>& from) {
+MH_DEVICE void widen(const Thread&, Accumulator (&to)[2], const FragmentA<float>& from) {
   MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
 // Computes sum += left * right.
 template <class Thread, class T>
-MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
+MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<T>& left, const FragmentB<T>& right) {
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
 // Computes the fp32 product from three products of 11-bit numbers, x = high + low: the omitted low * low is 2^-22 of a
-// product. kApart: the three are added to the sum at once. The tensor cores truncate sums towards zero, so the errors
-// of a chain of products accumulate.
-template <bool kApart, class Thread>
-MH_DEVICE void multiply_split(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
+// product. kSeparate: the three are added to the sum at once. The tensor cores truncate sums towards zero, so the
+// errors of a chain of products accumulate.
+template <bool kSeparate, class Thread>
+MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
+                             const FragmentB<float>& right) {
   MH_FOR (half, 2) {
     float l[2][4], r[2][2];
     MH_FOR (i, 4) {
@@ -147,26 +148,28 @@ MH_DEVICE void multiply_split(const Thread& thread, Sum& sum, const Left<float>&
       r[0][i] = thread.round_tf32(right.x[2 * half + i]);
       r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
     }
-    Sum apart;
-    Sum& part = kApart ? apart : sum;
-    thread.multiply(part.x, l[1], r[0]);
-    thread.multiply(part.x, l[0], r[1]);
-    thread.multiply(part.x, l[0], r[0]);
-    if constexpr (kApart) {
-      MH_FOR (e, 4) sum.x[e] += part.x[e];
+    Accumulator separate;
+    Accumulator& target = kSeparate ? separate : sum;
+    thread.multiply(target.x, l[1], r[0]);
+    thread.multiply(target.x, l[0], r[1]);
+    thread.multiply(target.x, l[0], r[0]);
+    if constexpr (kSeparate) {
+      MH_FOR (e, 4) sum.x[e] += target.x[e];
     }
   }
 }
 template <class Thread>
-MH_DEVICE void multiply(const Thread& thread, Sum& sum, const Left<float>& left, const Right<float>& right) {
-  multiply_split<false>(thread, sum, left, right);
+MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
+                        const FragmentB<float>& right) {
+  multiply_tf32<false>(thread, sum, left, right);
 }
 
 // For logits, whose absolute errors are relative errors of probabilities. Accumulators over queries or keys, which stay
 // in registers, leave no registers for another one.
 template <class Thread, class T>
-MH_DEVICE void multiply_apart(const Thread& thread, Sum& sum, const Left<T>& left, const Right<T>& right) {
-  if constexpr (std::is_same_v<T, float>) multiply_split<true>(thread, sum, left, right);
+MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
+                                 const FragmentB<T>& right) {
+  if constexpr (std::is_same_v<T, float>) multiply_tf32<true>(thread, sum, left, right);
   else multiply(thread, sum, left, right);
 }
 

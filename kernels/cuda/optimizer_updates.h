@@ -2,18 +2,18 @@
 // copied to the device before a launch.
 #pragma once
 
-#include "cuda/fours.h"
 #include "cuda/grid.h"
 #include "cuda/optimizer.h"
+#include "cuda/vec4.h"
 
 namespace mh::kernels {
 
 // Tensors of one launch, limited by the 4 KiB of kernel arguments.
 template <class One>
 struct Batch {
-  static constexpr int kMost = 40;
-  One all[kMost];
-  int begins[kMost + 1] = {0};  // number of chunks before each tensor
+  static constexpr int kMaxTensors = 40;
+  One all[kMaxTensors];
+  int begins[kMaxTensors + 1] = {0};  // number of chunks before each tensor
   int count = 0;
   void add(const One& one) {
     all[count++] = one;
@@ -29,33 +29,33 @@ struct Batch {
 
 // Calls f(i) for each vector of four elements of a tensor's chunk that this thread updates.
 template <class Thread, class F>
-MH_DEVICE void each_four_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
+MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
 }
 
 template <class Plan>
-struct Rule;
+struct RuleOf;
 template <>
-struct Rule<AdamPlan> {
+struct RuleOf<AdamPlan> {
   static constexpr bool kSecond = true;
   AdamPlan plan;
   float step, root;
-  MH_DEVICE explicit Rule(const AdamPlan& a) : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
+  MH_DEVICE explicit RuleOf(const AdamPlan& a) : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
   MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_one(plan, step, root, p, g, m, v); }
 };
 template <>
-struct Rule<MomentumPlan> {
+struct RuleOf<MomentumPlan> {
   static constexpr bool kSecond = false;
   MomentumPlan plan;
-  MH_DEVICE explicit Rule(const MomentumPlan& a) : plan(a) {}
+  MH_DEVICE explicit RuleOf(const MomentumPlan& a) : plan(a) {}
   MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_one(plan, p, g, buffer); }
 };
 template <>
-struct Rule<NagPlan> {
+struct RuleOf<NagPlan> {
   static constexpr bool kSecond = false;
   NagPlan plan;
-  MH_DEVICE explicit Rule(const NagPlan& a) : plan(a) {}
+  MH_DEVICE explicit RuleOf(const NagPlan& a) : plan(a) {}
   MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_one(plan, p, g, buffer); }
 };
 
@@ -68,18 +68,18 @@ struct Updates {
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int t = batch.tensor_of(thread.block_x());
     const Update<Plan>& u = batch.all[t];
-    const Rule<Plan> rule(u.plan);
-    each_four_of_chunk(thread, thread.block_x() - batch.begins[t], u.count, [&](int64_t i) {
+    const RuleOf<Plan> rule(u.plan);
+    each_vec4_of_chunk(thread, thread.block_x() - batch.begins[t], u.count, [&](int64_t i) {
       float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
-      load_four(thread, u.p, i, u.count, p);
-      load_four(thread, u.g, i, u.count, g);
-      load_four(thread, u.first, i, u.count, first);
-      if (Rule<Plan>::kSecond) load_four(thread, u.second, i, u.count, second);
+      load_vec4(thread, u.p, i, u.count, p);
+      load_vec4(thread, u.g, i, u.count, g);
+      load_vec4(thread, u.first, i, u.count, first);
+      if (RuleOf<Plan>::kSecond) load_vec4(thread, u.second, i, u.count, second);
       MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
-      store_four(thread, u.p, i, u.count, p);
-      store_four(thread, u.first, i, u.count, first);
-      if (Rule<Plan>::kSecond) store_four(thread, u.second, i, u.count, second);
-      if (u.copy != nullptr) store_four(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
+      store_vec4(thread, u.p, i, u.count, p);
+      store_vec4(thread, u.first, i, u.count, first);
+      if (RuleOf<Plan>::kSecond) store_vec4(thread, u.second, i, u.count, second);
+      if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
     });
   }
 };
@@ -95,18 +95,18 @@ struct Squares {
     const int t = batch.tensor_of(thread.block_x());
     const Numbers& tensor = batch.all[t];
     double sum = 0;
-    each_four_of_chunk(thread, thread.block_x() - batch.begins[t], tensor.count, [&](int64_t i) {
+    each_vec4_of_chunk(thread, thread.block_x() - batch.begins[t], tensor.count, [&](int64_t i) {
       float x[4];
-      load_four(thread, tensor.x, i, tensor.count, x);
+      load_vec4(thread, tensor.x, i, tensor.count, x);
       MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
     });
-    auto* shares = static_cast<double*>(memory);
-    shares[thread.index()] = sum;
+    auto* warp_results = static_cast<double*>(memory);
+    warp_results[thread.index()] = sum;
     for (int half = kThreads / 2; half > 0; half /= 2) {
       thread.barrier();
-      if (thread.index() < half) shares[thread.index()] += shares[thread.index() + half];
+      if (thread.index() < half) warp_results[thread.index()] += warp_results[thread.index() + half];
     }
-    if (thread.index() == 0) sums[thread.block_x()] = shares[0];
+    if (thread.index() == 0) sums[thread.block_x()] = warp_results[0];
   }
 };
 
@@ -116,7 +116,7 @@ const char* by_batches(const One* all, int64_t count, const Launch& launch) {
   Batch<One> batch;
   for (int64_t i = 0; i < count; ++i) {
     if (all[i].count > 0) batch.add(all[i]);
-    if (batch.count < Batch<One>::kMost && (i + 1 < count || batch.count == 0)) continue;
+    if (batch.count < Batch<One>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
     if (const char* problem = launch(batch)) return problem;
     batch = Batch<One>();
   }

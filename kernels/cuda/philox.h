@@ -11,10 +11,10 @@ struct PhiloxWords {
 };
 
 // Returns the four words at counter (block, site, update): ten rounds of Philox.
-MH_DEVICE PhiloxWords philox(const Dropout& how, uint64_t block) {
-  const uint32_t update = how.update_at != nullptr ? *how.update_at : how.update;
-  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), how.site, update};
-  uint32_t k0 = how.key[0], k1 = how.key[1];
+MH_DEVICE PhiloxWords philox(const Dropout& params, uint64_t block) {
+  const uint32_t update = params.update_at != nullptr ? *params.update_at : params.update;
+  uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), params.site, update};
+  uint32_t k0 = params.key[0], k1 = params.key[1];
   MH_FOR (round, 10) {
     const uint64_t a = uint64_t{0xD2511F53u} * c[0], b = uint64_t{0xCD9E8D57u} * c[2];
     c[0] = static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, c[1] = static_cast<uint32_t>(b);
@@ -30,6 +30,6 @@ MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
   return i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
 }
 
-MH_DEVICE bool keeps(const Dropout& how, uint32_t word) { return word >> 8 >= how.threshold; }
+MH_DEVICE bool keeps(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
 
 }  // namespace mh::kernels

@@ -12,9 +12,9 @@
 namespace mh::kernels {
 
 // Returns the visible keys within a run.
-MH_DEVICE KeyRange within(const KeyRange& seen, const Run& run) {
+MH_DEVICE KeyRange within(const KeyRange& visible, const Run& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
-  return {first > seen.first ? first : seen.first, end < seen.end ? end : seen.end};
+  return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
 // Returns the row of r for a query and a key of a run; it may be out of range for pairs that do not exist.
@@ -33,11 +33,11 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
   return {0, 0};
 }
 
-// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance
-// to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
+// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t in_size the first
+// distance to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
 template <int kColumns, class Thread>
-MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end,
-                                     int i, int lead, Sum (&products)[kColumns]) {
+MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end, int i,
+                                   int lead, Accumulator (&products)[kColumns]) {
   const int offset = static_cast<int>(a.keys - a.queries), beyond = i + 8 * kColumns;
   if (beyond <= end && i + lead >= real.first && beyond + lead + 15 <= real.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
@@ -46,7 +46,7 @@ MH_DEVICE void hide_unseen_distances(const Thread& thread, const AttentionParams
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) {
       const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
-      if (query >= end || key < real.first || !sees(a, real.end, query, key)) products[n].x[e] = -INFINITY;
+      if (query >= end || key < real.first || !is_visible(a, real.end, query, key)) products[n].x[e] = -INFINITY;
     }
 }
 
@@ -62,28 +62,31 @@ template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
 // A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kShown rows that are read
-// and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
+// and, with two stages, the next ones. A pipeline buffer, so that each row is loaded once. Both numbers are multiples
 // of 16.
 template <class T, int kSize, int kShown, int kStep>
 struct Sliding {
   static constexpr int kStride = kSize + kPad, kRows = kShown + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
-  // Wraps places from -kRows to 2 kRows - 1.
-  static MH_DEVICE int wrapped(int place) { return place < 0 ? place + kRows : place < kRows ? place : place - kRows; }
-  // Returns 16 rows, from a place that is a multiple of 16.
-  MH_DEVICE const T* piece(int place) const { return rows + wrapped(place) * kStride; }
-  // Loads kCount rows of the matrix from row `first` on into places from `place` on; zeros outside the matrix.
+  // Wraps rows from -kRows to 2 kRows - 1.
+  static MH_DEVICE int wrapped(int slide_row) {
+    return slide_row < 0 ? slide_row + kRows : slide_row < kRows ? slide_row : slide_row - kRows;
+  }
+  // Returns 16 rows, from a row that is a multiple of 16.
+  MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrapped(slide_row) * kStride; }
+  // Loads kCount rows of the matrix from row `first` on into the window from `slide_row` on; zeros outside the matrix.
   template <int kCount, class Thread>
-  MH_DEVICE void load(const Thread& thread, int place, const T* data, int64_t position, int first, int end, int size,
-                      bool aligned) {
+  MH_DEVICE void load(const Thread& thread, int slide_row, const T* data, int64_t position, int first, int end,
+                      int size, bool aligned) {
     load_rows<kSize>(thread, block_of(thread), rows, data, position, first, kCount, end, size, aligned,
-                     [&](int r) { return wrapped(wrapped(place) + r) * kStride; });
+                     [&](int r) { return wrapped(wrapped(slide_row) + r) * kStride; });
   }
   // Loads rows of r.
   template <int kCount, class Thread>
-  MH_DEVICE void load_distances(const Thread& thread, int place, const AttentionParams& a, int64_t head, int first) {
-    load<kCount>(thread, place, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride,
+  MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& a, int64_t head,
+                                int first) {
+    load<kCount>(thread, slide_row, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride,
                  a.relative.row_stride, first, a.relative.distances, a.key_size, a.aligned);
   }
 };
@@ -92,24 +95,25 @@ struct Sliding {
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// Computes products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `place` on. By a
+// Computes products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `slide_row` on. By a
 // warp.
-template <int kSize, int kColumns, int kMostAhead = 4, class Thread, class T, class Slide>
-MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide, int place) {
+template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class Slide>
+MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide,
+                                int slide_row) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  Sum sums[kColumns / 8];
-  const T* pieces[kColumns / 16];
-  [[maybe_unused]] constexpr int kAhead = sizeof(T) == 4 && kMostAhead > 1 ? 1 : kMostAhead;
-  MH_FOR (n, kColumns / 16) pieces[n] = slide.piece(Slide::wrapped(place) + n * 16);
-  MH_UNROLL_AHEAD
+  Accumulator sums[kColumns / 8];
+  const T* row_blocks[kColumns / 16];
+  [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
+  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_16(Slide::wrapped(slide_row) + n * 16);
+  MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
-    Left<T> left;
+    FragmentA<T> left;
     load(thread, left, rows + c, Slide::kStride);
     MH_FOR (n, kColumns / 16) {
-      Right<T> right[2];
-      load_turned(thread, right, pieces[n] + c, Slide::kStride);
-      multiply_apart(thread, sums[2 * n], left, right[0]);
-      multiply_apart(thread, sums[2 * n + 1], left, right[1]);
+      FragmentB<T> right[2];
+      load_transposed(thread, right, row_blocks[n] + c, Slide::kStride);
+      multiply_accurate(thread, sums[2 * n], left, right[0]);
+      multiply_accurate(thread, sums[2 * n + 1], left, right[1]);
     }
   }
   thread.warp_barrier();  // the previous products have been read
@@ -120,35 +124,36 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// Computes sums (16, 8 kEighths) += of_pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times
-// the sliding row of the pair, from `column` on; the row of the last query and the first key is at `place`. By a warp,
-// through `shift`.
+// Computes sums (16, 8 kEighths) += pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times
+// the sliding row of the pair, from `column` on; the row of the last query and the first key is at `slide_row`. By a
+// warp, through `shift`.
 template <class T, int kEighths, int kPairs, class Thread, class Slide>
-MH_DEVICE void multiply_add_sliding(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kPairs],
-                                    float* shift, const Slide& slide, int place, int column) {
+MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kEighths],
+                                    const Accumulator (&pairs)[kPairs], float* shift, const Slide& slide, int slide_row,
+                                    int column) {
   constexpr int kKeys = 8 * kPairs, kColumns = 16 + kKeys, kAcross = kProductStride<kColumns>;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kKeys / 8)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8;
-      shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = of_pairs[n].x[i];
+      shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = pairs[n].x[i];
     }
   thread.warp_barrier();
   MH_FOR (m, kColumns / 16) {
-    Sum by_distance[2];
+    Accumulator by_distance[2];
     MH_FOR (half, 2)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8, at = m * 16 + half * 8 + 2 * t + i % 2, key = at - 15 + row;
         by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + at] : 0;
       }
-    Left<T> left;
+    FragmentA<T> left;
     round_to(thread, left, by_distance[0], by_distance[1]);
-    const T* piece = slide.piece(Slide::wrapped(place) + m * 16) + column;
+    const T* rows_16 = slide.rows_16(Slide::wrapped(slide_row) + m * 16) + column;
     MH_UNROLL
     for (int n = 0; n < kEighths; n += 2) {
-      Right<T> right[2];
-      load(thread, right, piece + n * 8, Slide::kStride);
+      FragmentB<T> right[2];
+      load(thread, right, rows_16 + n * 8, Slide::kStride);
       multiply(thread, sums[n], left, right[0]);
       multiply(thread, sums[n + 1], left, right[1]);
     }
@@ -165,10 +170,10 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
     const int at = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVector; c += 2) {
-      const bool has[2] = {c < a.key_size, c + 1 < a.key_size};
+      const bool in_size[2] = {c < a.key_size, c + 1 < a.key_size};
       const float x = widened(thread, q[at + c]), y = widened(thread, q[at + c + 1]);
-      put_pair(thread, q + at + c, x + (has[0] ? u[c] : 0), y + (has[1] ? u[c + 1] : 0));
-      put_pair(thread, shifted + at + c, x + (has[0] ? v[c] : 0), y + (has[1] ? v[c + 1] : 0));
+      put_pair(thread, q + at + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
+      put_pair(thread, shifted + at + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
     }
   });
 }
@@ -183,50 +188,52 @@ struct QueryDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Loads rows for the tile of queries from `first` and keys from `key` on: all of them at place 0 for the first tile
-  // of a run; for a later tile the rows that the tile of keys before lacks.
+  // Loads rows for the tile of queries from `first` and keys from `key` on: all of them at slide_row 0 for the first
+  // tile of a run; for a later tile the rows that the tile of keys before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int key) {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void go_on(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first, int key,
-                       int place) {
-    rows.template load_distances<kKeys>(thread, place + kShown - kKeys, a, head, distance_row(a, run, first - 1, key));
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+                         int key, int slide_row) {
+    rows.template load_distances<kKeys>(thread, slide_row + kShown - kKeys, a, head,
+                                        distance_row(a, run, first - 1, key));
   }
-  static MH_DEVICE int next(int place) { return Rows::wrapped(place + kKeys); }
+  static MH_DEVICE int next(int slide_row) { return Rows::wrapped(slide_row + kKeys); }
 
   // Adds the terms of distances to a warp's logits (16, kKeys).
   template <class Thread>
-  MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kKeys / 8], int place) {
+  MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
-    float* const found = own_products(thread);
-    multiply_sliding<kSize, kColumns>(thread, found, shifted + thread.warp() * 16 * Rows::kStride, rows,
-                                      own_place(thread, place));
+    float* const window_products = warp_products(thread);
+    multiply_sliding<kSize, kColumns>(thread, window_products, shifted + thread.warp() * 16 * Rows::kStride, rows,
+                                      warp_slide_row(thread, slide_row));
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8;
-        logits[n].x[i] += found[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
+        logits[n].x[i] += window_products[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
   // Adds to a warp's sums (16, 8 kEighths) a number for each query and key (16, kKeys), rounded to T, times their row
   // of r, from a column on.
   template <int kEighths, class Thread>
-  MH_DEVICE void multiply_add(const Thread& thread, Sum (&sums)[kEighths], const Sum (&of_pairs)[kKeys / 8], int place,
-                              int column) {
-    multiply_add_sliding<T>(thread, sums, of_pairs, own_products(thread), rows, own_place(thread, place), column);
+  MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kEighths],
+                              const Accumulator (&pairs)[kKeys / 8], int slide_row, int column) {
+    multiply_add_sliding<T>(thread, sums, pairs, warp_products(thread), rows, warp_slide_row(thread, slide_row),
+                            column);
   }
   template <class Thread>
-  MH_DEVICE float* own_products(const Thread& thread) {
+  MH_DEVICE float* warp_products(const Thread& thread) {
     return products + thread.warp() * 16 * kAcross;
   }
 
  private:
   // Returns the first of a warp's rows, that of its last query and the first key.
   template <class Thread>
-  static MH_DEVICE int own_place(const Thread& thread, int place) {
-    return place + kQueries - 16 - 16 * thread.warp();
+  static MH_DEVICE int warp_slide_row(const Thread& thread, int slide_row) {
+    return slide_row + kQueries - 16 - 16 * thread.warp();
   }
 };
 
@@ -239,7 +246,7 @@ struct KeyDistances {
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kAcross];
 
-  // Loads rows for the tile of keys from `first` and queries from `query` on: all of them at place 0 for the first
+  // Loads rows for the tile of keys from `first` and queries from `query` on: all of them at slide_row 0 for the first
   // tile; for a later tile the rows that the tile of queries before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
@@ -247,31 +254,32 @@ struct KeyDistances {
     rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void go_on(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
-                       int query, int place) {
-    rows.template load_distances<kQueries>(thread, place, a, head, distance_row(a, run, query + kQueries - 1, first));
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+                         int query, int slide_row) {
+    rows.template load_distances<kQueries>(thread, slide_row, a, head,
+                                           distance_row(a, run, query + kQueries - 1, first));
   }
-  static MH_DEVICE int next(int place) { return Rows::wrapped(place - kQueries); }
+  static MH_DEVICE int next(int slide_row) { return Rows::wrapped(slide_row - kQueries); }
 
   // Adds the terms of distances to a warp's logits (16 keys, kQueries).
   template <class Thread>
-  MH_DEVICE void add_to(const Thread& thread, Sum (&logits)[kQueries / 8], int place) {
+  MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
-    float* const found = products + thread.warp() * 16 * kAcross;
+    float* const window_products = products + thread.warp() * 16 * kAcross;
     MH_FOR (m, kQueries / 16) {
-      multiply_sliding<kSize, 32>(thread, found, shifted + m * 16 * Rows::kStride, rows,
-                                  place + kQueries - 16 - 16 * m + 16 * thread.warp());
+      multiply_sliding<kSize, 32>(thread, window_products, shifted + m * 16 * Rows::kStride, rows,
+                                  slide_row + kQueries - 16 - 16 * m + 16 * thread.warp());
       MH_FOR (n, 2)
         MH_FOR (i, 4) {
           const int query = n * 8 + 2 * t + i % 2;
-          logits[2 * m + n].x[i] += found[query * kAcross + 15 - query + g + i / 2 * 8];
+          logits[2 * m + n].x[i] += window_products[query * kAcross + 15 - query + g + i / 2 * 8];
         }
     }
   }
 };
 
 struct NoDistances {
-  static MH_DEVICE int next(int place) { return place; }
+  static MH_DEVICE int next(int slide_row) { return slide_row; }
 };
 
 }  // namespace mh::kernels

@@ -6,6 +6,6 @@
 namespace mh::kernels {
 
 // Maximum width of rows: a row fits into the shared memory that every GPU has for a block.
-constexpr int64_t kMostSumNorm = 12000;
+constexpr int64_t kMaxSumNormWidth = 12000;
 
 }  // namespace mh::kernels

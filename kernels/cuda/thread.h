@@ -66,7 +66,7 @@ struct GpuThread {
                  : "memory");
   }
   template <class T>
-  MH_DEVICE void load_matrices_turned(uint32_t (&to)[4], const T* row) const {
+  MH_DEVICE void load_matrices_transposed(uint32_t (&to)[4], const T* row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(address(row))

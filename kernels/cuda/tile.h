@@ -23,64 +23,64 @@ MH_DEVICE float widened(const Thread&, float x) {
 }
 
 // The index of a thread and the number of threads that share some work: those of a block, or of a warp.
-struct Sharing {
+struct ThreadGroup {
   int index, threads;
 };
 template <class Thread>
-MH_DEVICE Sharing block_of(const Thread& thread) {
+MH_DEVICE ThreadGroup block_of(const Thread& thread) {
   return {thread.index(), thread.threads()};
 }
 template <class Thread>
-MH_DEVICE Sharing warp_of(const Thread& thread) {
+MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
   return {thread.lane(), 32};
 }
 
 // Calls visit(row, column) for this thread's 16-byte vectors of `rows` rows of kSize elements; without a division in
 // the loop if the threads cover whole rows.
 template <class T, int kSize, class Visit>
-MH_DEVICE void each_vector(const Sharing& by, int rows, const Visit& visit) {
+MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   if constexpr (32 % kVectors == 0) {
-    const int column = by.index % kVectors * kVector, step = by.threads / kVectors;
-    for (int row = by.index / kVectors; row < rows; row += step) visit(row, column);
+    const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
+    for (int row = group.index / kVectors; row < rows; row += step) visit(row, column);
   } else {
     MH_UNROLL_4
-    for (int i = by.index; i < rows * kVectors; i += by.threads) visit(i / kVectors, i % kVectors * kVector);
+    for (int i = group.index; i < rows * kVectors; i += group.threads) visit(i / kVectors, i % kVectors * kVector);
   }
 }
 
 // Returns the offset of row `row` in elements; row strides are less than 2^31.
 MH_DEVICE int64_t to_row(int row, int64_t position) { return int64_t{row} * static_cast<int>(position); }
 
-// Loads rows first … first + count - 1 of one head, at data + r * position, into shared memory, place(r) elements from
-// `to`, by the threads that share the work; zeros before row 0, from row `end` and from column `size` on. Asynchronous
-// (cp.async) if rows are aligned.
+// Loads rows first … first + count - 1 of one head, at data + r * position, into shared memory, offset_of(r) elements
+// from `to`, by the threads that share the work; zeros before row 0, from row `end` and from column `size` on.
+// Asynchronous (cp.async) if rows are aligned.
 template <int kSize, class Thread, class T, class Place>
-MH_DEVICE void load_rows(const Thread& thread, const Sharing& by, T* to, const T* data, int64_t position, int first,
-                         int count, int end, int size, bool aligned, const Place& place) {
+MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, const T* data, int64_t position,
+                         int first, int count, int end, int size, bool aligned, const Place& offset_of) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-  const auto is_there = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
+  const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
   if (aligned && 32 % kVectors == 0) {
-    const int column = by.index % kVectors * kVector, step = by.threads / kVectors;
-    int row = by.index / kVectors;
+    const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
+    int row = group.index / kVectors;
     const int last = column < size ? end : 0;
     const T* from = data + to_row(first + row, position) + column;
     const int64_t further = to_row(step, position);
     MH_UNROLL_4
     for (; row < count; row += step, from += further)
-      thread.copy_16(to + place(row) + column, from,
+      thread.copy_16(to + offset_of(row) + column, from,
                      static_cast<unsigned>(first + row) < static_cast<unsigned>(last) ? 16 : 0);
   } else if (aligned) {
-    each_vector<T, kSize>(by, count, [&](int r, int c) {
-      thread.copy_16(to + place(r) + c, data + to_row(first + r, position) + c,
-                     is_there(first + r) && c < size ? 16 : 0);
+    each_vector<T, kSize>(group, count, [&](int r, int c) {
+      thread.copy_16(to + offset_of(r) + c, data + to_row(first + r, position) + c,
+                     in_range(first + r) && c < size ? 16 : 0);
     });
   } else {
-    each_vector<T, kSize>(by, count, [&](int r, int c) {
+    each_vector<T, kSize>(group, count, [&](int r, int c) {
       const T* from = data + to_row(first + r, position) + c;
-      const int there = is_there(first + r) ? size - c : 0;
+      const int there = in_range(first + r) ? size - c : 0;
       MH_ROLLED
-      for (int e = 0; e < kVector; ++e) to[place(r) + c + e] = e < there ? from[e] : T{};
+      for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < there ? from[e] : T{};
     });
   }
 }
@@ -93,28 +93,28 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t pos
                    [](int r) { return r * kStride; });
 }
 
-// Calls visit(s, stage, place) for tiles of kStep rows from s on, first … end - 1, by the whole block. The data have
-// arrived for the present thread only, so visit begins with a barrier. load(s, stage, place, begins) starts the copies
-// of a tile; with two stages they run while the tile before is visited. `begins`: no tile before exists. `place` is 0,
-// then next(place): the position of data that slides along with the tiles.
+// Calls visit(s, stage, slide_row) for tiles of kStep rows from s on, first … end - 1, by the whole block. The data
+// have arrived for the present thread only, so visit begins with a barrier. load(s, stage, slide_row, is_first)
+// starts the copies of a tile; with two stages they run while the tile before is visited. `is_first`: no tile before
+// exists. `slide_row` is 0, then next(slide_row): the position of data that slides along with the tiles.
 template <int kStages, int kStep, class Thread, class Load, class Next, class Visit>
 MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
                          const Visit& visit) {
   load(first, 0, 0, true);
   thread.end_group();
-  int stage = 0, place = 0;
+  int stage = 0, slide_row = 0;
   for (int s = first; s < end; s += kStep) {
     const int other = kStages == 2 ? stage ^ 1 : 0;
     const auto load_next = [&] {
-      if (s + kStep < end) load(s + kStep, other, next(place), false);
+      if (s + kStep < end) load(s + kStep, other, next(slide_row), false);
       thread.end_group();
     };
     if constexpr (kStages == 2) load_next();
     thread.template wait<kStages - 1>();
-    visit(s, stage, place);
+    visit(s, stage, slide_row);
     thread.barrier();
     if constexpr (kStages == 1) load_next();
-    stage = other, place = next(place);
+    stage = other, slide_row = next(slide_row);
   }
 }
 
@@ -138,8 +138,9 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
 
 // Stores a warp's 16 rows of `sums`, times a factor for each of the lane's rows, through its 16 rows of shared memory.
 template <int kSize, int kStride, class Thread, class T>
-MH_DEVICE void store_rows(const Thread& thread, T* through, const Sum (&sums)[kSize / 8], const float (&factor)[2],
-                          T* data, int64_t position, int first, int end, int size, bool aligned) {
+MH_DEVICE void store_rows(const Thread& thread, T* through, const Accumulator (&sums)[kSize / 8],
+                          const float (&factor)[2], T* data, int64_t position, int first, int end, int size,
+                          bool aligned) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)

@@ -174,7 +174,9 @@ Kernel kernel_for(const Candidate& c) {
   const MaskForm& mask = c.choice.mask;
   const bool gpu = c.choice.gpu.kernels != nullptr;
   if (c.choice.matrix.defined())
-    return gpu ? Kernel::mixed_gpu : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu : Kernel::composed;
+    return gpu                                  ? Kernel::head_mixing_gpu
+           : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu
+                                                : Kernel::composed;
   // SDPA computes every pass that needs no mask tensor (`whole`): on a GPU none of our kernels is faster.
   const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
@@ -183,7 +185,8 @@ Kernel kernel_for(const Candidate& c) {
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
-  throw Error(Exit::usage, Problem{layer_spec.name, expected, "one that it cannot take: " + reasons, "use --attention auto, or change these"});
+  throw Error(Exit::usage, Problem{layer_spec.name, expected, "one that it cannot take: " + reasons,
+                                   "use --attention auto, or change these"});
 }
 
 }  // namespace

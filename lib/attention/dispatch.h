@@ -71,7 +71,7 @@ struct KernelFeatures {
 
 // The implementations of a forward pass. mixed_*: our kernels with head mixing; fused_*: our kernels without; library:
 // SDPA.
-enum class Kernel { composed, head_mixing_cpu, mixed_gpu, fused_cpu, fused_gpu, library };
+enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, library };
 
 struct Constraint;
 

@@ -9,14 +9,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "nn/aten.h"
 
 namespace mh::nn {
 
 namespace {
 
-const kernels::CudaTable *table = nullptr, *of_cpu = nullptr;  // of_cpu: set by CpuAsGpu
+const kernels::CudaApi *table = nullptr, *of_cpu = nullptr;  // of_cpu: set by CpuAsGpu
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
@@ -43,8 +43,8 @@ int count_gpus() {
 void open_cuda() {
   if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
   open_library("libtorch_cuda.so");
-  table = reinterpret_cast<const kernels::CudaTable* (*)()>(
-      open_symbol("libmultihead-cuda.so", kernels::kCudaTableSymbol))();
+  table =
+      reinterpret_cast<const kernels::CudaApi* (*)()>(open_symbol("libmultihead-cuda.so", kernels::kCudaApiSymbol))();
   if (!at::globalContext().hasCUDA())
     throw unusable("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
 }
@@ -70,7 +70,7 @@ at::Device choose_device(const std::string& wish) {
   return {at::kCUDA, 0};
 }
 
-const kernels::CudaTable& cuda_kernels() { return *table; }
+const kernels::CudaApi& cuda_kernels() { return *table; }
 
 void* current_stream(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
@@ -89,7 +89,7 @@ std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-CpuAsGpu::CpuAsGpu(const kernels::CudaTable& kernels) { of_cpu = &kernels; }
+CpuAsGpu::CpuAsGpu(const kernels::CudaApi& kernels) { of_cpu = &kernels; }
 CpuAsGpu::~CpuAsGpu() { of_cpu = nullptr; }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {

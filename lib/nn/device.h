@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace mh::kernels {
-struct CudaTable;
+struct CudaApi;
 enum class Dtype : uint8_t;
 }  // namespace mh::kernels
 
@@ -27,14 +27,14 @@ at::Device choose_device(const std::string& wish);
 void* open_symbol(const char* library, const char* symbol);
 
 // Returns our CUDA kernels; choose_device() must have returned a GPU.
-const kernels::CudaTable& cuda_kernels();
+const kernels::CudaApi& cuda_kernels();
 // Returns the current CUDA stream of LibTorch on the device (cudaStream_t).
 void* current_stream(at::Device device);
 
 // The kernels and the stream for operations on tensors of a device; null on a CPU, where operations use the CPU's
 // kernels.
 struct Gpu {
-  const kernels::CudaTable* kernels = nullptr;
+  const kernels::CudaApi* kernels = nullptr;
   void* stream = nullptr;
   explicit operator bool() const { return kernels != nullptr; }
 };
@@ -46,7 +46,7 @@ std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 // For tests: during the lifetime of this object, gpu_of() treats the CPU as a GPU with these kernels.
 class CpuAsGpu {
  public:
-  explicit CpuAsGpu(const kernels::CudaTable& kernels);
+  explicit CpuAsGpu(const kernels::CudaApi& kernels);
   ~CpuAsGpu();
   CpuAsGpu(const CpuAsGpu&) = delete;
   CpuAsGpu& operator=(const CpuAsGpu&) = delete;

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cpu/cross_entropy.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 #include "nn/product.h"

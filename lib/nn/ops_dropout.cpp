@@ -4,7 +4,7 @@
 
 #include "base/random.h"
 #include "cpu/dropout.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 

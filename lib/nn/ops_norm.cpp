@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cpu/layer_norm.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 
@@ -149,7 +149,7 @@ bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, co
   const auto of_row = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
-  return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMostSumNorm) && x.scalar_type() == at::kFloat &&
+  return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMaxSumNormWidth) && x.scalar_type() == at::kFloat &&
          known && x.sizes().equals(y.sizes()) && x.numel() > 0 && of_row(weight) && of_row(bias);
 }
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "cpu/optimizer.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "model/load.h"
 #include "nn/device.h"
 

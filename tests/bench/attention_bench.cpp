@@ -108,7 +108,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     return m.defined() ? attention::head_mixing_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
   if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
-  return m.defined() ? attention::mixed_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
+  return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
 }
 
 std::optional<at::ScalarType> type_named(const std::string& name) {

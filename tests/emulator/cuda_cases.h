@@ -220,7 +220,7 @@ struct CaseTensors {
   AttentionTensors pointers() {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.any(), x.k = k.any(), x.v = v.any(), x.out = out.any(), x.dout = dout.any();
-    x.dq = dq.any(), x.dk = dk.any(), x.dv = dv.any(), x.joined = false;
+    x.dq = dq.any(), x.dk = dk.any(), x.dv = dv.any(), x.kv_read_once = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }

@@ -18,7 +18,7 @@ struct Launcher {
                  [&](const Thread& thread, void* memory) { body(thread, memory); });
     return nullptr;
   }
-  int most_shared_memory() const { return limit; }
+  int max_shared_memory() const { return limit; }
   static int multiprocessors() { return 108; }  // as an A100
 };
 

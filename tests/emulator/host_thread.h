@@ -267,7 +267,7 @@ class Thread {
     matrices(to, row, "ldmatrix", [](int r, int c) { return std::pair(r, c); });
   }
   template <class T>
-  void load_matrices_turned(uint32_t (&to)[4], const T* row) const {
+  void load_matrices_transposed(uint32_t (&to)[4], const T* row) const {
     matrices(to, row, "ldmatrix.trans", [](int r, int c) { return std::pair(c, r); });
   }
 

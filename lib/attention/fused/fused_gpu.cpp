@@ -8,7 +8,7 @@
 #include "attention/fused/autograd.h"
 #include "attention/row_layout.h"
 #include "cuda/attention.h"
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -109,7 +109,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
 OperandGradients gradients_of(const Operands& x, AttentionTensors& t) {
   OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
-  t.joined = false;
+  t.kv_read_once = false;
   return d;
 }
 
@@ -182,14 +182,14 @@ struct MixingOnGpu {
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out), t.biased = rows_of(q_u), t.shifted = rows_of(q_v);
-    t.num_splits = gpu.kernels->mixed_num_splits(device.params, t.batch);
+    t.num_splits = gpu.kernels->head_mixing_num_splits(device.params, t.batch);
     at::Tensor partial_out;
     if (t.num_splits > 1) {
       partial_out = at::empty({t.batch * x.q.size(2) * t.num_splits * std::max(2 * in, heads * x.v.size(3))},
                               result.lse.options());
       t.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->mixed_forward(device.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_forward(device.params, t));
     return result;
   }
 
@@ -210,14 +210,14 @@ struct MixingOnGpu {
     t.sums = sums.mutable_data_ptr<float>();
     t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    const at::Tensor gradients =
-        at::empty({q.size(0), gpu.kernels->mixed_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
+    const at::Tensor gradients = at::empty(
+        {q.size(0), gpu.kernels->head_mixing_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
     t.g = gradients.mutable_data_ptr<float>();
     if (p.u.defined()) {
       d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
       t.dshifted = rows_of(dshifted), t.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->mixed_backward(device.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_backward(device.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (p.u.defined()) {
       const auto of_bias = [](const at::Tensor& of_rows, const at::Tensor& bias) {
@@ -247,13 +247,13 @@ std::string unfused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mix
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("elements of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
-  const char* lacks = nn::cuda_kernels().lacks(*dtype, size);
-  if (lacks == nullptr && positions && !mixes) lacks = nn::cuda_kernels().attention(*dtype, size)->relative_lacks();
-  if (lacks == nullptr && mixes)
-    lacks = nn::cuda_kernels()
-                .attention(*dtype, size)
-                ->mixed_lacks(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
-  return lacks != nullptr ? lacks : "";
+  const char* why = nn::cuda_kernels().missing(*dtype, size);
+  if (why == nullptr && positions && !mixes) why = nn::cuda_kernels().attention(*dtype, size)->why_no_relative();
+  if (why == nullptr && mixes)
+    why = nn::cuda_kernels()
+              .attention(*dtype, size)
+              ->why_no_head_mixing(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
+  return why != nullptr ? why : "";
 }
 
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -270,8 +270,8 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
   return attend(PlainOnGpu{gpu}, x);
 }
 
-at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m, const AttentionSpec& spec) {
+at::Tensor head_mixing_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& m, const AttentionSpec& spec) {
   Operands x = on_device(q, k, v, spec);
   x.matrix = scaled_matrix(m, spec.head_scales);
   x.spec.head_scales = at::Tensor();

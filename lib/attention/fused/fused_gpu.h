@@ -38,7 +38,7 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
 // Returns (B, hv, Tq, dv), stored as (B, Tq, hv, dv), as head_mixing_cpu(), for q (B, h, Tq, dk), k (B, h, Tk, dk), v
 // (B, hv, Tk, dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv). Differentiable in all four, in head scales and in
 // relative positions.
-at::Tensor mixed_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor head_mixing_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m, const AttentionSpec& spec);
 
 }  // namespace mh::attention

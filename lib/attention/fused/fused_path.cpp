@@ -54,8 +54,8 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
                                     static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {
-    case Kernel::mixed_gpu:
-      return mixed_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, spec);
+    case Kernel::head_mixing_gpu:
+      return head_mixing_gpu(choice.gpu, c.q, c.k, c.v, choice.matrix, spec);
     case Kernel::head_mixing_cpu:
       return head_mixing_cpu(c.q, c.k, c.v, choice.matrix, spec);
     case Kernel::fused_gpu:

@@ -156,7 +156,7 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
                                          .packed = packed->data() + i / parts * size,
                                          .out = row_of<T>(result.out, b),
                                          .lse = lse + b * result.lse.stride(0)};
-        kernels::mixed_forward(mixing.of_row(b), {i % parts, parts}, row, scratch.data());
+        kernels::head_mixing_forward(mixing.of_row(b), {i % parts, parts}, row, scratch.data());
       }
     });
   });
@@ -205,7 +205,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
           row.du = d.u.mutable_data_ptr<float>() + n * h * wide,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
           row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
-        kernels::mixed_backward(mixing.of_row(b), {part, parts}, row, scratch.data());
+        kernels::head_mixing_backward(mixing.of_row(b), {part, parts}, row, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {

@@ -29,7 +29,7 @@ attention::GpuKernels emulated() {
   static const AttentionKernels all{32,
                                     [] {
                                       host::Device device;
-                                      return Launches::relative_lacks(host::Launcher{device});
+                                      return Launches::why_no_relative(host::Launcher{device});
                                     },
                                     Launches::scale_tiles,
                                     [](const AttentionParams& a, int64_t batch) {
@@ -46,23 +46,23 @@ attention::GpuKernels emulated() {
                                     },
                                     [](int in, int heads, bool relative) {
                                       host::Device device;
-                                      return Launches::mixed_lacks(host::Launcher{device}, in, heads, relative);
+                                      return Launches::why_no_head_mixing(host::Launcher{device}, in, heads, relative);
                                     },
                                     [](const AttentionParams& a, int64_t batch) {
                                       host::Device device;
-                                      return Launches::mixed_num_splits(host::Launcher{device}, a, batch);
+                                      return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch);
                                     },
                                     [](const AttentionParams& a) {
                                       host::Device device;
-                                      return Launches::mixed_gradients(host::Launcher{device}, a);
+                                      return Launches::head_mixing_gradients(host::Launcher{device}, a);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
-                                      return Launches::mixed_forward(host::Launcher{device}, a, x);
+                                      return Launches::head_mixing_forward(host::Launcher{device}, a, x);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;
-                                      return Launches::mixed_backward(host::Launcher{device}, a, x);
+                                      return Launches::head_mixing_backward(host::Launcher{device}, a, x);
                                     }};
   return {&all, nullptr};
 }
@@ -107,7 +107,7 @@ void check(const Inputs& x, bool bf16) {
       attention::AttentionSpec p = given.policy;
       p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
       if (t[kM].defined())
-        return on_gpu ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
+        return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
                       : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kM], p);
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };

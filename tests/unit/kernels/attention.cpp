@@ -179,7 +179,7 @@ void mixed_passes(AttentionParams h, int64_t parts, Positions* positions, std::m
     side_by_side(heads, [&](int64_t i) { head_mixing_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
     side_by_side(parts, [&](int64_t part) {
       std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
-      mixed_forward(h, {part, parts}, x, scratch.data());
+      head_mixing_forward(h, {part, parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.finite());
@@ -211,7 +211,7 @@ void mixed_passes(AttentionParams h, int64_t parts, Positions* positions, std::m
       Positions& share = shares[static_cast<size_t>(part)];
       of_one.du = share.du.data(), of_one.dv_bias = share.dv.data(), of_one.dr = share.dr.data();
     }
-    mixed_backward(h, {part, parts}, of_one, scratch.data());
+    head_mixing_backward(h, {part, parts}, of_one, scratch.data());
   });
   const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
     head_mixing_gather(from, parts, of_part, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
@@ -260,9 +260,9 @@ struct Passes {
     }
     RowTensors<float> x{q.read(),    k.read(),   v.read(),     of_forward.data(),
                         out.write(), lse.data(), given.read(), dq.write()};
-    mixed_forward(h, {}, x, scratch.data());
+    head_mixing_forward(h, {}, x, scratch.data());
     x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;
-    mixed_backward(h, {}, x, scratch.data());
+    head_mixing_backward(h, {}, x, scratch.data());
     head_mixing_gather<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
     head_mixing_gather<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
   }
@@ -464,7 +464,7 @@ TEST_CASE("two heads of one key each are mixed as the matrix says", "[kernels]")
   h.scale = 1, h.gradient = false;
   std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
   h.matrix = m;
-  mixed_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
+  head_mixing_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
   CHECK(out[1] == -200);
   CHECK(lse[0] == 1.5F);

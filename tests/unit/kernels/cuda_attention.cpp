@@ -122,11 +122,11 @@ TEST_CASE("relative positions of all head sizes have place on an A100; less memo
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto lacks = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{
-        (AttentionLaunches<T, kSize>::relative_lacks(launcher) == nullptr ? "" : std::to_string(kSize))...};
+        (AttentionLaunches<T, kSize>::why_no_relative(launcher) == nullptr ? "" : std::to_string(kSize))...};
   };
   const std::integer_sequence<int, 16, 32, 48, 64, 96, 128, 192, 256> sizes;
   CHECK(lacks(0.0F, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(lacks(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
-  CHECK(AttentionLaunches<float, 64>::relative_lacks(small) ==
-        std::string("relative positions of heads so large, for which the shared memory of a block has no place"));
+  CHECK(AttentionLaunches<float, 64>::why_no_relative(small) ==
+        std::string("relative positions of heads that exceed the shared memory of a block"));
 }

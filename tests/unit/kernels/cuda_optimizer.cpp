@@ -90,7 +90,7 @@ void update_case() {
   const std::vector<Tensor> before = tensors;
   for (Tensor& t : tensors)
     updates.push_back({plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(), t.first.data(),
-                       Rule<Plan>::kSecond ? t.second.data() : nullptr, t.copy.empty() ? nullptr : t.copy.data()});
+                       RuleOf<Plan>::kSecond ? t.second.data() : nullptr, t.copy.empty() ? nullptr : t.copy.data()});
   host::Device device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
   for (size_t i = 0; i < count; ++i)

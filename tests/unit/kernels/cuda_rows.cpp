@@ -253,5 +253,5 @@ TEMPLATE_TEST_CASE("dropout on a GPU takes the decisions of the CPU's", "[cuda]"
 }
 
 TEST_CASE("the widest rows of sums and norms fit what every GPU gives a block", "[cuda]") {
-  CHECK(SumNormRows<float>::bytes(kMostSumNorm) <= 48 << 10);
+  CHECK(SumNormRows<float>::bytes(kMaxSumNormWidth) <= 48 << 10);
 }

@@ -139,7 +139,7 @@ at::Tensor by_kernel(const Inputs& x, const Tensors& t) {
   policy.head_scales = t[kScales];
   policy.relative.u = t[kU], policy.relative.v = t[kBias], policy.relative.r = t[kR];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
-  return t[kM].defined() ? attention::mixed_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], policy)
+  return t[kM].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], policy)
                          : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "emulator/host_table.h"
+#include "emulator/host_api.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/models.h"
@@ -30,7 +30,7 @@ namespace {
 template <class F>
 auto both(const F& f) {
   const auto here = f();
-  const kernels::CudaTable table = host::table();
+  const kernels::CudaApi table = host::table();
   const nn::CpuAsGpu gpu(table);
   return std::pair(here, f());
 }

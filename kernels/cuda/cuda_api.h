@@ -18,17 +18,17 @@ namespace mh::kernels {
 // The type of attention kernels, and of tensors that other kernels read and write.
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
-struct CudaTable {
+struct CudaApi {
   // As kernels/cpu/dropout.h.
-  const char* (*dropout)(Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count,
+  const char* (*dropout)(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream);
   // As kernels/cpu/cross_entropy.h, for rows: logits (rows, vocabulary) aligned to 16 bytes, targets and losses (rows).
   // A negative target gives zeros; any other is below `vocabulary`.
-  const char* (*cross_entropy)(Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
-                               CrossEntropyRow* losses, void* stream);
-  // As kernels/cpu/layer_norm.h; `how` and its `dropout` are in host memory. y and dy have the type `y`.
-  const char* (*sum_norm)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
-  const char* (*sum_norm_backward)(Dtype y, const SumNorm& how, const SumNormTensors& x, void* stream);
+  const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
+                               const int64_t* targets, CrossEntropyRow* losses, void* stream);
+  // As kernels/cpu/layer_norm.h; `params` and its `dropout` are in host memory. y and dy have the type `y`.
+  const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
+  const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
   // As kernels/cpu/optimizer.h, for `count` tensors in an array in host memory.
   const char* (*adam)(const Update<AdamPlan>* all, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumPlan>* all, int64_t count, void* stream);
@@ -36,12 +36,12 @@ struct CudaTable {
   // Computes sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
   const char* (*squares)(const Numbers* all, int64_t count, double* sums, void* stream);
   // Returns the attention kernels of the type for the smallest compiled head size of at least head_size; null if there
-  // are none. lacks() then names the kernels that this build lacks; its text is valid until the thread's next call.
+  // are none. missing() then names the kernels that this build lacks; its text is valid until the thread's next call.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);
-  const char* (*lacks)(Dtype dtype, int head_size);
+  const char* (*missing)(Dtype dtype, int head_size);
 };
 
 // The only symbol of the library.
-constexpr const char* kCudaTableSymbol = "multihead_cuda_table";
+constexpr const char* kCudaApiSymbol = "multihead_cuda_table";
 
 }  // namespace mh::kernels

@@ -1,4 +1,4 @@
-#include "cuda/table.h"
+#include "cuda/cuda_api.h"
 
 namespace mh::kernels {
 
@@ -11,13 +11,13 @@ const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
 const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
 const char* cuda_squares(const Numbers*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
-const char* cuda_lacks(Dtype, int);
+const char* cuda_missing(Dtype, int);
 
 }  // namespace mh::kernels
 
-extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaTable* multihead_cuda_table() {
+extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaApi* multihead_cuda_api() {
   using namespace mh::kernels;
-  static const CudaTable table{cuda_dropout, cuda_cross_entropy, cuda_sum_norm, cuda_sum_norm_backward, cuda_adam,
-                               cuda_sgd,     cuda_nag,           cuda_squares,  cuda_attention,         cuda_lacks};
+  static const CudaApi table{cuda_dropout, cuda_cross_entropy, cuda_sum_norm, cuda_sum_norm_backward, cuda_adam,
+                             cuda_sgd,     cuda_nag,           cuda_squares,  cuda_attention,         cuda_missing};
   return &table;
 }

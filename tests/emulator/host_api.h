@@ -10,9 +10,9 @@
 
 namespace host {
 
-inline mh::kernels::CudaTable table() {
+inline mh::kernels::CudaApi table() {
   using namespace mh::kernels;
-  CudaTable all{};
+  CudaApi all{};
   all.dropout = [](Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count, void*) {
     return by_type(type, [&](auto number) {
       Device device;

@@ -9,18 +9,18 @@
 namespace mh::kernels {
 
 template <class T>
-struct alignas(4 * sizeof(T)) Four {
+struct alignas(4 * sizeof(T)) Vec4 {
   T x[4];
 };
 
 // Returns whether columns i … i + 3 are within the row of n and can be accessed as one vector. Rows may have any
 // length: a row that starts at element e of aligned memory is accessed from column -(e % 4) on.
 template <class T>
-MH_DEVICE bool whole(const T* row, int64_t i, int64_t n) {
-  return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Four<T>) == 0;
+MH_DEVICE bool is_vector(const T* row, int64_t i, int64_t n) {
+  return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Vec4<T>) == 0;
 }
 
-MH_DEVICE bool inside(int64_t i, int64_t n) { return i >= 0 && i < n; }
+MH_DEVICE bool in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
 
 template <class Thread, class T>
 MH_DEVICE T narrowed(const Thread& thread, float x, T type) {
@@ -32,38 +32,38 @@ MH_DEVICE float narrowed(const Thread&, float x, float) {
 }
 
 template <class Thread, class T>
-MH_DEVICE void put_four(const Thread& thread, T* to, const float (&x)[4]) {
+MH_DEVICE void put_vec4(const Thread& thread, T* to, const float (&x)[4]) {
   const uint32_t words[2] = {thread.pack(x[0], x[1], T{}), thread.pack(x[2], x[3], T{})};
   thread.store(to, words);
 }
 template <class Thread>
-MH_DEVICE void put_four(const Thread& thread, float* to, const float (&x)[4]) {
+MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
   thread.store(to, x);
 }
 
 template <class Thread, class T>
-MH_DEVICE void load_four(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float outside = 0) {
-  if (whole(row, i, n)) {
-    const Four<T> all = *reinterpret_cast<const Four<T>*>(row + i);
+MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float outside = 0) {
+  if (is_vector(row, i, n)) {
+    const Vec4<T> all = *reinterpret_cast<const Vec4<T>*>(row + i);
     MH_FOR (k, 4) to[k] = widened(thread, all.x[k]);
   } else {
-    MH_FOR (k, 4) to[k] = inside(i + k, n) ? widened(thread, row[i + k]) : outside;
+    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? widened(thread, row[i + k]) : outside;
   }
 }
 
 template <class Thread, class T>
-MH_DEVICE void store_four(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
-  if (whole(row, i, n)) {
-    put_four(thread, row + i, from);
+MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
+  if (is_vector(row, i, n)) {
+    put_vec4(thread, row + i, from);
   } else {
     MH_FOR (k, 4)
-      if (inside(i + k, n)) row[i + k] = narrowed(thread, from[k], T{});
+      if (in_row(i + k, n)) row[i + k] = narrowed(thread, from[k], T{});
   }
 }
 
 // Calls f(i) for this thread's vectors of a row that starts `shift` elements after an aligned address.
 template <class Thread, class F>
-MH_DEVICE void each_four(const Thread& thread, int64_t shift, int64_t n, const F& f) {
+MH_DEVICE void each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
 }
 
@@ -71,28 +71,28 @@ MH_DEVICE void each_four(const Thread& thread, int64_t shift, int64_t n, const F
 constexpr int kRowThreads = 256;
 inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
 // Shared memory of a reduction: one number for each warp.
-using Shares = float[kRowThreads / 32];
+using WarpResults = float[kRowThreads / 32];
 
 // Reduces x with `join` over the block; all threads call it and get the same bits.
 template <class Thread, class Join>
-MH_DEVICE float over_block(const Thread& thread, float x, Shares& shares, const Join& join) {
+MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Join& join) {
   MH_FOR (i, 5) x = join(x, thread.exchange(x, 1 << i));
   const int warps = thread.threads() / 32;
   if (warps == 1) return x;
   thread.barrier();  // the previous values have been read
-  if (thread.lane() == 0) shares[thread.warp()] = x;
+  if (thread.lane() == 0) warp_results[thread.warp()] = x;
   thread.barrier();
-  x = shares[0];
-  for (int w = 1; w < warps; ++w) x = join(x, shares[w]);
+  x = warp_results[0];
+  for (int w = 1; w < warps; ++w) x = join(x, warp_results[w]);
   return x;
 }
 template <class Thread>
-MH_DEVICE float sum_over_block(const Thread& thread, float x, Shares& shares) {
-  return over_block(thread, x, shares, [](float a, float b) { return a + b; });
+MH_DEVICE float block_sum(const Thread& thread, float x, WarpResults& warp_results) {
+  return block_reduce(thread, x, warp_results, [](float a, float b) { return a + b; });
 }
 template <class Thread>
-MH_DEVICE float most_over_block(const Thread& thread, float x, Shares& shares) {
-  return over_block(thread, x, shares, [](float a, float b) { return a < b ? b : a; });
+MH_DEVICE float block_max(const Thread& thread, float x, WarpResults& warp_results) {
+  return block_reduce(thread, x, warp_results, [](float a, float b) { return a < b ? b : a; });
 }
 
 }  // namespace mh::kernels

@@ -15,26 +15,27 @@ std::string said(const char* problem) { return problem == nullptr ? "" : problem
 
 // Of all kernels.
 template <class T, int kSize, bool kRelative>
-std::vector<MixedPlan> plans_of(const AttentionParams& a, int limit) {
-  constexpr bool kApart = kMixedApart<T, kSize>;
-  constexpr Staying kStays = kRelative ? Staying::keys_of_run : Staying::keys;
-  std::vector<MixedPlan> all{MixedForwardTiles<T, kSize, kRelative>::plan(a, limit),
-                             MixedSumsTiles<T, kSize, kRelative>::plan(a, limit),
-                             MixedQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
-                             MixedKeyGradientTiles<T, kSize, !kApart, true, kStays>::plan(a, limit),
-                             MixedKeyGradientTiles<T, kSize, true, !kApart, kStays>::plan(a, limit)};
-  if (kRelative) all.push_back(MixedKeyGradientTiles<T, kSize, true, false, Staying::distances>::plan(a, limit));
+std::vector<HeadMixingPlan> plans_of(const AttentionParams& a, int limit) {
+  constexpr bool kApart = kSeparateKeyValuePasses<T, kSize>;
+  constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
+  std::vector<HeadMixingPlan> all{HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit),
+                                  HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit),
+                                  HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
+                                  HeadMixingKeyGradientTiles<T, kSize, !kApart, true, kResident>::plan(a, limit),
+                                  HeadMixingKeyGradientTiles<T, kSize, true, !kApart, kResident>::plan(a, limit)};
+  if (kRelative)
+    all.push_back(HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit));
   return all;
 }
 template <class T, int kSize>
-std::vector<MixedPlan> plans(const AttentionParams& a, int limit, bool relative) {
+std::vector<HeadMixingPlan> plans(const AttentionParams& a, int limit, bool relative) {
   return relative ? plans_of<T, kSize, true>(a, limit) : plans_of<T, kSize, false>(a, limit);
 }
 
 // Plans are made for less shared memory than there is, so that blocks of few rows are made up as those of many.
 struct Cramped : host::Launcher {
   int planned;
-  int most_shared_memory() const { return planned; }
+  int max_shared_memory() const { return planned; }
 };
 
 // KiB of it for which there are plans.
@@ -42,7 +43,8 @@ template <class T, int kSize>
 int least_memory(const AttentionParams& a, bool relative) {
   for (int least = 1;; ++least) {
     const auto all = plans<T, kSize>(a, least << 10, relative);
-    if (std::all_of(all.begin(), all.end(), [](const MixedPlan& plan) { return plan.slots > 0; })) return least;
+    if (std::all_of(all.begin(), all.end(), [](const HeadMixingPlan& plan) { return plan.num_stages > 0; }))
+      return least;
   }
 }
 
@@ -134,12 +136,12 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
                        : pick(0, 2) > 0        ? 2 * least
                                                : 227;  // a single place, or several
   const Cramped launcher{{device, 227 << 10}, (all_memory ? 227 : static_cast<int>(pick(least, most))) << 10};
-  const int64_t gradients = Launches::mixed_gradients(launcher, a);
+  const int64_t gradients = Launches::head_mixing_gradients(launcher, a);
   g = unwritten(c.batch * gradients * numbers);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
   tensors.dout = dout.any();
-  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.joined = false;
+  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.kv_read_once = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.sums = sums.data(), tensors.g = g.data();
@@ -152,8 +154,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   std::vector<float> found = unwritten(
       tensors.num_splits > 1 ? c.batch * a.queries * tensors.num_splits * std::max(2 * c.in, c.out * c.value_size) : 0);
   tensors.partial_out = found.data();
-  RC_ASSERT(said(Launches::mixed_forward(launcher, a, tensors)) == "");
-  RC_ASSERT(said(Launches::mixed_backward(launcher, a, tensors)) == "");
+  RC_ASSERT(said(Launches::head_mixing_forward(launcher, a, tensors)) == "");
+  RC_ASSERT(said(Launches::head_mixing_backward(launcher, a, tensors)) == "");
 
   const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
   c.round_sum = rounded;
@@ -194,9 +196,9 @@ std::string wrong_plan(int limit, bool relative = false) {
     for (int heads = 1; heads <= 32; ++heads) {
       AttentionParams a;
       a.in_heads = in, a.out_heads = heads;
-      for (const MixedPlan& plan : plans<T, kSize>(a, limit, relative))
-        if (plan.slots < 1 || plan.heads < 1 || plan.storing < 1 || plan.bytes > limit ||
-            plan.threads() > kMixedThreads)
+      for (const HeadMixingPlan& plan : plans<T, kSize>(a, limit, relative))
+        if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
+            plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
           return std::to_string(in) + " and " + std::to_string(heads) + " heads of " + std::to_string(kSize);
     }
   return "";
@@ -256,7 +258,7 @@ TEST_CASE("up to 32 mixed heads of up to 256 have place in the shared memory of 
   }
   host::Device device;
   const host::Launcher ampere{device, 163 << 10};
-  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(ampere, 32, 32, false)) == "");
-  CHECK(said(AttentionLaunches<float, 256>::mixed_lacks(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
-        "more heads, or larger ones, than the shared memory of a block has place for");
+  CHECK(said(AttentionLaunches<float, 256>::why_no_head_mixing(ampere, 32, 32, false)) == "");
+  CHECK(said(AttentionLaunches<float, 256>::why_no_head_mixing(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
+        "head counts or sizes that exceed the shared memory of a block");
 }

@@ -13,25 +13,26 @@
 
 #include <type_traits>
 
-#include "cuda/mixed.h"
+#include "cuda/head_mixing/mixing.h"
 
 namespace mh::kernels {
 
 // Returns n rounded down to 16, but at most `most`.
-constexpr int whole_strips(int n, int most) { return n / 16 * 16 < most ? n / 16 * 16 : most; }
+constexpr int floor_to_strips(int n, int most) { return n / 16 * 16 < most ? n / 16 * 16 : most; }
 
-// The sizes of a kernel: kWarps warps, each with kOwn heads: up to 8 heads in all, or up to 16 if kOwn is 2.
+// The sizes of a kernel: kWarps warps, each with kWarpHeads heads: up to 8 heads in all, or up to 16 if kWarpHeads
+// is 2.
 template <class T, int kSize_, int kWarps_, int kOwn_>
 struct RowMix {
-  static constexpr int kSize = kSize_, kWarps = kWarps_, kOwn = kOwn_, kStride = kSize + kPad;
-  static constexpr int kHeads = kWarps * kOwn;         // maximum number of heads
+  static constexpr int kSize = kSize_, kWarps = kWarps_, kWarpHeads = kOwn_, kStride = kSize + kPad;
+  static constexpr int kHeads = kWarps * kWarpHeads;   // maximum number of heads
   static constexpr int kMixed = kHeads <= 8 ? 8 : 16;  // rows of a mixing matrix on the tensor cores
   static constexpr int kQueriesAtOnce = 16 / kMixed;   // queries that one product mixes
-  // Queries of a block: their results (kOwn heads of kSize columns) take half of a warp's registers; with few warps,
-  // each of which mixes more queries, a quarter.
-  static constexpr int kQueries = whole_strips(4096 / (kOwn * kSize), kWarps == 4 ? 32 : 64);
-  static constexpr int kKeys = kOwn * kSize <= 64 ? 32 : 16;  // keys of a tile
-  using Probability = typename Exchanged<T>::Probability;
+  // Queries of a block: their results (kWarpHeads heads of kSize columns) take half of a warp's registers; with few
+  // warps, each of which mixes more queries, a quarter.
+  static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
+  static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a tile
+  using Probability = typename ExchangeType<T>::Probability;
 };
 
 // A block's tile (heads, kRows, kKeys) of either 16-bit type, with a head of zeros for products that take more heads
@@ -64,15 +65,15 @@ struct MixTile {
   }
   // Stores a warp's sums (16, kKeys) of a head, rounded to X.
   template <class X, class Thread>
-  MH_DEVICE void put(const Thread& thread, int head, int strip, const Sum (&sums)[kKeys / 8]) const {
+  MH_DEVICE void put(const Thread& thread, int head, int strip, const Accumulator (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, strip, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
       MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
   // Loads columns `column` to `column` + 15 of 16 rows.
   template <class X, class Thread>
-  MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Sum (&sums)[2]) const {
-    Left<X> left;
+  MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Accumulator (&sums)[2]) const {
+    FragmentA<X> left;
     load(thread, left, at<X>(head, strip, column), kStride);
     widen(thread, sums, left);
   }
@@ -80,9 +81,9 @@ struct MixTile {
 
 // Loads (16 columns, 16 rows) of a tile of 16-bit elements as the left operand of a product: its transpose.
 template <class Thread, class T>
-MH_DEVICE void load_left_turned(const Thread& thread, Left<T>& to, const T* tile, int stride) {
-  thread.load_matrices_turned(to.x,
-                              tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
+MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
+  thread.load_matrices_transposed(
+      to.x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
 }
 
 // The left operand that mixes the queries of one product, and the scale of a lane's two rows of the result: in fp16
@@ -92,11 +93,11 @@ struct MixMatrix {
   uint32_t x[2][kMixed / 8];
   float scale[2];
 
-  // Loads the operand: row i, column j is at matrix[i * of_row + j * of_column], of `rows` rows and `columns` columns,
-  // for the one query, or for each of two; null: no such query.
+  // Loads the operand: row i, column j is at matrix[i * row_stride + j * column_stride], of `rows` rows and `columns`
+  // columns, for the one query, or for each of two; null: no such query.
   template <class Thread>
-  MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns, int of_row,
-                      int of_column) {
+  MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns,
+                      int row_stride, int column_stride) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     MH_FOR (r, 2) {
       const float* const matrix = kMixed == 8 && r == 1 ? second : first;
@@ -105,14 +106,15 @@ struct MixMatrix {
       MH_FOR (p, kMixed / 8)
         MH_FOR (e, 2) {
           const int column = 8 * p + 2 * t + e;
-          numbers[p][e] =
-              matrix != nullptr && row < rows && column < columns ? matrix[row * of_row + column * of_column] : 0;
+          numbers[p][e] = matrix != nullptr && row < rows && column < columns
+                              ? matrix[row * row_stride + column * column_stride]
+                              : 0;
           largest = fmaxf(largest, fabsf(numbers[p][e]));
         }
       scale[r] = 1;
       if constexpr (std::is_same_v<X, Fp16>) {
-        scale[r] = power_below(row_maximum(thread, largest));
-        const float inverse = inverse_of_power(scale[r]);
+        scale[r] = floor_pow2(row_maximum(thread, largest));
+        const float inverse = inverse_pow2(scale[r]);
         MH_FOR (p, kMixed / 8)
           MH_FOR (e, 2) numbers[p][e] *= inverse;
       }
@@ -148,12 +150,12 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   // Other lanes have read what a lane overwrites: the matrix instructions in between are executed by the whole warp.
   uint32_t x[kUnits][Tile::kKeys / 16][4];
   MH_FOR (u, kUnits)
-    MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_turned(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
+    MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_transposed(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
   MH_FOR (u, kUnits) {
     uint32_t left[4];
     matrices[u].as_left(left);
     MH_FOR (n, Tile::kKeys / 16) {
-      Sum mixed[2];
+      Accumulator mixed[2];
       MH_FOR (c, 2) {
         const uint32_t right[2] = {x[u][n][2 * c], x[u][n][2 * c + 1]};
         thread.multiply(mixed[c].x, left, right, X{});
@@ -176,24 +178,24 @@ template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
   if constexpr (kStrips == 1) {
-    Sum sums[kKeys / 8];
-    multiply_turned<kSize, kStride, kSize / 16>(thread, sums, rows, keys);
+    Accumulator sums[kKeys / 8];
+    multiply_transposed<kSize, kStride, kSize / 16>(thread, sums, rows, keys);
     visit(0, sums);
   } else {
-    Right<T> right[kSize / 16][kKeys / 8];
+    FragmentB<T> right[kSize / 16][kKeys / 8];
     MH_FOR (c, kSize / 16)
       MH_FOR (n, kKeys / 16) {
-        Right<T> both[2];
-        load_turned(thread, both, keys + n * 16 * kStride + c * 16, kStride);
+        FragmentB<T> both[2];
+        load_transposed(thread, both, keys + n * 16 * kStride + c * 16, kStride);
         right[c][2 * n] = both[0], right[c][2 * n + 1] = both[1];
       }
-    Sum sums[2][kKeys / 8];
+    Accumulator sums[2][kKeys / 8];
     MH_FOR (strip, kStrips + 1) {
       if (strip < kStrips) {
-        Sum(&next)[kKeys / 8] = sums[strip % 2];
-        MH_FOR (n, kKeys / 8) next[n] = Sum{};
+        Accumulator(&next)[kKeys / 8] = sums[strip % 2];
+        MH_FOR (n, kKeys / 8) next[n] = Accumulator{};
         MH_FOR (c, kSize / 16) {
-          Left<T> left;
+          FragmentA<T> left;
           load(thread, left, rows + strip * 16 * kStride + c * 16, kStride);
           MH_FOR (n, kKeys / 8) multiply(thread, next[n], left, right[c][n]);
         }
@@ -203,31 +205,31 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
   }
 }
 
-struct DropsNone {
+struct NoDropout {
   template <int kColumns>
-  MH_DEVICE void operator()(int, int, Sum (&)[kColumns]) const {}
+  MH_DEVICE void operator()(int, int, Accumulator (&)[kColumns]) const {}
 };
 
-// Computes sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDrops, drops(strip, column, numbers)
-// applies dropout to columns `column` to `column` + 15.
-template <int kSize, class T, bool kDrops, class Tile, class Thread, class Drops>
-MH_DEVICE void accumulate(const Thread& thread, Sum (&sums)[Tile::kStrips][kSize / 8], const Tile& tile, int head,
-                          const T* rows, const Drops& drops) {
+// Computes sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDropout, dropout(strip, column,
+// numbers) applies dropout to columns `column` to `column` + 15.
+template <int kSize, class T, bool kDropout, class Tile, class Thread, class Drops>
+MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrips][kSize / 8], const Tile& tile,
+                          int head, const T* rows, const Drops& dropout) {
   constexpr int kStride = kSize + kPad;
   MH_FOR (c, Tile::kKeys / 16) {
-    Right<T> right[kSize / 8];
+    FragmentB<T> right[kSize / 8];
     MH_FOR (n, kSize / 16) {
-      Right<T> both[2];
+      FragmentB<T> both[2];
       load(thread, both, rows + c * 16 * kStride + n * 16, kStride);
       right[2 * n] = both[0], right[2 * n + 1] = both[1];
     }
     MH_FOR (strip, Tile::kStrips) {
-      Left<T> left;
+      FragmentA<T> left;
       load(thread, left, tile.template at<T>(head, strip, 16 * c), Tile::kStride);
-      if constexpr (kDrops) {
-        Sum numbers[2];
+      if constexpr (kDropout) {
+        Accumulator numbers[2];
         widen(thread, numbers, left);
-        drops(strip, 16 * c, numbers);
+        dropout(strip, 16 * c, numbers);
         round_to(thread, left, numbers[0], numbers[1]);
       }
       MH_FOR (n, kSize / 8) multiply(thread, sums[strip][n], left, right[n]);
@@ -242,52 +244,52 @@ struct HeadRows {
   static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),
                        kVectors = kSize / kVector;
   static constexpr bool kWhole = 32 % kVectors == 0;  // lanes cover whole rows
-  const T* data[Z::kOwn];                             // addresses of the warp's heads
+  const T* data[Z::kWarpHeads];                       // addresses of the warp's heads
   int64_t row_stride;
   int heads, size;
   bool aligned;
   template <class Thread>
   MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& a, const Rows<const T>& rows, int64_t b,
-                     const int64_t* head_of, int all, int of_row)
-      : row_stride(rows.row_stride), heads(all), size(of_row), aligned(a.aligned) {
-    MH_FOR (o, Z::kOwn) {
-      const int head = thread.warp() * Z::kOwn + o;
+                     const int64_t* head_of, int num_heads, int row_size)
+      : row_stride(rows.row_stride), heads(num_heads), size(row_size), aligned(a.aligned) {
+    MH_FOR (o, Z::kWarpHeads) {
+      const int head = thread.warp() * Z::kWarpHeads + o;
       data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
   // Loads rows from `first` on; zeros from `end` on.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
-    MH_FOR (o, Z::kOwn) {
-      const int head = thread.warp() * Z::kOwn + o;
+    MH_FOR (o, Z::kWarpHeads) {
+      const int head = thread.warp() * Z::kWarpHeads + o;
       if (head >= heads) break;
-      T* const of_head = to + head * kRows * kStride;
+      T* const head_rows = to + head * kRows * kStride;
       if (kWhole && aligned && first + kRows <= end) {
         constexpr int kStep = 32 / kVectors < kRows ? 32 / kVectors : kRows;
         const int column = thread.lane() % kVectors * kVector, row = thread.lane() / kVectors;
         const int bytes = column < size ? 16 : 0;
         const T* from = data[o] + to_row(first + row, row_stride) + column;
-        T* const place = of_head + row * kStride + column;
+        T* const destination = head_rows + row * kStride + column;
         if (row >= kRows) continue;
         MH_FOR (i, kRows / kStep) {
-          thread.copy_16(place + i * kStep * kStride, from, bytes);
+          thread.copy_16(destination + i * kStep * kStride, from, bytes);
           from += to_row(kStep, row_stride);
         }
       } else {
-        load_rows<kSize>(thread, warp_of(thread), of_head, data[o], row_stride, first, kRows, end, size, aligned,
+        load_rows<kSize>(thread, warp_of(thread), head_rows, data[o], row_stride, first, kRows, end, size, aligned,
                          [](int r) { return r * kStride; });
       }
     }
   }
 };
 
-// Shared memory of a block in bytes: resident rows, slots of streamed rows, and tiles.
+// Shared memory of a block in bytes: resident rows, stages of streamed rows, and tiles of probabilities or gradients.
 struct RowMixPlan {
-  int slots = 0, bytes = 0;  // slots 0: does not fit
-  constexpr RowMixPlan(int staying, int slot, int tiles, int limit) {
-    const int fixed = staying + tiles, left = limit - fixed;
-    slots = left < slot ? 0 : left / slot < kMostSlots ? left / slot : kMostSlots;
-    bytes = fixed + slots * slot;
+  int num_stages = 0, shared_bytes = 0;  // num_stages 0: does not fit
+  constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
+    const int fixed = resident_bytes + tile_bytes, free = limit - fixed;
+    num_stages = free < stage_bytes ? 0 : free / stage_bytes < kMaxStages ? free / stage_bytes : kMaxStages;
+    shared_bytes = fixed + num_stages * stage_bytes;
   }
   constexpr RowMixPlan() = default;
 };

@@ -1,0 +1,308 @@
+// Backward pass of attention with head mixing, in three kernels, each of which recomputes the probabilities. With
+// dP̄_i = dO_i V_iᵀ: the first sums G[j, i] = Σ_s P_j dP̄_i for each query, the gradient of its matrix; then
+// dP_j = Σ_i m[j, i] dP̄_i, and with D_j = Σ_i m[j, i] G[j, i] the gradient of the logits is dS_j = P_j (dP_j - D_j).
+// The second computes dQ and loops over the keys; the third computes dK and dV and loops over the queries. No kernel
+// accumulates in global memory.
+//
+// The log-sum-exp is rounded, by 2^-24 of the largest logit, so probabilities are divided by their sum, which the first
+// kernel computes; otherwise the gradients of large logits would not sum to zero.
+#pragma once
+
+#include "cuda/head_mixing/relative.h"
+
+namespace mh::kernels {
+
+// Computes a warp's dP̄ of heads begin … end - 1 of the result, which are in a stage, and a tile of keys from `key` on,
+// into exchange, whose first head is `first`.
+template <int kSize, int kPrefetch, class Thread, class T, class Operands>
+MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                  const WarpPosition& at, int64_t b, const WarpQueries& q, int key,
+                                  const Operands& gradient_operands, int begin, int end, const T* stage,
+                                  const FragmentExchange<T>& exchange, int first) {
+  MH_ROLLED  // as in head_mixing_forward
+  for (int i = begin + at.strip_warp; i < end; i += plan.warps_per_strip) {
+    Accumulator x[2];
+    multiply_transposed<kSize, Operands::kStride, kPrefetch>(
+        thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + at.strip * 16 * Operands::kStride,
+        gradient_operands.streamed_rows(plan, stage, begin, i));
+    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, q.row, key + 2 * at.t, x);
+    exchange.put(thread, i - first, x);
+  }
+}
+
+template <class T, int kSize, bool kRelative = false>
+struct HeadMixingSumsTiles {
+  static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
+  static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
+  static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result with accumulators in registers
+  static constexpr int chunk_size(const AttentionParams& a) { return a.out_heads < kChunk ? a.out_heads : kChunk; }
+  static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunk - 1) / kChunk; }
+  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
+    const int chunk_heads = chunk_size(a), most = a.in_heads > chunk_heads ? a.in_heads : chunk_heads,
+              tensors_per_head = kRelative ? 2 : 1;
+    return head_mixing_plan<T>({.heads = a.in_heads,
+                                .warp_heads = kWarpHeads,
+                                .resident_tiles = tensors_per_head * a.in_heads + chunk_heads,
+                                .max_stage_heads = most,
+                                .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
+                                .resident_tensors = tensors_per_head,
+                                .window = kRelative},
+                               kStride, limit);
+  }
+};
+
+// Writes x.g, G before division by the sums, and x.sums, the sums of the probabilities recomputed from x.lse. x.q and
+// x.shifted: as in head_mixing_forward. Blocks: (order.blocks(), 1, plan.head_blocks * chunks).
+template <class T, int kSize, bool kRelative, class Thread>
+MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
+  using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = x.v, &dout = x.dout;
+  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kChunk = Z::kChunk;
+  const BlockOrder::Position block_position = order.position(thread, true);
+  const int64_t b = block_position.row;
+  const int queries = static_cast<int>(a.queries);
+  const WarpPosition at(thread, plan);
+  const int first = block_position.tile * at.rows;
+  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * at.strip, at.g);
+  const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
+            warp_head = block_head + at.strip_warp * kWarpHeads;
+  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
+            end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
+  const int chunk = thread.block_z() / plan.head_blocks * kChunk,
+            values = a.out_heads - chunk < kChunk ? a.out_heads - chunk : kChunk;
+  const KeyRange visible = visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries);
+
+  auto* const rows = static_cast<T*>(memory);  // rows of q, then of dout
+  T* const chunk_heads = rows + (kRelative ? 2 : 1) * a.in_heads * at.rows * kStride;
+  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
+  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const FragmentExchange<T> exchange(
+      memory_of.template fragments<T>(at.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
+  [[maybe_unused]] float* const window_products =
+      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
+  using Operands = QueryOperands<T, kSize, kRelative>;
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, rows);
+  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, chunk,
+                                   chunk + values,        a.value_size,       chunk_heads};
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
+  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
+  if (plan.resident_tiles > 0) {
+    logits.load_all_resident(thread, a, plan, rows, first, queries);
+    gradient_operands.load_all_resident(thread, a, plan, chunk_heads, first, queries);
+  }
+  pipeline.fill(thread, load);
+
+  float pair_sums[kWarpHeads][kChunk][2] = {}, head_sums[kWarpHeads][2] = {};
+  int number = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+    const int key = tile.from;
+    each_head_group(thread, pipeline, plan.heads_per_stage, chunk, chunk + values, load,
+                    [&](int begin, int group_end, const T* stage) {
+                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, at, b, warp_queries, key,
+                                                              gradient_operands, begin, group_end, stage, exchange,
+                                                              chunk);
+                    });
+    Accumulator p[kWarpHeads][2];
+    each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load,
+                    [&](int begin, int group_end, const T* stage) {
+                      MH_FOR (o, kWarpHeads) {
+                        if (warp_head + o < begin || warp_head + o >= group_end) continue;
+                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], logits, plan, at, stage, begin,
+                                                                         warp_head + o, window_products);
+                        to_probabilities(thread, a, b, warp_head + o, warp_queries, key, tile.end, x.lse, p[o]);
+                        MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
+                      }
+                    });
+    if (a.has_dropout() && a.dropout_before_mixing)
+      drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, p);
+    // The gradients of all heads are complete since the first barrier of the logits.
+    MH_FOR (i, kChunk) {
+      if (i >= values) break;
+      Accumulator d[2];
+      exchange.get(thread, i, d);
+      MH_FOR (o, kWarpHeads)
+        MH_FOR (e, 4) pair_sums[o][i][e / 2] += p[o][0].x[e] * d[0].x[e] + p[o][1].x[e] * d[1].x[e];
+    }
+  }
+  thread.template wait<0>();
+  MH_FOR (o, kWarpHeads)
+    MH_FOR (r, 2) {
+      const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && at.t == 0;
+      const float sum = row_sum(thread, head_sums[o][r]);
+      if (valid && chunk == 0) x.sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
+      float* to = x.g + ((b * a.queries + warp_queries.clamped[r]) * a.in_heads + warp_head + o) * a.out_heads + chunk;
+      MH_FOR (i, kChunk) {
+        const float pair = row_sum(thread, pair_sums[o][i][r]);
+        if (valid && i < values) to[i] = pair;
+      }
+    }
+}
+
+// The weights that the gradients are mixed with: rounded if the tensor cores mix (SharedMatrix), so that the sum of P
+// dP is delta.
+struct HeadMixingWeights {
+  bool bf16, fp16;
+  float scale = 1;
+  template <class T>
+  static constexpr HeadMixingWeights of(const AttentionParams& a) {
+    const bool shared = a.matrix_query_stride == 0;
+    return {shared && std::is_same_v<T, Bf16>, shared && std::is_same_v<T, Fp16>};
+  }
+  template <class Thread>
+  MH_DEVICE float operator()(const Thread& thread, float x) const {
+    float rounded = x, nothing;
+    if (bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, nothing, Bf16{});
+    if (fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, nothing, Fp16{});
+    return rounded * scale;
+  }
+};
+
+// Divides x.g by the sums, and writes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and the padding after it. One
+// thread for each; any number of threads in a block, enough blocks for all.
+template <class Thread>
+MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
+                                    HeadMixingWeights weights) {
+  const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
+                all = x.batch * a.in_heads * a.queries;
+  if (i >= all + kStatsPadding) return;
+  QueryStats query{};
+  if (i < all) {
+    const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
+    query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.sums[i] > 0 ? 1 / x.sums[i] : 0;
+    float* pair_sums = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
+    const float* m = a.matrix + b * a.matrix_batch_stride + t * a.matrix_query_stride + j * a.out_heads;
+    if (weights.fp16) weights.scale = floor_pow2(m, 1, a.out_heads);
+    for (int64_t e = 0; e < a.out_heads; ++e) {
+      pair_sums[e] *= query.inv_sum;
+      query.delta += weights(thread, m[e]) * pair_sums[e];
+    }
+  }
+  x.query_stats[i] = query;
+}
+
+template <class T, int kSize, bool kRelative = false>
+struct HeadMixingQueryGradientTiles {
+  static constexpr int kPrefetch = kRelative || kHeadMixingPrefetch<T, kSize> < 2 ? 1 : 2;
+  // Columns of the gradient computed by a block, limited by the registers of a warp: relative positions need two
+  // accumulators.
+  static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
+                       kPieces = kSize / kColumns;
+  static constexpr int kStride = kSize + kPad, kFit = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
+  static constexpr int kWarpHeads = kRelative && kFit > 2 ? 2 : kFit;
+  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
+    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
+    return head_mixing_plan<T>({.heads = a.in_heads,
+                                .warp_heads = kWarpHeads,
+                                .resident_tiles = tensors_per_head * a.in_heads + a.out_heads,
+                                .max_stage_heads = most,
+                                .exchanged_fragments = FragmentExchange<T>::count(a.out_heads),
+                                .weight_rows = rows_of_weights(a.out_heads),
+                                .resident_tensors = tensors_per_head,
+                                .window = kRelative},
+                               kStride, limit);
+  }
+};
+
+// Writes x.dq, and with kRelative x.dshifted: gradients of x.q and x.shifted, which are as in head_mixing_forward.
+// Blocks: (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
+template <class T, int kSize, bool kRelative, class Thread>
+MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                          const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
+  using Z = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = x.v, &dout = x.dout;
+  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
+  const BlockOrder::Position block_position = order.position(thread, true);
+  const int64_t b = block_position.row;
+  const int queries = static_cast<int>(a.queries);
+  const WarpPosition at(thread, plan);
+  const int first = block_position.tile * at.rows;
+  const WarpQueries warp_queries(a, a.matrix_transposed, b, first + 16 * at.strip, at.g);
+  const int block = Z::kPieces > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  const int column = Z::kPieces > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int block_head = block * plan.warps_per_strip * kWarpHeads, warp_head = block_head + at.strip_warp * kWarpHeads;
+  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
+            end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
+  const KeyRange visible = visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries);
+
+  auto* const rows = static_cast<T*>(memory);  // rows of dout, then of q
+  T* const kept_queries = rows + a.out_heads * at.rows * kStride;
+  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
+  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const FragmentExchange<T> exchange(
+      memory_of.template fragments<T>(at.strip * FragmentExchange<T>::count(a.out_heads)));
+  if (at.strip_warp == 0) exchange.zero_padding(thread, a.out_heads);
+  [[maybe_unused]] float* const window_products =
+      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
+  using Operands = QueryOperands<T, kSize, kRelative>;
+  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.out_heads, a.value_size, rows};
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, kept_queries);
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
+  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
+  if (plan.resident_tiles > 0) {
+    gradient_operands.load_all_resident(thread, a, plan, rows, first, queries);
+    logits.load_all_resident(thread, a, plan, kept_queries, first, queries);
+  }
+  pipeline.fill(thread, load);
+  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b), a.out_heads,
+                                            a.in_heads, block_head, warp_head);
+
+  Accumulator sums[kWarpHeads][kColumns / 8], by_distance[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
+  int number = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+    const int key = tile.from;
+    each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.out_heads, load,
+                    [&](int begin, int group_end, const T* stage) {
+                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, at, b, warp_queries, key,
+                                                              gradient_operands, begin, group_end, stage, exchange, 0);
+                    });
+    Accumulator dp[kWarpHeads][2];
+    const auto mix = [&] {
+      if (weights.shared) weights.mix(thread, dp, exchange);
+      else mix_rows(thread, dp, exchange, a.out_heads, warp_queries.matrix, a.in_heads, warp_head, end);
+      if (a.has_dropout() && a.dropout_before_mixing)
+        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, dp);
+    };
+    each_head_group(
+        thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
+        [&](int begin, int group_end, const T* stage) {
+          MH_FOR (o, kWarpHeads) {
+            if (warp_head + o < begin || warp_head + o >= group_end) continue;
+            Accumulator p[2], slopes[2];
+            multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, at, stage, begin, warp_head + o,
+                                                             window_products);
+            float stats[2][4];
+            MH_FOR (r, 2)
+              thread.read(stats[r],
+                          &x.query_stats[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.clamped[r]].lse2);
+            const float lse2[2] = {stats[0][0], stats[1][0]};
+            to_probabilities<true>(thread, a, warp_queries, key, tile.end, lse2, p, slopes);
+            MH_FOR (n, 2)
+              MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
+            multiply_add<kColumns, kStride>(thread, sums[o], slopes,
+                                            logits.streamed_rows(plan, stage, begin, warp_head + o) + column);
+            if constexpr (kRelative)
+              multiply_add_sliding<T>(
+                  thread, by_distance[o], slopes, window_products,
+                  Window<T, kSize>{window_of_queries(logits, plan, at, stage, begin, warp_head + o)}, 0, column);
+          }
+        });
+  }
+  store_in_turns(thread, plan, at, [&](int turn) {
+    const float factor[2] = {1, 1};
+    const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
+      store_rows<kColumns, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, head_sums, factor,
+                                    row_of(to, b, head, 0) + column, to.row_stride, first + 16 * at.strip, queries,
+                                    a.key_size - column, a.aligned);
+    };
+    MH_FOR (o, kWarpHeads) {
+      if (warp_head + o >= a.in_heads) break;
+      store_of(warp_head + o, sums[o], x.dq);
+      if constexpr (kRelative) store_of(warp_head + o, by_distance[o], x.dshifted);
+    }
+  });
+}
+
+}  // namespace mh::kernels

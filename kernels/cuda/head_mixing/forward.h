@@ -1,0 +1,166 @@
+// Forward pass of attention with head mixing: mixing after the softmax first needs the log-sum-exp of each head
+// (attention_forward without outputs); with it, probabilities are recomputed tile by tile, mixed, and multiplied by V.
+#pragma once
+
+#include "cuda/head_mixing/relative.h"
+
+namespace mh::kernels {
+
+template <class T, int kSize, bool kRelative = false>
+struct HeadMixingForwardTiles {
+  static constexpr int kStride = kSize + kPad, kWarpHeads = max_warp_heads<T>(kSize);
+  static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
+  using Probability = typename ExchangeType<T>::Probability;
+  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
+    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
+    return head_mixing_plan<T>({.heads = a.out_heads,
+                                .warp_heads = kWarpHeads,
+                                .resident_tiles = tensors_per_head * a.in_heads,
+                                .max_stage_heads = most,
+                                .exchanged_fragments = FragmentExchange<T>::count(a.in_heads),
+                                .weight_rows = rows_of_weights(a.in_heads),
+                                .resident_tensors = tensors_per_head,
+                                .window = kRelative},
+                               kStride, limit);
+  }
+};
+
+// The splits of the keys, a power of two, and the partial output of each: (batch, out_heads, queries, num_splits,
+// value_size), summed by combine_head_mixing_splits.
+struct HeadMixingSplits {
+  int count, bits;  // bits of count - 1; a division would take registers that are not free
+  float* partial_out;
+  explicit HeadMixingSplits(const AttentionTensors& x) : count(x.num_splits), bits(0), partial_out(x.partial_out) {
+    while (1 << bits < count) ++bits;
+  }
+  MH_DEVICE float* partial_out_of(const AttentionParams& a, int64_t b, int head, int query, int split) const {
+    return partial_out + (((b * a.out_heads + head) * a.queries + query) * count + split) * a.value_size;
+  }
+};
+
+// Writes x.out. Blocks: (order.blocks(), 1, plan.head_blocks * splits). kRelative: x.q is q + u, x.shifted q + v, and
+// there is one split, since registers are scarce. With several splits it writes partial results, and
+// combine_head_mixing_splits() x.out.
+template <class T, int kSize, bool kRelative, class Thread>
+MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                   const BlockOrder& order, const KernelTensors<T>& x, const HeadMixingSplits& splits,
+                                   void* memory) {
+  using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
+  using Probability = typename Z::Probability;
+  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads;
+  constexpr bool kDivides = !kRelative;
+  const Rows<const T>& v = x.v;
+  const Rows<T>& out = x.out;
+  const BlockOrder::Position block_position = order.position(thread, true);
+  const int64_t b = block_position.row;
+  const int queries = static_cast<int>(a.queries);
+  const WarpPosition at(thread, plan);
+  const int first = block_position.tile * at.rows;
+  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * at.strip, at.g);
+  // Output heads of this block, and of this warp.
+  const int block_head =
+                (kDivides ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
+            warp_head = block_head + at.strip_warp * kWarpHeads;
+  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
+            end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
+  const KeyRange visible =
+      split_of(visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries), 16,
+               kDivides ? thread.block_z() & (splits.count - 1) : 0, kDivides ? splits.count : 1);
+
+  auto* const rows = static_cast<T*>(memory);
+  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
+  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const FragmentExchange<Probability> exchange(
+      memory_of.template fragments<Probability>(at.strip * FragmentExchange<T>::count(a.in_heads)));
+  if (at.strip_warp == 0) exchange.zero_padding(thread, a.in_heads);
+  [[maybe_unused]] float* const window_products =
+      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
+  using Operands = QueryOperands<T, kSize, kRelative>;
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, 0, a.in_heads, rows);
+  const Operands results{{v, b, a.value_heads}, {}, block_head, end, a.value_size, nullptr};
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, first, queries, tiles);
+  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
+  if (plan.resident_tiles > 0) logits.load_all_resident(thread, a, plan, rows, first, queries);
+  pipeline.fill(thread, load);
+  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix, b), a.in_heads,
+                                                      a.out_heads, block_head, warp_head);
+
+  Accumulator sums[kWarpHeads][kSize / 8];
+  int number = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+    const int key = tile.from;
+    each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.in_heads, load,
+                    [&](int begin, int group_end, const T* stage) {
+                      MH_ROLLED  // an iteration keeps products of a whole tile: two do not fit into registers
+                      for (int j = begin + at.strip_warp; j < group_end; j += plan.warps_per_strip) {
+                        Accumulator p[2];
+                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, at, stage, begin, j,
+                                                                         window_products);
+                        to_probabilities(thread, a, b, j, warp_queries, key, tile.end, x.lse, p);
+                        if (a.has_dropout() && a.dropout_before_mixing)
+                          drop(a, b, j, warp_queries.row, key + 2 * at.t, p);
+                        exchange.put(thread, j, p);
+                      }
+                    });
+    Accumulator mixed[kWarpHeads][2];
+    const auto mix = [&] {
+      if (weights.shared) weights.mix(thread, mixed, exchange);
+      else mix_rows(thread, mixed, exchange, a.in_heads, warp_queries.matrix, a.out_heads, warp_head, end);
+      if (a.has_dropout() && !a.dropout_before_mixing)
+        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, mixed);
+    };
+    each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
+                    [&](int begin, int group_end, const T* stage) {
+                      MH_FOR (i, kWarpHeads) {
+                        if (warp_head + i < begin || warp_head + i >= group_end) continue;
+                        multiply_add<kSize, kStride>(thread, sums[i], mixed[i],
+                                                     results.streamed_rows(plan, stage, begin, warp_head + i));
+                      }
+                    });
+  }
+  thread.barrier();  // without a tile there was no barrier
+  float scales[kWarpHeads];
+  MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
+  if (kDivides && splits.count > 1) {
+    thread.template wait<0>();
+    MH_FOR (i, kWarpHeads) {
+      if (warp_head + i >= a.out_heads) break;
+      MH_FOR (r, 2) {
+        if (warp_queries.row + 8 * r >= queries) continue;
+        float* const sum =
+            splits.partial_out_of(a, b, warp_head + i, warp_queries.row + 8 * r, thread.block_z() & (splits.count - 1));
+        MH_FOR (n, kSize / 8)
+          MH_FOR (e, 2)
+            if (const int column = n * 8 + 2 * at.t + e; column < a.value_size)
+              sum[column] = sums[i][n].x[2 * r + e] * scales[i];
+      }
+    }
+    return;
+  }
+  store_in_turns(thread, plan, at, [&](int turn) {
+    MH_FOR (i, kWarpHeads) {
+      if (warp_head + i >= a.out_heads) break;
+      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[i],
+                                 {scales[i], scales[i]}, row_of(out, b, warp_head + i, 0), out.row_stride,
+                                 first + 16 * at.strip, queries, a.value_size, a.aligned);
+    }
+  });
+}
+
+// Sums the splits of head_mixing_forward into x.out. One warp for each query; blocks: (queries / 4 rounded up, batch *
+// out_heads), of 128 threads.
+template <class T, class Thread>
+MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
+                                          const HeadMixingSplits& splits) {
+  const int64_t b = thread.block_y() / a.out_heads;
+  const int head = thread.block_y() % a.out_heads, row = thread.block_x() * 4 + thread.warp();
+  if (row >= a.queries) return;
+  for (int c = thread.lane(); c < a.value_size; c += 32) {
+    float sum = 0;
+    for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(a, b, head, row, split)[c];
+    put(thread, row_of(x.out, b, head, row) + c, sum);
+  }
+}
+
+}  // namespace mh::kernels

@@ -1,0 +1,356 @@
+// The gradient of keys and values of attention with head mixing, the last of the three kernels of
+// head_mixing/backward.h. Tiling: a block computes strips of 16 keys and loops over the queries, so tiles of
+// probabilities are transposed. The gradient of r, of relative positions, is the same with a block of distances.
+#pragma once
+
+#include "cuda/head_mixing/relative.h"
+
+namespace mh::kernels {
+
+// The resident rows of a block: keys; keys of one run, with relative positions; or rows of r.
+enum class ResidentRows { keys, keys_of_run, distances };
+
+template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident = ResidentRows::keys>
+struct HeadMixingKeyGradientTiles {
+  static constexpr int kStride = kSize + kPad,
+                       kMost = kResident == ResidentRows::distances || (kOfKeys && kOfValues) ? 2 : 4;
+  // Columns of the gradient of distances computed by a block: half of wide fp32 rows, so that registers suffice.
+  static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
+                       kPieces = kSize / kColumns;
+  static constexpr int kFit = max_warp_heads<T>(kOfKeys && kOfValues ? 2 * kSize : kColumns);
+  static constexpr int kWarpHeads = kFit < kMost ? kFit : kMost;
+  static constexpr int kKeysPrefetch =
+      kResident == ResidentRows::keys_of_run || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
+  static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
+  using Probability = typename ExchangeType<T>::Probability;
+  static constexpr int exchanged(const AttentionParams& a) {
+    return (kOfKeys ? FragmentExchange<T>::count(a.out_heads) : 0) +
+           (kOfValues ? FragmentExchange<T>::count(a.in_heads) : 0);
+  }
+  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
+    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, both = a.in_heads + a.out_heads;
+    const int weights = (kOfValues ? rows_of_weights(a.in_heads) : 0) + (kOfKeys ? rows_of_weights(a.out_heads) : 0);
+    if (kResident == ResidentRows::keys)
+      return head_mixing_plan<T>({.heads = most,
+                                  .warp_heads = kWarpHeads,
+                                  .resident_tiles = both,
+                                  .max_stage_heads = most,
+                                  .one_stage_tiles = both,
+                                  .exchanged_fragments = exchanged(a),
+                                  .weight_rows = weights},
+                                 kStride, limit);
+    const bool distances = kResident == ResidentRows::distances;
+    return head_mixing_plan<T>({.heads = distances ? a.in_heads : most,
+                                .warp_heads = kWarpHeads,
+                                .resident_tiles = distances ? a.in_heads : both,
+                                .max_stage_heads = most,
+                                .exchanged_fragments = exchanged(a),
+                                .weight_rows = weights,
+                                .streamed_tensors = 2,
+                                .window = true},
+                               kStride, limit);
+  }
+};
+// The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its
+// own.
+template <class T, int kSize>
+constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
+
+// Computes dk, if kOfKeys: for each query head (in) the gradient of the keys that it reads; dv, if kOfValues: for each
+// head of the result. If each key/value head is read once (`kv_read_once`), results go to that head. Blocks:
+// (order.blocks(), 1, plan.head_blocks), of tiles of 16 * strips keys. Padding keys get zeros. With relative positions
+// q is q + u, shifted is q + v, and tiles do not cross runs: at most one tile more for each run after the first. For
+// distances the result is dr (batch, in, distances, key_size), with kOfKeys only, zeros for distances that no pair has;
+// blocks: of tiles of distances, (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
+template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident, class Thread>
+MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                        const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Z = HeadMixingKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kResident>;
+  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  [[maybe_unused]] const Rows<const T>& shifted = tensors.shifted;
+  [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
+  using Probability = typename Z::Probability;
+  constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
+  [[maybe_unused]] constexpr PairLayout kLayout = kDistances ? PairLayout::distances_queries : PairLayout::keys_queries;
+  static_assert(!kDistances || (kOfKeys && !kOfValues));
+  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
+  const BlockOrder::Position block_position = order.position(thread, false);
+  const int64_t b = block_position.row;
+  const WarpPosition at(thread, plan);
+  // Resident rows: `first` to `rows_end` - 1.
+  int first = block_position.tile * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
+      run = 0;
+  if constexpr (kResident == ResidentRows::keys_of_run) {
+    const KeyRange tile = tile_of_runs(a, first, at.rows, run);
+    if (run == a.relative.num_runs) return;
+    first = tile.first, rows_end = tile.end;
+  }
+  const int strip_offset = at.strip * 16 * kStride;
+  // Query heads and output heads of this block; and of this warp.
+  const int block = Z::kPieces > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  [[maybe_unused]] const int column = Z::kPieces > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int block_head = block * plan.warps_per_strip * kWarpHeads, warp_head = block_head + at.strip_warp * kWarpHeads;
+  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
+  const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
+            end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
+  const int keys = static_cast<int>(a.keys);
+  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+
+  auto* const rows = static_cast<T*>(memory);  // resident rows: of k, then of v; or of r
+  T* const value_rows = rows + a.in_heads * at.rows * kStride;
+  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
+  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const int fragments = at.strip * Z::exchanged(a);
+  const FragmentExchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
+  const FragmentExchange<T> gradient(
+      memory_of.template fragments<T>(fragments + (kOfValues ? FragmentExchange<T>::count(a.in_heads) : 0)));
+  if (at.strip_warp == 0) {
+    if (kOfValues) probability.zero_padding(thread, a.in_heads);
+    if (kOfKeys) gradient.zero_padding(thread, a.out_heads);
+  }
+  [[maybe_unused]] float* const window_products = memory_of.products(thread, plan.strips * Z::exchanged(a));
+  using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
+  Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
+  Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, value_rows};
+  if constexpr (kRelative) {
+    const auto distances = distance_rows<T>(a);
+    if constexpr (kDistances) {
+      logits.streamed = {shifted, b, nullptr}, logits.streamed_2 = {q, b, nullptr};
+      logits.resident = {distances, b, nullptr}, logits.window = {k, b, a.key_heads};
+      gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
+      gradient_operands.window = {v, b, a.value_heads};
+    } else {
+      logits.streamed_2 = {shifted, b, nullptr}, logits.window = {distances, b, nullptr};
+    }
+  }
+  // The order of the work: exchanged gradients and probabilities, then values and keys of the warp's heads.
+  const auto with_heads = [](Operands x, int begin, int group_end, bool with_resident) {
+    x.first = begin, x.end = group_end > begin ? group_end : begin;
+    if (!with_resident) x.resident.data = nullptr;
+    return x;
+  };
+  const auto tiles = [&] {
+    if constexpr (kDistances) {
+      return QueryTilesOfDistances{a, first, at.rows, real};
+    } else {
+      const KeyRange query_range =
+          queries_that_see(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end);
+      if constexpr (kRelative) return QueryTilesOfRun{a, query_range, first, run};
+      else return RangeTiles{query_range};
+    }
+  }();
+  const auto schedule_of = [&](const auto&... operands) {
+    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, first, rows_end, tiles);
+  };
+  auto schedule = [&] {
+    const Operands block_gradient_operands = with_heads(gradient_operands, block_head, end, false),
+                   block_logits = with_heads(logits, block_head, in_end, true);
+    if constexpr (kOfKeys && kOfValues)
+      return schedule_of(gradient_operands, logits, block_gradient_operands, block_logits);
+    else if constexpr (kOfKeys) return schedule_of(gradient_operands, block_logits);
+    else return schedule_of(logits, block_gradient_operands);
+  }();
+  // A stage that has all of a tile is acquired when work on the tile begins, and released when it ends.
+  const bool one_stage = !kRelative && plan.one_stage;
+  const auto load = [&](T* stage) {
+    if (!one_stage) return schedule.load(thread, a, plan, stage);
+    if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
+      logits.load_streamed(thread, a, plan, stage, 0, a.in_heads, tile);
+      gradient_operands.load_streamed(thread, a, plan, stage + a.in_heads * 16 * kStride, 0, a.out_heads, tile);
+      ++schedule.tile_index;
+    }
+    thread.end_group();
+  };
+  if (plan.resident_tiles > 0) {
+    logits.load_all_resident(thread, a, plan, rows, first, rows_end);
+    gradient_operands.load_all_resident(thread, a, plan, value_rows, first, rows_end);
+  }
+  pipeline.fill(thread, load);
+  const SharedMatrix<Probability, kWarpHeads> probability_matrix(thread, plan, memory,
+                                                                 kOfValues ? a.shared_matrix(a.matrix, b) : nullptr,
+                                                                 a.in_heads, a.out_heads, block_head, warp_head);
+  const SharedMatrix<T, kWarpHeads> gradient_matrix(
+      thread, plan, memory, kOfKeys ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
+      block_head, warp_head, kOfValues ? rows_of_weights(a.in_heads) : 0);
+  // The exchanged probabilities of softmax need not be recomputed.
+  const bool exchanged =
+      kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
+
+  Accumulator sums_k[kOfKeys ? kWarpHeads : 1][kOfKeys ? kColumns / 8 : 2],
+      sums_v[kOfValues ? kWarpHeads : 1][kOfValues ? kSize / 8 : 2];
+  int number = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+    const int query = tile.from + 2 * at.t;  // query of columns 0 and 1; 8 more for the others
+    const QueryStats* const tile_stats = tensors.query_stats + b * a.in_heads * a.queries + query;
+    const auto matrix_of = [&](const float* all) {
+      return [=](int c, int e) {
+        const int query_index = query + 8 * c + e, clamped = query_index < tile.end ? query_index : tile.end - 1;
+        return all + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
+      };
+    };
+    // The first key of the strip; or, for distances, the offset from a query to the key at the first distance.
+    const auto operands = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
+    const auto drop = [&](int head, Accumulator(&x)[2]) {
+      drop_by(remaining_transposed<2, kDistances>(a, b, head, query, operands() + at.g), a.dropout.scale, x);
+    };
+    // Computes P_jᵀ of head j and, if requested, slopes: P_jᵀ times the derivative of the logits.
+    const auto probabilities_of = [&](int j, int begin, const T* stage, Accumulator(&p)[2], auto& slopes) {
+      constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
+      multiply_transposed<kSize, kStride, Z::kPrefetch>(thread, p,
+                                                        logits.resident_rows(plan, stage, begin, j) + strip_offset,
+                                                        logits.streamed_rows(plan, stage, begin, j));
+      if constexpr (kRelative)
+        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, p, window_products,
+                                                  logits.streamed_rows(plan, stage, begin, j, 1),
+                                                  logits.window_of(plan, stage, begin, j) + strip_offset);
+      if constexpr (kDistances)
+        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, operands(), p);
+      else apply_mask<true>(thread, a, real, tile.from, operands(), p);
+      by_normaliser(a, [&](const auto& normaliser) {
+        MH_FOR (c, 2)
+          MH_FOR (e, 2) {
+            float stats[4];
+            thread.read(stats, &tile_stats[j * a.queries + 8 * c + e].lse2);
+            MH_FOR (r, 2) {
+              float& x = p[c].x[2 * r + e];
+              const float product = x;
+              x = thread.exp2(normaliser.logarithm(thread, product) - stats[0]) * stats[1];
+              if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.times_slope(thread, x, x, product);
+            }
+          }
+      });
+    };
+    const auto gradients_of = [&](int i, int begin, const T* stage, Accumulator(&x)[2]) {
+      if constexpr (kDistances)
+        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, x, window_products,
+                                                  gradient_operands.streamed_rows(plan, stage, begin, i, 1),
+                                                  gradient_operands.window_of(plan, stage, begin, i) + strip_offset);
+      else
+        multiply_transposed<kSize, kStride, Z::kPrefetch>(
+            thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + strip_offset,
+            gradient_operands.streamed_rows(plan, stage, begin, i));
+    };
+    if (one_stage) pipeline.acquire(thread, load);
+    const auto each = [&](int begin, int group_end, int offset, const auto& before, const auto& work) {
+      if (!one_stage)
+        return each_head_group(thread, pipeline, plan.heads_per_stage, begin, group_end, load, before, work);
+      before();
+      work(0, group_end, pipeline.current() + offset);
+    };
+    const auto nothing = [] {};
+    const int gradient_offset = a.in_heads * 16 * kStride;
+    if constexpr (kOfKeys)
+      each(0, a.out_heads, gradient_offset, nothing, [&](int begin, int group_end, const T* stage) {
+        MH_ROLLED  // as in head_mixing_forward
+        for (int i = begin + at.strip_warp; i < group_end; i += plan.warps_per_strip) {
+          Accumulator x[2];
+          gradients_of(i, begin, stage, x);
+          if (a.has_dropout() && !a.dropout_before_mixing) drop(i, x);
+          gradient.put(thread, i, x);
+        }
+      });
+    if constexpr (kOfValues)
+      each(0, a.in_heads, 0, nothing, [&](int begin, int group_end, const T* stage) {
+        MH_ROLLED
+        for (int j = begin + at.strip_warp; j < group_end; j += plan.warps_per_strip) {
+          Accumulator p[2];
+          probabilities_of(j, begin, stage, p, nothing);
+          if (a.has_dropout() && a.dropout_before_mixing) drop(j, p);
+          probability.put(thread, j, p);
+        }
+      });
+    if (one_stage) thread.barrier();  // otherwise the next part begins with a barrier
+    if constexpr (kOfValues) {
+      Accumulator mixed[kWarpHeads][2];
+      const auto mix = [&] {
+        if (probability_matrix.shared) probability_matrix.mix(thread, mixed, probability);
+        else mix_columns(thread, mixed, probability, a.in_heads, matrix_of(a.matrix), a.out_heads, warp_head, end);
+        if (a.has_dropout() && !a.dropout_before_mixing) {
+          MH_FOR (o, kWarpHeads)
+            if (warp_head + o < end) drop(warp_head + o, mixed[o]);
+        }
+      };
+      each(block_head, end, gradient_offset, mix, [&](int begin, int group_end, const T* stage) {
+        MH_FOR (o, kWarpHeads) {
+          if (warp_head + o < begin || warp_head + o >= group_end) continue;
+          multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o],
+                                       gradient_operands.streamed_rows(plan, stage, begin, warp_head + o));
+        }
+      });
+    }
+    if constexpr (kOfKeys) {
+      Accumulator dp[kWarpHeads][2];
+      const auto mix = [&] {
+        if (gradient_matrix.shared) gradient_matrix.mix(thread, dp, gradient);
+        else
+          mix_columns(thread, dp, gradient, a.out_heads, matrix_of(a.matrix_transposed), a.in_heads, warp_head, in_end);
+        if (a.has_dropout() && a.dropout_before_mixing) {
+          MH_FOR (o, kWarpHeads)
+            if (warp_head + o < in_end) drop(warp_head + o, dp[o]);
+        }
+      };
+      each(block_head, in_end, 0, mix, [&](int begin, int group_end, const T* stage) {
+        MH_FOR (o, kWarpHeads) {
+          if (warp_head + o < begin || warp_head + o >= group_end) continue;
+          const int j = warp_head + o;
+          Accumulator slopes[2];
+          if (exchanged) {
+            probability.get(thread, j, slopes);
+            MH_FOR (c, 2)
+              MH_FOR (e, 4) slopes[c].x[e] *= a.scale;
+          } else {
+            Accumulator p[2];
+            probabilities_of(j, begin, stage, p, slopes);
+          }
+          MH_FOR (c, 2)
+            MH_FOR (e, 2) {
+              const float delta = tile_stats[j * a.queries + 8 * c + e].delta;
+              MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
+            }
+          multiply_add<kColumns, kStride>(thread, sums_k[o], slopes,
+                                          logits.streamed_rows(plan, stage, begin, j) + column);
+        }
+      });
+    }
+    if (one_stage) pipeline.release();
+  }
+  if constexpr (kDistances) {
+    float* const to = tensors.dr + (b * a.in_heads + warp_head) * rows_end * int64_t{a.key_size};
+    MH_FOR (o, kWarpHeads)
+      MH_FOR (n, kColumns / 8)
+        MH_FOR (x, 4) {
+          const int row = first + 16 * at.strip + at.g + x / 2 * 8, c = column + n * 8 + 2 * at.t + x % 2;
+          if (warp_head + o < in_end && row < rows_end && c < a.key_size)
+            to[(int64_t{o} * rows_end + row) * a.key_size + c] = sums_k[o][n].x[x];
+        }
+    thread.template wait<0>();
+  } else {
+    // Scales of values; without a tile there was no barrier.
+    float scales[kWarpHeads];
+    if constexpr (kOfValues) {
+      thread.barrier();
+      MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
+    }
+    store_in_turns(thread, plan, at, [&](int turn) {
+      T* const through = rows + (turn * at.rows + at.strip * 16) * kStride;
+      MH_FOR (o, kWarpHeads) {
+        if constexpr (kOfKeys) {
+          if (warp_head + o < a.in_heads)
+            store_rows<kSize, kStride>(
+                thread, through, sums_k[o], {1, 1},
+                row_of(dk, b, tensors.kv_read_once ? a.key_head(warp_head + o) : warp_head + o, 0), dk.row_stride,
+                first + 16 * at.strip, rows_end, a.key_size, a.aligned);
+        }
+        if constexpr (kOfValues) {
+          if (warp_head + o < a.out_heads)
+            store_rows<kSize, kStride>(
+                thread, through, sums_v[o], {scales[o], scales[o]},
+                row_of(dv, b, tensors.kv_read_once ? a.value_head(warp_head + o) : warp_head + o, 0), dv.row_stride,
+                first + 16 * at.strip, rows_end, a.value_size, a.aligned);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace mh::kernels

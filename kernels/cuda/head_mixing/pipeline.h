@@ -1,0 +1,265 @@
+// Streams tiles of 16 rows of global memory through a pipeline in shared memory, for all head-mixing kernels.
+//
+// Tiling: a block computes strips of 16 rows of all heads. The warps of a strip divide the heads among them. Tiles of
+// 16 rows are streamed through the stages of a pipeline, filled with cp.async while another stage is read. A stage
+// without room for all heads takes the heads in groups.
+#pragma once
+
+#include "cuda/attention_forward.h"
+#include "cuda/head_mixing/plan.h"
+
+namespace mh::kernels {
+
+// A ring buffer of pipeline stages in shared memory. A stage is filled while another one is read; it is free after the
+// barrier of the next acquire(). A single stage is filled when it is needed.
+template <class T>
+struct SmemPipeline {
+  T* memory;
+  int num_stages, stage_size;  // stage_size: elements
+  int stage = 0;               // the stage that is read
+
+  MH_DEVICE T* current() const { return memory + stage * stage_size; }
+  // Starts to fill all stages but one. Copies issued before, of the resident tiles, complete with the first stage.
+  template <class Thread, class Load>
+  MH_DEVICE void fill(const Thread& thread, const Load& load) const {
+    if (num_stages == 1) thread.end_group();
+    MH_ROLLED
+    for (int i = 0; i < num_stages - 1; ++i) load(memory + i * stage_size);
+  }
+  // Waits until the current stage is complete and all threads have finished the previous one. load(stage) starts to
+  // fill the stage that is free.
+  template <class Thread, class Load>
+  MH_DEVICE void acquire(const Thread& thread, const Load& load) const {
+    if (num_stages <= 2) thread.template wait<0>();
+    else if (num_stages == 3) thread.template wait<1>();
+    else thread.template wait<2>();
+    thread.barrier();
+    load(memory + (stage > 0 ? stage - 1 : num_stages - 1) * stage_size);
+    if (num_stages > 1) return;
+    thread.template wait<0>();
+    thread.barrier();
+  }
+  MH_DEVICE void release() { stage = stage + 1 < num_stages ? stage + 1 : 0; }
+};
+
+// A streamed tile of 16 rows, zeros from `end` on; and the begin and end of its window, if it has one.
+struct StreamedTile {
+  int from = 0, end = 0;
+  int window = 0, window_end = 0;
+  int window_first = 0;  // rows of the window before this do not belong to the tile
+  MH_DEVICE bool valid() const { return from < end; }
+};
+
+// The tiles of a range, without windows.
+struct RangeTiles {
+  KeyRange range;
+  MH_DEVICE StreamedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
+};
+
+// The operands of a product for heads first … end - 1: rows of `streamed` with rows of `resident`. With relative
+// positions (relative.h) kStreamed or kResident may be 2, and kWindow adds a window of rows, loaded with each tile,
+// that has 16 rows more than the block. A tensor without data is left out.
+template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
+struct GemmOperands {
+  static constexpr int kStride = kSize + kPad;
+  // A tensor of a batch row.
+  struct Operand {
+    const T* data = nullptr;
+    int64_t head_stride = 0;
+    int row_stride = 0;                // row stride, for to_row()
+    const int64_t* head_of = nullptr;  // head of the tensor for each head, or null
+    Operand() = default;
+    MH_DEVICE Operand(const Rows<const T>& rows, int64_t b, const int64_t* heads)
+        : data(rows.data + b * rows.batch_stride),
+          head_stride(rows.head_stride),
+          row_stride(static_cast<int>(rows.row_stride)),
+          head_of(heads) {}
+    MH_DEVICE void select(const Operand& x, bool condition) {
+      data = condition ? x.data : data, head_stride = condition ? x.head_stride : head_stride;
+      row_stride = condition ? x.row_stride : row_stride, head_of = condition ? x.head_of : head_of;
+    }
+  };
+  struct None {
+    MH_DEVICE void select(const None&, bool) {}
+  };
+  Operand streamed, resident;
+  int first, end, size;      // size of a row
+  const T* resident_memory;  // (kResident, heads, rows of the block, kStride)
+  std::conditional_t<kStreamed == 2, Operand, None> streamed_2{};
+  std::conditional_t<kResident == 2, Operand, None> resident_2{};
+  std::conditional_t<kWindow, Operand, None> window{};
+
+  // Copies x if `condition`, member by member: a choice between structs would go through local memory.
+  MH_DEVICE void select(const GemmOperands& x, bool condition) {
+    streamed.select(x.streamed, condition), resident.select(x.resident, condition);
+    streamed_2.select(x.streamed_2, condition), resident_2.select(x.resident_2, condition);
+    window.select(x.window, condition);
+    first = condition ? x.first : first, end = condition ? x.end : end, size = condition ? x.size : size;
+    resident_memory = condition ? x.resident_memory : resident_memory;
+  }
+
+  // Return the rows of a head, of tensor 0 or 1: streamed rows (16, kStride), resident rows (rows of the block,
+  // kStride), and the window (rows of the block + 16, kStride). `begin`: first head in the stage.
+  MH_DEVICE const T* streamed_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
+    return stage + (n * plan.heads_per_stage + head - begin) * 16 * kStride;
+  }
+  MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
+    const int rows = 16 * plan.strips * kStride;
+    return plan.resident_tiles > 0 ? resident_memory + (n * (end - first) + head - first) * rows
+                                   : stage + resident_offset(plan) + (n * plan.heads_per_stage + head - begin) * rows;
+  }
+  MH_DEVICE const T* window_of(const HeadMixingPlan& plan, const T* stage, int begin, int head) const {
+    return stage + (kStreamed * plan.heads_per_stage * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
+  }
+
+  // Loads all resident rows.
+  template <class Thread>
+  MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
+                                   int row, int rows_end) const {
+    load_resident(thread, a, plan, to, end - first, first, end - first, row, rows_end);
+  }
+  template <class Thread>
+  MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
+                               int begin, int count, const StreamedTile& tile) const {
+    // A single streamed tensor is never null; the check would cost registers.
+    if (kStreamed == 1 || present(streamed))
+      load_operand(thread, a, stage, streamed, begin, count, 16, tile.from, tile.end);
+    if constexpr (kStreamed == 2)
+      if (present(streamed_2))
+        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, begin, count, 16, tile.from,
+                     tile.end);
+    if constexpr (kWindow)
+      if (present(window))
+        load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, begin, count,
+                     16 * plan.strips + 16, tile.window, tile.window_end);
+  }
+  // The window follows the streamed rows.
+  template <class Thread>
+  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
+                               int begin, int count, int row, int rows_end) const {
+    load_resident(thread, a, plan, stage + resident_offset(plan), plan.heads_per_stage, begin, count, row, rows_end);
+  }
+
+ private:
+  static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
+    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.strips : 0)) * 16 * kStride;
+  }
+  // Loads the resident rows of some heads to (kResident, heads, rows of the block, kStride).
+  template <class Thread>
+  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
+                               int group_heads, int begin, int count, int row, int rows_end) const {
+    if (present(resident)) load_operand(thread, a, to, resident, begin, count, 16 * plan.strips, row, rows_end);
+    if constexpr (kResident == 2)
+      if (present(resident_2))
+        load_operand(thread, a, to + group_heads * 16 * plan.strips * kStride, resident_2, begin, count,
+                     16 * plan.strips, row, rows_end);
+  }
+  static MH_DEVICE bool present(const Operand& x) { return x.data != nullptr; }
+  // Loads `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on, to (count, rows,
+  // kStride); a warp loads 16 rows of a head. Zeros before row 0 and from row `end` on.
+  template <class Thread>
+  MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& a, T* to, const Operand& x, int begin,
+                              int count, int rows, int from, int from_end) const {
+    const int strips = rows / 16;
+    MH_ROLLED
+    for (int i = thread.warp(); i < count * strips; i += thread.threads() / 32) {
+      const int h = begin + (strips == 1 ? i : i / strips), row = strips == 1 ? 0 : i % strips * 16;
+      const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, data, x.row_stride, from + row, 16, from_end,
+                       size, a.aligned, [](int r) { return r * kStride; });
+    }
+  }
+};
+
+// Number of fragments of 16 columns that a product loads in advance (multiply_transposed), limited by the registers
+// besides the accumulators of several heads. With relative positions each kernel has its own number.
+template <class T, int kSize>
+constexpr int kHeadMixingPrefetch = kWidest<T, kSize>                            ? 1
+                                    : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
+                                                                                 : 4;
+
+// The order of streaming: for each tile of 16 rows the operands of several products in turn, each in groups of
+// plan.heads_per_stage heads; at least one of them has heads. tile_of(n) returns tile n.
+template <class Operands, int kNumOperands, class TileOf>
+struct LoadSchedule {
+  Operands operands[kNumOperands];
+  int row, rows_end;  // the block's resident rows
+  TileOf tile_of;
+  // The next group of heads: the indices of its tile and operands, and its first head.
+  int tile_index = 0, operand_index = -1, head = 0;
+  MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], int first_row, int end_row, const TileOf& tiles)
+      : row(first_row), rows_end(end_row), tile_of(tiles) {
+    MH_FOR (n, kNumOperands) operands[n] = x[n];
+    next_operands();
+  }
+
+  // Starts to copy the next group of heads to a stage; does nothing after the last one.
+  template <class Thread, class T>
+  MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage) {
+    if (const StreamedTile tile = tile_of(tile_index); tile.valid()) {
+      const Operands x = current();
+      const int heads = x.end - head < plan.heads_per_stage ? x.end - head : plan.heads_per_stage;
+      x.load_streamed(thread, a, plan, stage, head, heads, tile);
+      if (plan.resident_tiles == 0) x.load_resident(thread, a, plan, stage, head, heads, row, rows_end);
+      head += plan.heads_per_stage;
+      if (head >= x.end) next_operands();
+    }
+    thread.end_group();
+  }
+
+ private:
+  MH_DEVICE Operands current() const {
+    Operands x = operands[0];
+    MH_FOR (n, kNumOperands - 1) x.select(operands[n + 1], n + 1 == operand_index);
+    return x;
+  }
+  MH_DEVICE void next_operands() {
+    int end;
+    do {
+      if (++operand_index == kNumOperands) operand_index = 0, ++tile_index;
+      const Operands x = current();
+      head = x.first, end = x.end;
+    } while (head >= end);
+  }
+};
+
+// Calls work(begin, end, stage) for groups of heads of first … end - 1, in the order of streaming. Calls before() once,
+// when all threads have finished the previous group. load(stage) starts to fill a stage.
+template <class T, class Thread, class Load, class Before, class Work>
+MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
+                               const Load& load, const Before& before, const Work& work) {
+  for (int begin = first; begin < end; begin += group_heads) {
+    pipeline.acquire(thread, load);
+    if (begin == first) before();
+    work(begin, begin + group_heads < end ? begin + group_heads : end, pipeline.current());
+    pipeline.release();
+  }
+}
+template <class T, class Thread, class Load, class Work>
+MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
+                               const Load& load, const Work& work) {
+  each_head_group(
+      thread, pipeline, group_heads, first, end, load, [] {}, work);
+}
+
+// The layout of shared memory: resident tiles, then stages, then fragments.
+template <class T>
+struct HeadMixingMemory {
+  SmemPipeline<T> pipeline;
+  MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* rows, int stride)
+      : pipeline{rows + plan.resident_tiles * 16 * plan.strips * stride, plan.num_stages,
+                 plan.stage_tiles * 16 * stride} {}
+  // Returns the fragments from `first` on.
+  template <class X>
+  MH_DEVICE FragmentA<X>* fragments(int first) const {
+    static_assert(sizeof(FragmentA<X>) == sizeof(FragmentA<T>));
+    return reinterpret_cast<FragmentA<X>*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size) + first * 32;
+  }
+  // Returns the scratch of a warp's products with a window, after `all` fragments.
+  template <class Thread>
+  MH_DEVICE float* products(const Thread& thread, int all) const {
+    return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kWindowProductBytes / 4;
+  }
+};
+
+}  // namespace mh::kernels

@@ -1,0 +1,566 @@
+// Backward pass of attention with head mixing for 16-bit types, mixed query by query (head_mixing/row_mix.h), in three
+// kernels, each of which recomputes the probabilities (equations: head_mixing/backward.h): sums over the keys of each
+// query; dQ; dK and dV. Delta is summed from the same rounded dP that the other two kernels subtract it from, so that
+// the gradients of a query's logits sum to zero.
+#pragma once
+
+#include "cuda/head_mixing/row_mix_forward.h"
+
+namespace mh::kernels {
+
+// Statistics of a lane's two queries of a strip, for one head.
+struct RowStats {
+  float lse2[2], inv_sum[2], delta[2];
+  template <class Thread>
+  MH_DEVICE void read(const Thread& thread, const QueryStats* head_stats, int query, int queries) {
+    MH_FOR (r, 2) {
+      const int row = query + 8 * r < queries ? query + 8 * r : queries - 1;
+      float loaded[4];
+      thread.read(loaded, &head_stats[row].lse2);
+      lse2[r] = loaded[0], inv_sum[r] = loaded[1], delta[r] = loaded[2];
+    }
+  }
+};
+
+// Computes p and slopes from products of 16 queries and kColumns * 8 keys: probabilities, and probabilities times the
+// derivative of the logits by the products.
+template <bool kUsual, int kColumns, class Thread>
+MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
+                         const RowStats& stats, Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
+  const auto exponentials = [&](const auto& normaliser) {
+    MH_FOR (n, kColumns)
+      MH_FOR (i, 4) {
+        const float product = p[n].x[i];
+        const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
+        p[n].x[i] = x, slopes[n].x[i] = normaliser.times_slope(thread, x, x, product);
+      }
+  };
+  if constexpr (kUsual) {
+    exponentials(OfSoftmax{a.scale * kLog2E, a.scale});
+  } else {
+    apply_mask<false>(thread, a, end, query, key, p);
+    by_normaliser(a, exponentials);
+  }
+}
+
+// Replaces a warp's dP of a head in a tile, strip `strip`, by dS = slopes (dP - delta), and accumulates like
+// accumulate().
+template <class T, bool kDropout, int kColumns, class Tile, class Thread, class Drops>
+MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
+                                  Accumulator (&slopes)[kColumns], const Drops& dropout) {
+  MH_FOR (c, kColumns / 2) {
+    Accumulator dp[2];
+    tile.template get<T>(thread, head, strip, 16 * c, dp);
+    if constexpr (kDropout) dropout(strip, 16 * c, dp);
+    MH_FOR (n, 2)
+      MH_FOR (e, 4) slopes[2 * c + n].x[e] *= dp[n].x[e] - stats.delta[e / 2];
+  }
+  thread.warp_barrier();
+  tile.template put<T>(thread, head, strip, slopes);
+}
+
+template <class Z, class T>
+struct RowMixSumsTiles {
+  static constexpr int kQueries = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), kKeys = Z::kKeys;
+  using Tile = MixTile<kQueries, kKeys>;
+  static constexpr int kUnits = kQueries / Z::kQueriesAtOnce / Z::kWarps;
+  static constexpr int stage_elements(const AttentionParams& a) {
+    return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
+  }
+  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
+    return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, stage_elements(a) * 2,
+            2 * Tile::template bytes<Z::kMixed>(a), limit};
+  }
+};
+
+// Computes pairs += P dP̄ᵀ over the keys of a tile, (in heads, out heads) for the queries of one product. With two
+// queries the second one has the lower half of the rows.
+template <class T, int kMixed, class Tile, class Thread>
+MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMixed / 8], const Tile& p, const Tile& dp,
+                         int query, int in_heads, int out_heads) {
+  const int lane = thread.lane();
+  const int p_head = lane % kMixed, p_query = kMixed == 8 ? query + lane / 8 % 2 : query;
+  const int dp_head = kMixed == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
+            dp_query = kMixed == 8 ? query + lane / 16 : query;
+  const uint16_t* const p_row =
+      p.memory + (p_head < in_heads ? p_head : p.zeros) * Tile::kHeadStride + p_query * Tile::kStride + lane / 16 * 8;
+  const uint16_t* const dp_row = dp.memory + (dp_head < out_heads ? dp_head : dp.zeros) * Tile::kHeadStride +
+                                 dp_query * Tile::kStride + lane / 8 % 2 * 8;
+  MH_FOR (n, Tile::kKeys / 16) {
+    uint32_t x[4], y[4];
+    thread.load_matrices(x, p_row + 16 * n);
+    thread.load_matrices(y, dp_row + 16 * n);
+    MH_FOR (c, 2) {
+      const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
+      if constexpr (kMixed == 8) {
+        const uint32_t left[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
+        thread.multiply(pairs[0].x, left, right, T{});
+      } else {
+        thread.multiply(pairs[c].x, x, right, T{});
+      }
+    }
+  }
+}
+
+// Writes x.g, the gradient of each query's matrix, or, if queries share one, of each tile of queries; and
+// x.query_stats. Blocks: (order.blocks()).
+template <class Z, class T, class Thread>
+MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
+                            const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
+  using Sizes = RowMixSumsTiles<Z, T>;
+  using Tile = typename Sizes::Tile;
+  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
+                kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
+  const BlockOrder::Position block = order.position(thread, true);
+  const int64_t b = block.row;
+  const int queries = static_cast<int>(a.queries), first = block.tile * kQueries, g = thread.lane() / 4,
+            t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
+  const KeyRange visible = visible_keys(a, b, first, first + kQueries < queries ? first + kQueries : queries);
+
+  auto* const query_rows = static_cast<T*>(memory);
+  T* const dout_rows = query_rows + a.in_heads * kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + a.out_heads * kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
+  auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, tile_memory),
+             gradients = Tile::template in<Z::kMixed>(thread, a, tile_memory + Tile::template bytes<Z::kMixed>(a) / 2);
+  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
+      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
+  int step = 0;  // streamed step: keys and values alternate
+  const auto load = [&](T* to) {
+    if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
+      if (step % 2 == 0) keys.load(thread, to, key, visible.end);
+      else values.load(thread, to, key, visible.end);
+    }
+    ++step;
+    thread.end_group();
+  };
+  HeadRows<Z, T, kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size).load(thread, query_rows, first, queries);
+  HeadRows<Z, T, kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
+      .load(thread, dout_rows, first, queries);
+  pipeline.fill(thread, load);
+
+  const auto clamped = [&](int query) { return query < queries ? query : queries - 1; };
+  float lse2[kWarpHeads][kStrips][2], sum[kWarpHeads][kStrips][2] = {}, delta[kWarpHeads][kStrips][2] = {};
+  MH_FOR (o, kWarpHeads)
+    MH_FOR (strip, kStrips)
+      MH_FOR (r, 2)
+        lse2[o][strip][r] =
+            warp_head + o < a.in_heads
+                ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
+                : 0;
+  MixMatrix<T, Z::kMixed> matrices[Sizes::kUnits];
+  Accumulator pairs[Sizes::kUnits][Z::kMixed / 8];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
+  MH_FOR (u, Sizes::kUnits) {
+    const auto of = [&](int i) { return a.matrix + b * a.matrix_batch_stride + clamped(i) * a.matrix_query_stride; };
+    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
+                     1);
+  }
+
+  const bool simple = is_simple(a);
+  MH_ROLLED
+  for (int key = visible.first; key < visible.end; key += kKeys) {
+    by_case(simple && all_visible(a, visible.end, first, kQueries, key, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      pipeline.acquire(thread, load);
+      Accumulator p[kWarpHeads][kStrips][kKeys / 8];
+      MH_FOR (o, kWarpHeads) {
+        const int j = warp_head + o;
+        if (j >= a.in_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
+            [&](int strip, Accumulator(&products)[Sizes::kKeys / 8]) {
+              const int query = first + 16 * strip;
+              to_probabilities<kUsual>(thread, a, query, key, visible.end, lse2[o][strip], products);
+              MH_FOR (n, kKeys / 8) {
+                MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
+                p[o][strip][n] = products[n];
+              }
+              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+                drop(a, b, j, query + g, key + 2 * t, products);
+              probabilities.template put<T>(thread, j, strip, products);
+            });
+      }
+      pipeline.release();
+      pipeline.acquire(thread, load);
+      MH_FOR (o, kWarpHeads) {
+        const int i = warp_head + o;
+        if (i >= a.out_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * kQueries * kStride,
+                                               pipeline.current() + i * kKeys * kStride,
+                                               [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+                                                 gradients.template put<T>(thread, i, strip, dp);
+                                               });
+      }
+      pipeline.release();
+      thread.barrier();
+      MH_FOR (u, Sizes::kUnits)
+        sum_pairs<T, Z::kMixed>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
+      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, matrices);
+      thread.barrier();
+      MH_FOR (o, kWarpHeads) {
+        const int j = warp_head + o;
+        if (j >= a.in_heads) break;
+        MH_FOR (strip, kStrips)
+          MH_FOR (c, kKeys / 16) {
+            Accumulator dp[2];
+            gradients.template get<T>(thread, j, strip, 16 * c, dp);
+            if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+              drop(a, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
+            MH_FOR (n, 2)
+              MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
+          }
+      }
+    });
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  auto* const inverses = reinterpret_cast<float*>(memory);  // (in heads, kQueries)
+  MH_FOR (o, kWarpHeads) {
+    const int j = warp_head + o;
+    if (j >= a.in_heads) break;
+    MH_FOR (strip, kStrips)
+      MH_FOR (r, 2) {
+        const float all = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
+        const int row = 16 * strip + g + 8 * r;
+        const float inverse = all > 0 ? 1 / all : 0;
+        if (t != 0) continue;
+        inverses[j * kQueries + row] = inverse;
+        if (first + row < queries)
+          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inverse,
+                                                                         delta_sum * inverse, 0};
+      }
+  }
+  thread.barrier();
+  MH_FOR (u, Sizes::kUnits)
+    MH_FOR (c, Z::kMixed / 8)
+      MH_FOR (e, 4) {
+        const int query = query_of(u) + (Z::kMixed == 8 ? e / 2 : 0), j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0),
+                  i = 8 * c + 2 * t + e % 2;
+        if (j >= a.in_heads || i >= a.out_heads) continue;
+        pairs[u][c].x[e] *= inverses[j * kQueries + query];
+        if (a.matrix_query_stride != 0 && first + query < queries)
+          x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
+      }
+  if (a.matrix_query_stride != 0) return;
+  // For a shared matrix, sums over the queries of the block: first of each warp, then over the warps in order.
+  float* const warp_sums = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
+  const int numbers = a.in_heads * a.out_heads;
+  MH_FOR (c, Z::kMixed / 8)
+    MH_FOR (e, 4) {
+      float warp_sum = 0;
+      MH_FOR (u, Sizes::kUnits) warp_sum += pairs[u][c].x[e] + (Z::kMixed == 8 ? pairs[u][c].x[e ^ 2] : 0);
+      const int j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
+      if ((Z::kMixed == 16 || e < 2) && j < a.in_heads && i < a.out_heads)
+        warp_sums[thread.warp() * numbers + j * a.out_heads + i] = warp_sum;
+    }
+  thread.barrier();
+  for (int n = thread.index(); n < numbers; n += thread.threads()) {
+    float all = 0;
+    for (int warp = 0; warp < Z::kWarps; ++warp) all += warp_sums[warp * numbers + n];
+    x.g[(b * order.tiles + block.tile) * numbers + n] = all;
+  }
+}
+
+template <class Z, class T>
+struct RowMixQueryGradientTiles {
+  static constexpr int kKeys = 16;
+  using Tile = MixTile<Z::kQueries, kKeys>;
+  static constexpr int kUnits = RowMixForwardTiles<Z, T>::kUnits;
+  static constexpr int stage_elements(const AttentionParams& a) {
+    return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
+  }
+  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
+    return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2,
+            Tile::template bytes<Z::kMixed>(a), limit};
+  }
+};
+
+// Writes x.dq. Blocks: (order.blocks()).
+template <class Z, class T, class Thread>
+MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
+                                      const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
+  using Sizes = RowMixQueryGradientTiles<Z, T>;
+  using Tile = typename Sizes::Tile;
+  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
+                kKeys = Sizes::kKeys;
+  const BlockOrder::Position block = order.position(thread, true);
+  const int64_t b = block.row;
+  const int queries = static_cast<int>(a.queries), first = block.tile * Z::kQueries, g = thread.lane() / 4,
+            t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
+  const KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+
+  auto* const query_rows = static_cast<T*>(memory);
+  T* const dout_rows = query_rows + a.in_heads * Z::kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + a.out_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
+  const Tile tile = Tile::template in<Z::kMixed>(
+      thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
+  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
+      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
+  int step = 0;  // streamed step: values and keys alternate
+  const auto load = [&](T* to) {
+    if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
+      if (step % 2 == 0) values.load(thread, to, key, visible.end);
+      else keys.load(thread, to, key, visible.end);
+    }
+    ++step;
+    thread.end_group();
+  };
+  HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
+      .load(thread, query_rows, first, queries);
+  HeadRows<Z, T, Z::kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
+      .load(thread, dout_rows, first, queries);
+  pipeline.fill(thread, load);
+
+  RowStats stats[kWarpHeads][kStrips];
+  MH_FOR (o, kWarpHeads)
+    MH_FOR (strip, kStrips)
+      if (warp_head + o < a.in_heads)
+        stats[o][strip].read(thread, x.query_stats + (b * a.in_heads + warp_head + o) * queries, first + 16 * strip + g,
+                             queries);
+  MixMatrix<T, Z::kMixed> matrices[Sizes::kUnits];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
+  MH_FOR (u, Sizes::kUnits) {
+    const auto of = [&](int i) {
+      return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
+    };
+    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
+                     1);
+  }
+
+  Accumulator sums[kWarpHeads][kStrips][kSize / 8];
+  const bool simple = is_simple(a);
+  MH_ROLLED
+  for (int key = visible.first; key < visible.end; key += kKeys) {
+    by_case(simple && all_visible(a, visible.end, first, Z::kQueries, key, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      pipeline.acquire(thread, load);
+      MH_FOR (o, kWarpHeads) {
+        const int i = warp_head + o;
+        if (i >= a.out_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * Z::kQueries * kStride,
+                                               pipeline.current() + i * kKeys * kStride,
+                                               [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
+                                                 tile.template put<T>(thread, i, strip, dp);
+                                               });
+      }
+      pipeline.release();
+      pipeline.acquire(thread, load);
+      mix_queries<T, T, true>(thread, tile, query_of, a.out_heads, a.in_heads, matrices);
+      thread.barrier();
+      MH_FOR (o, kWarpHeads) {
+        const int j = warp_head + o;
+        if (j >= a.in_heads) break;
+        const T* const key_rows = pipeline.current() + j * kKeys * kStride;
+        const auto dropout = [&](int strip, int column, Accumulator(&dp)[2]) {
+          drop(a, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
+        };
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, query_rows + j * Z::kQueries * kStride, key_rows,
+            [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
+              Accumulator slopes[Sizes::kKeys / 8];
+              to_slopes<kUsual>(thread, a, first + 16 * strip, key, visible.end, stats[o][strip], p, slopes);
+              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+                to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
+              else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
+            });
+        thread.warp_barrier();
+        accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
+      }
+      pipeline.release();
+    });
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  MH_FOR (o, kWarpHeads) {
+    const int j = warp_head + o;
+    if (j >= a.in_heads) break;
+    MH_FOR (strip, kStrips)
+      store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], {1, 1},
+                                 row_of(x.dq, b, j, 0), x.dq.row_stride, first + 16 * strip, queries, a.key_size,
+                                 a.aligned);
+  }
+}
+
+template <class Z, class T>
+struct RowMixKeyGradientTiles {
+  static constexpr int kKeys = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32);  // keys of a block
+  using Tile = MixTile<16, kKeys>;
+  static constexpr int kUnits = 16 / Z::kQueriesAtOnce / Z::kWarps;
+  static constexpr int stage_elements(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
+  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
+    return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, stage_elements(a) * 2,
+            2 * Tile::template bytes<Z::kMixed>(a), limit};
+  }
+};
+
+// Computes sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize), like
+// accumulate().
+template <int kSize, class T, bool kDropout, class Tile, class Thread, class Drops>
+MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
+                                     const Tile& tile, int head, const T* rows, const Drops& dropout) {
+  constexpr int kStride = kSize + kPad;
+  if constexpr (kDropout) {
+    MH_FOR (c, Tile::kKeys / 16) {
+      Accumulator numbers[2];
+      tile.template get<T>(thread, head, 0, 16 * c, numbers);
+      dropout(0, 16 * c, numbers);
+      FragmentA<T> left;
+      round_to(thread, left, numbers[0], numbers[1]);
+      thread.warp_barrier();
+      T* const to = tile.template at<T>(head, 0, 16 * c + thread.lane() % 4 * 2) + thread.lane() / 4 * Tile::kStride;
+      MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = left.x[i];
+    }
+    thread.warp_barrier();
+  }
+  FragmentB<T> right[kSize / 8];
+  MH_FOR (n, kSize / 16) {
+    FragmentB<T> both[2];
+    load(thread, both, rows + n * 16, kStride);
+    right[2 * n] = both[0], right[2 * n + 1] = both[1];
+  }
+  MH_FOR (strip, Tile::kKeys / 16) {
+    FragmentA<T> left;
+    load_transposed_a(thread, left, tile.template at<T>(head, 0, 16 * strip), Tile::kStride);
+    MH_FOR (n, kSize / 8) multiply(thread, sums[strip][n], left, right[n]);
+  }
+}
+
+// Writes x.dk and x.dv for each head of queries and of the result; if each key/value head is read once
+// (`kv_read_once`), to that head. Blocks: (order.blocks()). Padding keys get zeros.
+template <class Z, class T, class Thread>
+MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
+                                    const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
+  using Sizes = RowMixKeyGradientTiles<Z, T>;
+  using Tile = typename Sizes::Tile;
+  using Probability = typename Z::Probability;
+  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kKeys = Sizes::kKeys;
+  const BlockOrder::Position block = order.position(thread, false);
+  const int64_t b = block.row;
+  const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
+            warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
+  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const KeyRange query_range = queries_that_see(a, b, first, first + kKeys < keys ? first + kKeys : keys);
+
+  auto* const key_rows = static_cast<T*>(memory);
+  T* const value_rows = key_rows + a.in_heads * kKeys * kStride;
+  SmemPipeline<T> pipeline{value_rows + a.out_heads * kKeys * kStride, plan.num_stages, Sizes::stage_elements(a)};
+  auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
+  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, tile_memory),
+             gradients = Tile::template in<Z::kMixed>(thread, a, tile_memory + Tile::template bytes<Z::kMixed>(a) / 2);
+  const HeadRows<Z, T, 16> rows_of_queries(thread, a, x.q, b, nullptr, a.in_heads, a.key_size),
+      rows_of_dout(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size);
+  int next = query_range.first;
+  const auto load = [&](T* to) {
+    if (next < query_range.end) {
+      rows_of_queries.load(thread, to, next, query_range.end);
+      rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next, query_range.end);
+    }
+    next += 16;
+    thread.end_group();
+  };
+  HeadRows<Z, T, kKeys>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size).load(thread, key_rows, first, keys);
+  HeadRows<Z, T, kKeys>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size)
+      .load(thread, value_rows, first, keys);
+  pipeline.fill(thread, load);
+
+  MixMatrix<Probability, Z::kMixed> probability_matrices[Sizes::kUnits];
+  MixMatrix<T, Z::kMixed> gradient_matrices[Sizes::kUnits];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
+  const auto read_matrices = [&](int query) {
+    MH_FOR (u, Sizes::kUnits) {
+      const auto of = [&](int i) {
+        return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
+      };
+      const float *const one = of(query + query_of(u)), *const two = of(query + query_of(u) + 1);
+      probability_matrices[u].read(thread, one, two, a.out_heads, a.in_heads, 1, a.out_heads);
+      gradient_matrices[u].read(thread, one, two, a.in_heads, a.out_heads, a.out_heads, 1);
+    }
+  };
+  read_matrices(query_range.first);
+
+  Accumulator sums_k[kWarpHeads][kKeys / 16][kSize / 8], sums_v[kWarpHeads][kKeys / 16][kSize / 8];
+  const bool simple = is_simple(a);
+  MH_ROLLED
+  for (int query = query_range.first; query < query_range.end; query += 16) {
+    by_case(simple && all_visible(a, real, query, 16, first, kKeys), [&](auto usual) {
+      constexpr bool kUsual = decltype(usual)::value;
+      pipeline.acquire(thread, load);
+      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
+      RowStats stats[kWarpHeads];
+      Accumulator slopes[kWarpHeads][kKeys / 8];
+      // Both products are issued before the exponentials, so that the tensor cores compute dP̄ meanwhile.
+      MH_FOR (o, kWarpHeads) {
+        const int head = warp_head + o;
+        Accumulator p[kKeys / 8], dp[kKeys / 8];
+        if (head < a.in_heads) {
+          stats[o].read(thread, x.query_stats + (b * a.in_heads + head) * queries, query + g, queries);
+          multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
+                                                          key_rows + head * kKeys * kStride);
+        }
+        if (head < a.out_heads)
+          multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
+                                                          value_rows + head * kKeys * kStride);
+        if (head < a.in_heads) {
+          to_slopes<kUsual>(thread, a, query, first, real, stats[o], p, slopes[o]);
+          if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
+          probabilities.template put<Probability>(thread, head, 0, p);
+        }
+        if (head < a.out_heads) {
+          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, dp);
+          gradients.template put<T>(thread, head, 0, dp);
+        }
+      }
+      if (a.matrix_query_stride != 0) read_matrices(query);
+      thread.barrier();
+      mix_queries<Probability, T, true>(thread, probabilities, query_of, a.in_heads, a.out_heads, probability_matrices);
+      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, gradient_matrices);
+      thread.barrier();
+      MH_FOR (o, kWarpHeads) {
+        const int head = warp_head + o;
+        const auto dropout = [&](int, int column, Accumulator(&numbers)[2]) {
+          drop(a, b, head, query + g, first + column + 2 * t, numbers);
+        };
+        if (head < a.out_heads) {
+          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+            accumulate_transposed<kSize, T, true>(thread, sums_v[o], probabilities, head,
+                                                  dout_rows + head * 16 * kStride, dropout);
+          else
+            accumulate_transposed<kSize, T, false>(thread, sums_v[o], probabilities, head,
+                                                   dout_rows + head * 16 * kStride, dropout);
+        }
+        if (head < a.in_heads) {
+          if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+            to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+          else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+          thread.warp_barrier();
+          accumulate_transposed<kSize, T, false>(thread, sums_k[o], gradients, head, query_rows + head * 16 * kStride,
+                                                 NoDropout{});
+        }
+      }
+      pipeline.release();
+    });
+  }
+  thread.template wait<0>();
+  thread.barrier();
+  T* const through = key_rows + thread.warp() * 16 * kStride;
+  MH_FOR (o, kWarpHeads) {
+    const int head = warp_head + o;
+    MH_FOR (strip, kKeys / 16) {
+      if (head < a.in_heads)
+        store_rows<kSize, kStride>(thread, through, sums_k[o][strip], {1, 1},
+                                   row_of(x.dk, b, x.kv_read_once ? a.key_head(head) : head, 0), x.dk.row_stride,
+                                   first + 16 * strip, keys, a.key_size, a.aligned);
+      if (head < a.out_heads)
+        store_rows<kSize, kStride>(thread, through, sums_v[o][strip], {1, 1},
+                                   row_of(x.dv, b, x.kv_read_once ? a.value_head(head) : head, 0), x.dv.row_stride,
+                                   first + 16 * strip, keys, a.value_size, a.aligned);
+    }
+  }
+}
+
+}  // namespace mh::kernels
