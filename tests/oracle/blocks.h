@@ -1,5 +1,5 @@
-// The parts of a transformer by plain loops in double precision, with the weights of a model: embeddings, layer norms,
-// attention (oracle/attention.h) and feed-forward parts, each with its sum and norm.
+// The sublayers of a transformer as plain loops in double precision, with the parameters of a model: embeddings, and
+// attention (oracle/attention.h) and feed-forward sublayers, each with its residual connection and layer norm.
 #pragma once
 
 #include <algorithm>
@@ -15,23 +15,24 @@ namespace reference {
 
 struct Blocks {
   mh::model::LanguageModel& model;
-  bool pre;
+  bool pre_norm;
   int64_t width = 16, heads = 4;
-  int64_t head_size = 0;  // 0: their share of the width
-  bool gelu = false;      // or relu
+  int64_t head_size = 0;  // 0: width / heads
+  bool gelu = false;      // activation: GELU or ReLU
   double epsilon = 1e-5;
 
-  double active(double v) const { return gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v); }
+  double activation(double v) const { return gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v); }
 
-  std::vector<double> values(const std::string& name) const {
+  // Returns a parameter of the model, row-major.
+  std::vector<double> parameter(const std::string& name) const {
     const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
     return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
   }
   using Rows = std::vector<std::vector<double>>;  // [position][d]
 
-  // Rows of a table, times `scale`.
-  Rows entries(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
-    const auto table = values(owner + ".embedding.weight");
+  // Returns the embeddings of the tokens, times `scale`.
+  Rows embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
+    const auto table = parameter(owner + ".embedding.weight");
     Rows x;
     for (int64_t token : tokens) {
       x.emplace_back();
@@ -39,20 +40,20 @@ struct Blocks {
     }
     return x;
   }
-  // Of positions from 0 on, one row behind another.
-  std::vector<double> sinusoids(size_t positions) const {
-    std::vector<double> all;
+  // Returns the sinusoidal embeddings (positions, d) of the positions 0, 1, …, row-major.
+  std::vector<double> sinusoidal_positions(size_t positions) const {
+    std::vector<double> table;
     for (size_t p = 0; p < positions; ++p)
       for (int64_t c = 0; c < width; ++c) {
         const int64_t half = width / 2, k = c % half;
         const double angle = static_cast<double>(p + 2) *
                              std::exp(-static_cast<double>(k) * std::log(10000.0) / static_cast<double>(half - 1));
-        all.push_back(c < half ? std::sin(angle) : std::cos(angle));
+        table.push_back(c < half ? std::sin(angle) : std::cos(angle));
       }
-    return all;
+    return table;
   }
-  Rows norm(const std::string& name, const Rows& x) const {
-    const auto w = values(name + ".weight"), b = values(name + ".bias");
+  Rows layer_norm(const std::string& name, const Rows& x) const {
+    const auto w = parameter(name + ".weight"), b = parameter(name + ".bias");
     Rows y = x;
     for (auto& row : y) {
       double mean = 0, variance = 0;
@@ -62,21 +63,23 @@ struct Blocks {
     }
     return y;
   }
-  static std::vector<double> flat(const Rows& x) {
+  static std::vector<double> flatten(const Rows& x) {
     std::vector<double> all;
     for (const auto& row : x) all.insert(all.end(), row.begin(), row.end());
     return all;
   }
-  static Rows sum(Rows x, const std::vector<double>& y) {
+  static Rows add(Rows x, const std::vector<double>& y) {
     for (size_t t = 0, i = 0; t < x.size(); ++t)
       for (double& v : x[t]) v += y[i++];
     return x;
   }
-  Rows attend(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
+  // Returns the output of an attention sublayer; `source`: the keys of cross-attention, or null.
+  Rows attention_sublayer(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
     Weights w;
-    for (const char* part : {"query", "key", "value", "output"})
-      for (const char* what : {".weight", ".bias"}) w[std::string(part) + what] = values(name + "." + part + what);
-    const Rows in = pre ? norm(name + ".norm", x) : x, keys = source != nullptr ? *source : in;
+    for (const char* projection : {"query", "key", "value", "output"})
+      for (const char* suffix : {".weight", ".bias"})
+        w[std::string(projection) + suffix] = parameter(name + "." + projection + suffix);
+    const Rows in = pre_norm ? layer_norm(name + ".norm", x) : x, keys = source != nullptr ? *source : in;
     const Sizes sizes{1,
                       static_cast<int64_t>(x.size()),
                       static_cast<int64_t>(keys.size()),
@@ -84,31 +87,32 @@ struct Blocks {
                       heads,
                       head_size > 0 ? head_size : width / heads,
                       head_size > 0 ? head_size : width / heads};
-    const Rows y = sum(
-        x, attention(sizes, flat(in), flat(keys), w, [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
-    return pre ? y : norm(name + ".norm", y);
+    const Rows y = add(x, attention(sizes, flatten(in), flatten(keys), w,
+                                    [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
+    return pre_norm ? y : layer_norm(name + ".norm", y);
   }
-  Rows feed(const std::string& name, const Rows& x) const {
-    const auto up = values(name + ".up.weight"), up_bias = values(name + ".up.bias"),
-               down = values(name + ".down.weight"), down_bias = values(name + ".down.bias");
-    const Rows in = pre ? norm(name + ".norm", x) : x;
+  Rows feed_forward_sublayer(const std::string& name, const Rows& x) const {
+    const auto up = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
+               down = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
+    const Rows in = pre_norm ? layer_norm(name + ".norm", x) : x;
     Rows y = x;
     for (size_t t = 0; t < x.size(); ++t) {
       std::vector<double> inner;
       for (size_t i = 0; i < up_bias.size(); ++i) {
         double v = up_bias[i];
         for (size_t c = 0; c < in[t].size(); ++c) v += up[i * in[t].size() + c] * in[t][c];
-        inner.push_back(active(v));
+        inner.push_back(activation(v));
       }
       for (size_t c = 0; c < y[t].size(); ++c) {
         y[t][c] += down_bias[c];
         for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down[c * inner.size() + i] * inner[i];
       }
     }
-    return pre ? y : norm(name + ".norm", y);
+    return pre_norm ? y : layer_norm(name + ".norm", y);
   }
 };
 
+// Returns the first `length` tokens of a row of `tokens` (B, T).
 inline std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
   std::vector<int64_t> values;
   for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());

@@ -1,7 +1,7 @@
-// Attention layers that mix heads as plain loops in double precision:
-//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k) (σ(L'_k)) over allowed keys;
-//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] W[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;  y = Z' W^O +
-//   b.
+// Attention layers with head mixing, as plain loops in double precision:
+//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k), with `sigmoid` exp(L'_k) σ(L'_k), over allowed keys;
+//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] W[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;
+//   y = Z' W^O + b.
 #pragma once
 
 #include <cmath>
@@ -13,9 +13,13 @@
 namespace reference {
 
 struct HeadMixing {
-  int64_t batch, queries, keys, width, heads, inside, dk, dv;
+  int64_t batch, queries, keys, width, heads;
+  int64_t inside;  // heads k of the probabilities, between `pre` and `post`
+  int64_t dk, dv;
   bool sigmoid = false;
-  Vector pre = {}, post = {}, query_weight = {}, alpha = {};  // empty: identity, or zero
+  // (h, inside), (inside, h), (h, dk) and (h, h). Empty: the identity, and zero for query_weight.
+  Vector pre = {}, post = {}, query_weight = {}, alpha = {};
+  // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d).
   Vector operator()(const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed) const {
     auto at = [](const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; };
     auto project = [&](const Vector& in, int64_t b, int64_t t, int64_t length, const char* name, int64_t out) {
@@ -40,10 +44,10 @@ struct HeadMixing {
           double total = 0;
           for (int64_t s = 0; s < keys; ++s) {
             if (!allowed(b, t, s)) continue;
-            double a = 0;
+            double logit = 0;
             for (int64_t j = 0; j < heads; ++j)
-              a += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * inside + k)) * at(logits, j * keys + s);
-            p[static_cast<size_t>(k * keys + s)] = std::exp(a) / (sigmoid ? 1 + std::exp(-a) : 1);
+              logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * inside + k)) * at(logits, j * keys + s);
+            p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (sigmoid ? 1 + std::exp(-logit) : 1);
             total += at(p, k * keys + s);
           }
           for (int64_t s = 0; s < keys && total > 0; ++s) p[static_cast<size_t>(k * keys + s)] /= total;
@@ -74,12 +78,14 @@ struct HeadMixing {
   }
 };
 
-// The same with the mixing parameters of a layer from `w`.
-inline Vector head_mixing(HeadMixing o, const Weights& w, const Vector& x, const Vector& m, const Allowed& allowed) {
-  auto part = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };
-  o.pre = part("mixer.logits"), o.post = part("mixer.matrix"), o.query_weight = part("mixer.query.weight");
-  o.alpha = part("combiner.alpha");
-  return o(x, m, w, allowed);
+// Returns the output of the layer `mixing` with the mixing parameters in `w`.
+inline Vector head_mixing(HeadMixing mixing, const Weights& w, const Vector& x, const Vector& m,
+                          const Allowed& allowed) {
+  auto parameter = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };
+  mixing.pre = parameter("mixer.logits"), mixing.post = parameter("mixer.matrix"),
+  mixing.query_weight = parameter("mixer.query.weight");
+  mixing.alpha = parameter("combiner.alpha");
+  return mixing(x, m, w, allowed);
 }
 
 }  // namespace reference

@@ -1,9 +1,9 @@
-// What kernels/attention_params.h says, with heads that are mixed or not, as plain loops, and its gradient, from the
-// equations:
-//   P_j = softmax(scale A_j) over what is seen, or Sigsoftmax; P̄_i = Σ_j M[j, i] Z_j P_j;
-//   A_j = Q_j K_jᵀ or, of relative positions, A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
-//   O_i = s_i (Z̄_i P̄_i) V_i, where one of Z and Z̄ is what dropout leaves, and s_i the scale of the head.
-// In double; or with every stored matrix rounded as composed operations of another type would leave it.
+// Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as plain
+// loops from the equations:
+//   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
+//   P_j = softmax(scale A_j) over the visible keys, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
+//   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask and the other 1, and s_i is the head scale.
+// In double precision; optionally with every stored matrix rounded, as a composed path of another type stores it.
 #pragma once
 
 #include <algorithm>
@@ -22,64 +22,67 @@ using Doubles = std::vector<double>;
 
 struct PolicyCase {
   mh::kernels::AttentionParams policy{};
-  int64_t batch = 1, in = 1, out = 1;      // heads of logits, and of the result
-  int64_t key_heads = 1, value_heads = 1;  // that there are to be read
+  int64_t batch = 1, in = 1, out = 1;      // in: heads of the logits; out: heads of the result
+  int64_t key_heads = 1, value_heads = 1;  // heads of k and of v
   int64_t key_size = 1, value_size = 1;
-  std::vector<int64_t> key_lengths;  // (batch), or none
-  Doubles scales;                    // (batch, out), or none
-  Doubles matrix;                    // (batch, queries, in, out), or none: the identity
-  bool dropped_first = false;
-  // Relative positions: (in, key_size) both, (in, distances, key_size), and the runs of all keys; or none.
+  std::vector<int64_t> key_lengths;  // (batch); empty: all keys are real
+  Doubles scales;                    // (batch, out); empty: 1
+  Doubles matrix;                    // M (batch, queries, in, out); empty: the identity
+  bool dropped_first = false;        // dropout acts before mixing
+  // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without them.
   Doubles u, v_bias, r;
   int64_t distances = 0;
-  std::vector<mh::kernels::Run> runs;
-  // Q + u and Q + v of the type that all read them in, which is part of what is computed.
+  std::vector<mh::kernels::Run> runs;  // of all keys
+  // Rounds Q + u and Q + v to the type in which every path stores them; part of the reference, not of its error.
   std::function<double(double)> round_sum = [](double x) { return x; };
-  // What dropout leaves of the probability of head h of row b: (b, h, query, key) -> 0 or 1 / (1 - p).
+  // Dropout mask: (row b, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
-  std::function<double(double)> round = [](double x) { return x; };
-  bool from_outputs = false;  // Σ P dP of a query is taken as dO · O, as fused operations do that keep a rounded O
+  std::function<double(double)> round = [](double x) { return x; };  // rounds each stored matrix
+  bool from_outputs = false;  // delta is computed as dO · O with the rounded O, as fused kernels do
 };
 
 struct PolicyResult {
-  Doubles out, dq, dk, dv;  // dk and dv: of each reader, (batch, in, keys, key_size), (batch, out, keys, value_size)
+  Doubles out, dq, dk, dv;  // dk and dv per reader: (batch, in, keys, key_size), (batch, out, keys, value_size)
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
-  Doubles lse, lse_size;    // (batch, in, queries), infinite where nothing weighs anything; 1 + |lse|
-  Doubles du, dv_bias, dr;  // as u, v_bias and r
+  Doubles lse, lse_size;    // (batch, in, queries), infinite for fully masked rows; 1 + |lse|
+  Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
+  // Σ |term| of each entry, which its rounding error is proportional to.
   Doubles du_size, dv_bias_size, dr_size;
-  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;  // what they would be if all terms had one sign
-  double logit_size = 0;  // the largest absolute logit if all terms of a logit had one sign
+  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;
+  double logit_size = 0;  // largest Σ |term| of a logit
 };
 
+// Returns the results of a case for q (batch, in, queries, key_size), k (batch, key_heads, keys, key_size), v (batch,
+// value_heads, keys, value_size) and dout (batch, out, queries, value_size).
 inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
                               const Doubles& dout) {
   const auto& p = c.policy;
   const int64_t n = p.queries, m = p.keys, dk = c.key_size, dv = c.value_size;
   const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
-  const auto sized = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
+  const auto zeros = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
   PolicyResult r;
-  r.out = sized(c.batch * c.out * n * dv), r.dq = sized(c.batch * c.in * n * dk), r.dk = sized(c.batch * c.in * m * dk),
-  r.dv = sized(c.batch * c.out * m * dv), r.dm = sized(c.batch * n * c.in * c.out), r.dscale = sized(c.batch * c.out);
+  r.out = zeros(c.batch * c.out * n * dv), r.dq = zeros(c.batch * c.in * n * dk), r.dk = zeros(c.batch * c.in * m * dk),
+  r.dv = zeros(c.batch * c.out * m * dv), r.dm = zeros(c.batch * n * c.in * c.out), r.dscale = zeros(c.batch * c.out);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = r.lse_size = sized(c.batch * c.in * n);
-  r.du = r.dv_bias = sized(static_cast<int64_t>(c.u.size())), r.dr = sized(static_cast<int64_t>(c.r.size()));
+  r.lse = r.lse_size = zeros(c.batch * c.in * n);
+  r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
   std::vector<const mh::kernels::Run*> run_of(static_cast<size_t>(m));
   for (const mh::kernels::Run& run : c.runs)
     for (int64_t s = run.first; s < run.first + run.count; ++s) run_of[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
-      const int64_t real = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
-      const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), real));
+      const int64_t real_keys = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
+      const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), real_keys));
       const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
       const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
-      const auto keep = [&](bool of_first, int64_t h, int64_t s) {
-        return c.keep && of_first == c.dropped_first ? c.keep(b, h, t, s) : 1.0;
+      const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
+        return c.keep && before_mixing == c.dropped_first ? c.keep(b, h, t, s) : 1.0;
       };
       const auto mix = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
       };
-      // Where r of head j and the pair's distance begins.
+      // Returns the offset in r of head j at the distance of query t and key s.
       const auto row_of_r = [&](int64_t j, int64_t s) {
         const mh::kernels::Run& run = *run_of[static_cast<size_t>(s)];
         return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
@@ -90,8 +93,8 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       };
       std::vector<Doubles> prob, slope, mixed, dmixed, dmixed_size;
       for (int64_t j = 0; j < c.in; ++j) {
-        Doubles a = sized(m), by = sized(m);
-        double top = -std::numeric_limits<double>::infinity(), sum = 0;
+        Doubles a = zeros(m), slopes = zeros(m);
+        double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
           double x = 0, by_distance = 0, size = 0;
           const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
@@ -101,31 +104,31 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
           r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(by_distance);
           x = c.round(x * static_cast<double>(p.scale));
-          by[static_cast<size_t>(s)] = 1;
+          slopes[static_cast<size_t>(s)] = 1;
           if (p.normaliser == mh::kernels::Normaliser::sigsoftmax) {
-            by[static_cast<size_t>(s)] = 2 - 1 / (1 + std::exp(-x));
+            slopes[static_cast<size_t>(s)] = 2 - 1 / (1 + std::exp(-x));
             x = (x < 0 ? 2 * x : x) - std::log1p(std::exp(-std::abs(x)));
           }
-          a[static_cast<size_t>(s)] = x, top = std::max(top, x);
+          a[static_cast<size_t>(s)] = x, max_logit = std::max(max_logit, x);
         }
-        const bool any = std::isfinite(top);
-        for (int64_t s = first; s < end; ++s) sum += any ? std::exp(at(a, s) - top) : 0;
-        const auto of_row = static_cast<size_t>((b * c.in + j) * n + t);
-        r.lse[of_row] = any ? top + std::log(sum) : HUGE_VAL;
-        r.lse_size[of_row] = 1 + std::abs(r.lse[of_row]);
+        const bool any_visible = std::isfinite(max_logit);
+        for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
+        const auto row_of_lse = static_cast<size_t>((b * c.in + j) * n + t);
+        r.lse[row_of_lse] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
+        r.lse_size[row_of_lse] = 1 + std::abs(r.lse[row_of_lse]);
         for (int64_t s = 0; s < m; ++s)
-          a[static_cast<size_t>(s)] = any && s >= first && s < end ? std::exp(at(a, s) - top) / sum : 0;
-        prob.push_back(a), slope.push_back(by);
+          a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
+        prob.push_back(a), slope.push_back(slopes);
       }
       for (int64_t i = 0; i < c.out; ++i) {
-        Doubles x = sized(m), x_size = x, dx = x, dx_size = x;
+        Doubles x = zeros(m), x_size = x, dx = x, dx_size = x;
         const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out + i);
         for (int64_t s = first; s < end; ++s) {
           for (int64_t j = 0; j < c.in; ++j) {
-            const double term = mix(j, i) * keep(true, j, s) * at(prob[static_cast<size_t>(j)], s);
-            x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * keep(false, i, s);
+            const double term = mix(j, i) * dropout(true, j, s) * at(prob[static_cast<size_t>(j)], s);
+            x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
-          x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * keep(false, i, s));
+          x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * dropout(false, i, s));
         }
         const int64_t row = ((b * c.out + i) * n + t) * dv;
         for (int64_t e = 0; e < dv; ++e) {
@@ -147,34 +150,34 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
             const auto at_dv = static_cast<size_t>(((b * c.out + i) * m + s) * dv + e);
             r.dv[at_dv] += at(x, s) * d, r.dv_size[at_dv] += at(x_size, s) * std::abs(d);
           }
-          dx[static_cast<size_t>(s)] = c.round(sum) * keep(false, i, s);
-          dx_size[static_cast<size_t>(s)] = size * keep(false, i, s);
+          dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
+          dx_size[static_cast<size_t>(s)] = size * dropout(false, i, s);
         }
         mixed.push_back(x), dmixed.push_back(dx), dmixed_size.push_back(dx_size);
       }
       for (int64_t j = 0; j < c.in; ++j) {
-        const Doubles& of_j = prob[static_cast<size_t>(j)];
-        Doubles dp = sized(m), dp_size = dp;
+        const Doubles& p_j = prob[static_cast<size_t>(j)];
+        Doubles dp = zeros(m), dp_size = dp;
         double sum = 0, size = 0;
         for (int64_t i = 0; i < c.out; ++i)
           for (int64_t s = first; s < end; ++s) {
-            const double d = at(dmixed[static_cast<size_t>(i)], s), kept = keep(true, j, s);
+            const double d = at(dmixed[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
             const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
             const auto at_dm = static_cast<size_t>(((b * n + t) * c.in + j) * c.out + i);
-            r.dm[at_dm] += kept * at(of_j, s) * d, r.dm_size[at_dm] += kept * at(of_j, s) * d_size;
-            dp[static_cast<size_t>(s)] += mix(j, i) * kept * d;
-            dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * kept * d_size;
+            r.dm[at_dm] += factor * at(p_j, s) * d, r.dm_size[at_dm] += factor * at(p_j, s) * d_size;
+            dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
+            dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
           }
-        for (int64_t s = first; s < end && !c.from_outputs; ++s) sum += at(of_j, s) * at(dp, s);
-        for (int64_t s = first; s < end; ++s) size += at(of_j, s) * at(dp_size, s);
+        for (int64_t s = first; s < end && !c.from_outputs; ++s) sum += at(p_j, s) * at(dp, s);
+        for (int64_t s = first; s < end; ++s) size += at(p_j, s) * at(dp_size, s);
         for (int64_t e = 0; e < dv && c.from_outputs; ++e) {
           const int64_t i = ((b * c.out + j) * n + t) * dv + e;
           sum += at(r.out, i) * at(dout, i);
         }
         for (int64_t s = first; s < end; ++s) {
-          const double ds = c.round(at(of_j, s) * (at(dp, s) - sum) * at(slope[static_cast<size_t>(j)], s)) *
+          const double ds = c.round(at(p_j, s) * (at(dp, s) - sum) * at(slope[static_cast<size_t>(j)], s)) *
                             static_cast<double>(p.scale);
-          const double ds_size = at(of_j, s) * (at(dp_size, s) + size) * at(slope[static_cast<size_t>(j)], s) *
+          const double ds_size = at(p_j, s) * (at(dp_size, s) + size) * at(slope[static_cast<size_t>(j)], s) *
                                  std::abs(static_cast<double>(p.scale));
           const auto add = [&](Doubles& to, Doubles& to_size, int64_t i, double x) {
             to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);

@@ -1,4 +1,5 @@
-// A cache whose rows are read where they were written, against tensors of them and loops in double precision.
+// Attention that reads the key/value cache in place, against contiguous keys and values and the equations in double
+// precision.
 #include "attention/fused/cached_attention.h"
 
 #include <c10/core/GradMode.h>
@@ -17,45 +18,48 @@ using namespace mh;
 
 namespace {
 
-// Checks `found` for q (B, h, 1, d), k (B, h, T, d), v (B, hv, T, dv) and a matrix m (h, hv) or (B, 1, h, hv), if any.
-std::string fault_of(const at::Tensor& found, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+// Compares `actual` with attention of q (B, h, 1, d) to k (B, h, T, d) and v (B, hv, T, dv), with a mixing matrix m (h,
+// hv) or (B, 1, h, hv) if defined. Returns "" if the error is within the bound, otherwise a description.
+std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& m = {}, const attention::AttentionSpec& policy = {}) {
   const reference::policy::Inputs x{{q, k, v, m, policy.head_scales, {}, {}, {}}, {}, policy, {}};
-  const auto in = [&](at::ScalarType type) {
+  const auto composed_in = [&](at::ScalarType type) {
     return composed(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };
-  return numbers::fault_beside_composed({found}, {in(q.scalar_type())}, {in(at::kDouble)}, q.scalar_type());
+  return numbers::fault_beside_composed({actual}, {composed_in(q.scalar_type())}, {composed_in(at::kDouble)},
+                                        q.scalar_type());
 }
 
-// The rows that go on, some of them more than once.
-at::Tensor some_rows(int64_t of, int64_t most) {
-  return at::tensor(*rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange<int64_t>(1, most)),
-                                                              rc::gen::inRange<int64_t>(0, of)),
-                    at::kLong);
+// Draws 1 to max_rows - 1 indices of the `rows` rows, with repetition, for Cache::reorder().
+at::Tensor random_rows(int64_t rows, int64_t max_rows) {
+  return at::tensor(
+      *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange<int64_t>(1, max_rows)),
+                                                rc::gen::inRange<int64_t>(0, rows)),
+      at::kLong);
 }
 
 }  // namespace
 
-TEST_CASE("attention to a cache in place is attention to its rows, however they were moved", "[search]") {
+TEST_CASE("cached_attention equals attention to contiguous keys after any reorder, append and keep_last", "[search]") {
   c10::NoGradGuard no_gradient;
   at::manual_seed(11);
   CHECK(rc::check([] {
     const int64_t heads = *rc::gen::inRange(1, 4), d = 16 * *rc::gen::inRange(1, 7);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
     int64_t rows = *rc::gen::inRange(1, 6);
-    const auto made = [&](int64_t length) {
-      // As a joint projection gives it.
+    const auto random_heads = [&](int64_t length) {
+      // The layout of a joint projection.
       return at::randn({rows, length, heads, d}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
-    at::Tensor k = made(*rc::gen::inRange(0, 3)), v = at::randn_like(k);
+    at::Tensor k = random_heads(*rc::gen::inRange(0, 3)), v = at::randn_like(k);
     if (k.size(2) > 0) cache.append(k, v);
     const int steps = *rc::gen::inRange(1, 90);
     for (int step = 0; step < steps; ++step) {
-      const at::Tensor q = made(1), new_k = made(1), new_v = made(1);
+      const at::Tensor q = random_heads(1), new_k = random_heads(1), new_v = random_heads(1);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
-      const int way = *rc::gen::inRange(0, 12);
-      if (way == 0) {
+      const int action = *rc::gen::inRange(0, 12);
+      if (action == 0) {
         const auto [all_k, all_v] = cache.append(new_k, new_v);
         RC_ASSERT(at::equal(all_k, k));
         RC_ASSERT(at::equal(all_v, v));
@@ -65,14 +69,14 @@ TEST_CASE("attention to a cache in place is attention to its rows, however they 
         RC_ASSERT(fault.empty());
       }
       RC_ASSERT(cache.length() == k.size(2));
-      if (way == 1) RC_ASSERT(at::equal(cache.all().first, k) && at::equal(cache.all().second, v));
-      if (way == 2) {
-        const int64_t kept = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
-        cache.keep_last(kept);
-        k = k.narrow(2, k.size(2) - kept, kept), v = v.narrow(2, v.size(2) - kept, kept);
+      if (action == 1) RC_ASSERT(at::equal(cache.all().first, k) && at::equal(cache.all().second, v));
+      if (action == 2) {
+        const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
+        cache.keep_last(num_last);
+        k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
-      if (way > 4) {
-        const at::Tensor order = some_rows(rows, rows + (way > 10 ? 3 : 1));
+      if (action > 4) {
+        const at::Tensor order = random_rows(rows, rows + (action > 10 ? 3 : 1));
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);
         rows = order.numel();
@@ -81,7 +85,8 @@ TEST_CASE("attention to a cache in place is attention to its rows, however they 
   }));
 }
 
-TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", "[search]") {
+TEST_CASE("mixed_in_place equals head_mixing_cpu on contiguous keys after any reorder, append and keep_last",
+          "[search]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
@@ -89,22 +94,22 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
                   dv = *rc::gen::inRange(1, 150);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
     int64_t rows = *rc::gen::inRange(1, 6);
-    const auto made = [&](int64_t heads, int64_t length, int64_t size) {
+    const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
       return at::randn({rows, length, heads, size}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
-    at::Tensor k = made(in, 2, dk), v = made(out, 2, dv);
+    at::Tensor k = random_heads(in, 2, dk), v = random_heads(out, 2, dv);
     cache.append(k, v);
     attention::AttentionSpec policy;
     if (*rc::gen::arbitrary<bool>()) policy.normaliser = kernels::Normaliser::sigsoftmax;
     if (*rc::gen::arbitrary<bool>()) policy.head_scales = at::randn({out});
     const int steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < steps; ++step) {
-      const at::Tensor q = made(in, 1, dk), new_k = made(in, 1, dk), new_v = made(out, 1, dv);
+      const at::Tensor q = random_heads(in, 1, dk), new_k = random_heads(in, 1, dk), new_v = random_heads(out, 1, dv);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
       const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in, out}) : at::randn({rows, 1, in, out});
-      const int way = *rc::gen::inRange(0, 8);
-      if (way == 0) {
+      const int action = *rc::gen::inRange(0, 8);
+      if (action == 0) {
         const auto [all_k, all_v] = cache.append(new_k, new_v);
         RC_ASSERT(at::equal(all_k, k) && at::equal(all_v, v));
         continue;
@@ -114,13 +119,13 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
       RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, policy), z));
-      if (way == 1) {
-        const int64_t kept = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
-        cache.keep_last(kept);
-        k = k.narrow(2, k.size(2) - kept, kept), v = v.narrow(2, v.size(2) - kept, kept);
+      if (action == 1) {
+        const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
+        cache.keep_last(num_last);
+        k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
-      if (way > 4) {
-        const at::Tensor order = some_rows(rows, rows + 2);
+      if (action > 4) {
+        const at::Tensor order = random_rows(rows, rows + 2);
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);
         rows = order.numel();
@@ -129,22 +134,22 @@ TEST_CASE("mixed heads read a cache in place as they read tensors of its rows", 
   }));
 }
 
-TEST_CASE("rows of a cache are the same bits wherever they stand", "[search]") {
+TEST_CASE("cached_attention is bit-identical for any physical row of a position", "[search]") {
   c10::NoGradGuard no_gradient;
   at::manual_seed(12);
   const at::Tensor past = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});
-  attention::Cache moved, plain;
+  attention::Cache reordered, in_order;
   const auto step = [](attention::Cache& cache, const at::Tensor& x) {
     return attention::cached_attention(x, x + 1, x - 1, cache);
   };
   for (int64_t t = 0; t < 37; ++t) {
     const at::Tensor x = past.narrow(2, t, 1);
-    const at::Tensor one = step(plain, x), other = step(moved, x);
-    CHECK(at::equal(one, other));
+    const at::Tensor expected = step(in_order, x), actual = step(reordered, x);
+    CHECK(at::equal(expected, actual));
     const at::Tensor swap = at::tensor({1, 0}, at::kLong);
-    moved.reorder(swap), moved.reorder(swap);
+    reordered.reorder(swap), reordered.reorder(swap);
   }
-  const at::Tensor alone = at::tensor({1}, at::kLong);
-  moved.reorder(alone);
-  CHECK(at::equal(step(plain, q).narrow(0, 1, 1), step(moved, q.narrow(0, 1, 1))));
+  const at::Tensor row_1 = at::tensor({1}, at::kLong);
+  reordered.reorder(row_1);
+  CHECK(at::equal(step(in_order, q).narrow(0, 1, 1), step(reordered, q.narrow(0, 1, 1))));
 }

@@ -1,4 +1,4 @@
-// The attention kernel against loops in double precision, and against the composed path's own error.
+// The CPU attention kernel against the equation in double precision; its error is bounded by that of the composed path.
 #include "attention/fused/fused_cpu.h"
 
 #include <c10/core/GradMode.h>
@@ -23,14 +23,14 @@ using numbers::fault_beside_composed;
 
 namespace {
 
-// From the equation, one query after the other. Differentiable by at:: operations on double tensors.
-at::Tensor by_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+// Returns softmax(q kᵀ / √d) v (B, h, Tq, d), query by query, as differentiable operations on double tensors.
+at::Tensor query_by_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < q.size(2); ++i) {
-    int64_t seen = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
-    at::Tensor logits =
-        at::matmul(q.narrow(2, i, 1), k.narrow(2, 0, seen).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
-    rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, seen)));
+    int64_t visible_keys = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
+    at::Tensor logits = at::matmul(q.narrow(2, i, 1), k.narrow(2, 0, visible_keys).transpose(2, 3)) /
+                        std::sqrt(static_cast<double>(q.size(3)));
+    rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, visible_keys)));
   }
   return at::cat(rows, 2);
 }
@@ -47,14 +47,15 @@ at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
   return attention::fused_cpu(q, k, v, {causal});
 }
 
-struct Run {
+struct Results {
   at::Tensor out, dq, dk, dv;
   std::vector<at::Tensor> all() const { return {out, dq, dk, dv}; }
 };
 
+// Runs f(q, k, v, causal) and its backward pass in `type`.
 template <class F>
-Run run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor& v0, const at::Tensor& dout,
-        bool causal, at::ScalarType type) {
+Results run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor& v0, const at::Tensor& dout,
+            bool causal, at::ScalarType type) {
   auto leaf = [&](const at::Tensor& t) { return t.to(type).detach().clone().requires_grad_(); };
   at::Tensor q = leaf(q0), k = leaf(k0), v = leaf(v0);
   at::Tensor out = f(q, k, v, causal);
@@ -64,7 +65,7 @@ Run run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor
 
 }  // namespace
 
-TEST_CASE("the attention kernel errs at most twice as much as composed attention", "[attention]") {
+TEST_CASE("error of the CPU attention kernel is at most twice the error of composed attention", "[attention]") {
   at::manual_seed(5);
   struct Case {
     int64_t batch, heads, queries, keys, size;
@@ -84,60 +85,62 @@ TEST_CASE("the attention kernel errs at most twice as much as composed attention
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       INFO(c.queries << " x " << c.keys << " size " << c.size << (type == at::kFloat ? " fp32" : " bf16"));
       auto rounded = [&](const at::Tensor& t) { return t.to(type); };
-      Run exact =
-          run(by_queries, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
-      Run plain = run(composed, q, k, v, dout, c.causal, type);
-      Run fast = run(fused, q, k, v, dout, c.causal, type);
-      CHECK(fault_beside_composed(fast.all(), plain.all(), exact.all(), type) == "");
+      Results exact =
+          run(query_by_query, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
+      Results composed_results = run(composed, q, k, v, dout, c.causal, type);
+      Results fused_results = run(fused, q, k, v, dout, c.causal, type);
+      CHECK(fault_beside_composed(fused_results.all(), composed_results.all(), exact.all(), type) == "");
     }
   }
 }
 
-TEST_CASE("the attention kernel reads strided heads of a joint projection and gives its gradient", "[attention]") {
+TEST_CASE("the CPU attention kernel reads strided heads of a joint projection and returns its gradient",
+          "[attention]") {
   const int64_t batch = 2, length = 40, heads = 3, size = 16;
   at::Tensor joint = at::randn({batch, length, 3 * heads * size}), dout = at::randn({batch, heads, length, size});
-  at::Tensor a = joint.clone().requires_grad_();
-  auto parts = attention::split_projection(a, heads, size, heads, size);
+  at::Tensor fused_leaf = joint.clone().requires_grad_();
+  auto parts = attention::split_projection(fused_leaf, heads, size, heads, size);
   attention::fused_cpu(parts[0], parts[1], parts[2], {true}).backward(dout);
   auto gradient = [&](const auto& f, at::ScalarType type) {
-    at::Tensor b = joint.to(type).detach().clone().requires_grad_();
-    auto part = [&](int64_t i) {
-      return b.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
+    at::Tensor leaf = joint.to(type).detach().clone().requires_grad_();
+    auto slice = [&](int64_t i) {
+      return leaf.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
     };
-    f(part(0), part(1), part(2), true).backward(dout.to(type));
-    return b.grad();
+    f(slice(0), slice(1), slice(2), true).backward(dout.to(type));
+    return leaf.grad();
   };
-  CHECK(fault_beside_composed({a.grad()}, {gradient(composed, at::kFloat)}, {gradient(by_queries, at::kDouble)},
-                              at::kFloat) == "");
+  CHECK(fault_beside_composed({fused_leaf.grad()}, {gradient(composed, at::kFloat)},
+                              {gradient(query_by_query, at::kDouble)}, at::kFloat) == "");
 }
 
-TEST_CASE("split_projection joins gradients that come from anywhere", "[attention]") {
+TEST_CASE("split_projection concatenates separately allocated gradients of q, k and v", "[attention]") {
   at::Tensor joint = at::randn({2, 5, 2 * (3 + 3) + 3 * 4}).requires_grad_();
   auto parts = attention::split_projection(joint, 2, 3, 3, 4);
   (parts[0].sum() + 2 * parts[1].sum() + 3 * parts[2].sum()).backward();
   at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({12}, 3.0F)}).expand({2, 5, 24});
   CHECK(at::equal(joint.grad(), expected));
-  // One part alone: the others' gradient is zero.
+  // Only k is used: the gradients of q and v are zero.
   joint.mutable_grad() = at::Tensor();
   attention::split_projection(joint, 2, 3, 3, 4)[1].sum().backward();
   CHECK(at::equal(joint.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
 }
 
-TEST_CASE("the attention kernel repeats itself bit for bit and stands extreme logits", "[attention]") {
+TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and keeps a NaN in its row",
+          "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
-  Run a = run(fused, q, k, v, dout, true, at::kFloat), b = run(fused, q, k, v, dout, true, at::kFloat);
-  CHECK(at::equal(a.out, b.out));
-  CHECK(at::equal(a.dk, b.dk));
-  Run large = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
-  CHECK(large.out.isfinite().all().item<bool>());
-  CHECK(large.dk.isfinite().all().item<bool>());
+  Results first = run(fused, q, k, v, dout, true, at::kFloat), second = run(fused, q, k, v, dout, true, at::kFloat);
+  CHECK(at::equal(first.out, second.out));
+  CHECK(at::equal(first.dk, second.dk));
+  Results extreme = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
+  CHECK(extreme.out.isfinite().all().item<bool>());
+  CHECK(extreme.dk.isfinite().all().item<bool>());
   q[0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
   at::Tensor out = attention::fused_cpu(q, k, v, {true});
   CHECK(out[0][0][3].isnan().all().item<bool>());
   CHECK_FALSE(out[0][0][4].isnan().any().item<bool>());
 }
 
-TEST_CASE("the attention kernel leaves out keys behind each row's length", "[attention]") {
+TEST_CASE("the CPU attention kernel ignores keys past each row's length, even NaN", "[attention]") {
   at::manual_seed(6);
   const int64_t heads = 3, size = 32;
   CHECK(rc::check([&] {
@@ -146,11 +149,11 @@ TEST_CASE("the attention kernel leaves out keys behind each row's length", "[att
     for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(0, keys + 1));
     at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
     at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    // What stands behind a length must not matter, whatever it is.
+    // Keys and values past the length are NaN, which any read of them would spread.
     for (int64_t b = 0; b < batch; ++b)
       for (at::Tensor* t : {&k, &v}) t->select(0, b).slice(1, lengths[static_cast<size_t>(b)]).fill_(NAN);
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Run fast = run(
+      const Results padded = run(
           [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool) {
             return attention::fused_cpu(a, b, c, {false, 0, at::tensor(lengths, at::kLong)});
           },
@@ -158,56 +161,61 @@ TEST_CASE("the attention kernel leaves out keys behind each row's length", "[att
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
-        RC_ASSERT(row(fast.dk).slice(2, n).eq(0).all().item<bool>());
-        RC_ASSERT(row(fast.dv).slice(2, n).eq(0).all().item<bool>());
+        RC_ASSERT(row(padded.dk).slice(2, n).eq(0).all().item<bool>());
+        RC_ASSERT(row(padded.dv).slice(2, n).eq(0).all().item<bool>());
         if (n == 0) {
-          RC_ASSERT(row(fast.out).eq(0).all().item<bool>() && row(fast.dq).eq(0).all().item<bool>());
+          RC_ASSERT(row(padded.out).eq(0).all().item<bool>() && row(padded.dq).eq(0).all().item<bool>());
           continue;
         }
-        // The row by itself, without what is behind its length.
-        const Run alone = run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
-        RC_ASSERT(at::equal(row(fast.out), alone.out) && at::equal(row(fast.dq), alone.dq));
-        RC_ASSERT(at::equal(row(fast.dk).slice(2, 0, n), alone.dk) && at::equal(row(fast.dv).slice(2, 0, n), alone.dv));
+        // The same row in a batch of its own, without the padding.
+        const Results unpadded =
+            run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
+        RC_ASSERT(at::equal(row(padded.out), unpadded.out) && at::equal(row(padded.dq), unpadded.dq));
+        RC_ASSERT(at::equal(row(padded.dk).slice(2, 0, n), unpadded.dk) &&
+                  at::equal(row(padded.dv).slice(2, 0, n), unpadded.dv));
       }
     }
   }));
 }
 
-TEST_CASE("rows with fewer real keys, and with none, by the attention kernel", "[attention]") {
+TEST_CASE("rows with key lengths below Tk, and of 0, equal the row without padding for few and many queries",
+          "[attention]") {
   at::manual_seed(9);
   for (int64_t queries : {1, 5, 8, 9, 40}) {
     const at::Tensor q = at::randn({4, 2, queries, 32}), k = at::randn({4, 2, 21, 32}), v = at::randn_like(k),
                      dout = at::randn_like(q);
     const at::Tensor lengths = at::tensor({21, 7, 0, 16}, at::kLong);
     auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
-    const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
-    const at::Tensor out = attention::fused_cpu(mq, mk, mv, {false, 0, lengths});
+    const at::Tensor q_leaf = leaf(q), k_leaf = leaf(k), v_leaf = leaf(v);
+    const at::Tensor out = attention::fused_cpu(q_leaf, k_leaf, v_leaf, {false, 0, lengths});
     out.backward(dout);
     for (int64_t b = 0; b < 4; ++b) {
       INFO("row " << b << " of " << queries << " queries");
       const int64_t n = lengths[b].item<int64_t>();
-      for (const at::Tensor& gradient : {mk.grad(), mv.grad()})
+      for (const at::Tensor& gradient : {k_leaf.grad(), v_leaf.grad()})
         CHECK(gradient[b].narrow(1, n, 21 - n).abs().sum().item<double>() == 0);
       if (n == 0) {
         CHECK(out[b].abs().sum().item<double>() == 0);
-        CHECK(mq.grad()[b].abs().sum().item<double>() == 0);
+        CHECK(q_leaf.grad()[b].abs().sum().item<double>() == 0);
         continue;
       }
       auto row = [&](const at::Tensor& t, int64_t length) { return t.narrow(0, b, 1).narrow(2, 0, length); };
-      const auto alone = [&](const auto& f, at::ScalarType type) {
+      const auto run_unpadded = [&](const auto& f, at::ScalarType type) {
         return run(f, row(q, queries), row(k, n), row(v, n), row(dout, queries), false, type);
       };
-      const Run exact = alone(by_queries, at::kDouble), plain = alone(composed, at::kFloat);
-      CHECK(fault_beside_composed({row(out, queries), row(mq.grad(), queries), row(mk.grad(), n), row(mv.grad(), n)},
-                                  plain.all(), exact.all(), at::kFloat) == "");
-      c10::NoGradGuard no_gradient;  // another way of a few queries
-      CHECK(fault_beside_composed({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)}, {plain.out},
-                                  {exact.out}, at::kFloat) == "");
+      const Results exact = run_unpadded(query_by_query, at::kDouble),
+                    composed_results = run_unpadded(composed, at::kFloat);
+      CHECK(fault_beside_composed(
+                {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
+                composed_results.all(), exact.all(), at::kFloat) == "");
+      c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+      CHECK(fault_beside_composed({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
+                                  {composed_results.out}, {exact.out}, at::kFloat) == "");
     }
   }
 }
 
-TEST_CASE("the attention kernel drops the probabilities that dropout would", "[attention][dropout]") {
+TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout", "[attention][dropout]") {
   at::manual_seed(12);
   CHECK(rc::check([] {
     const int64_t batch = *rc::gen::inRange(1, 4), heads = *rc::gen::inRange(1, 4), size = 16 * *rc::gen::inRange(1, 4);
@@ -218,31 +226,35 @@ TEST_CASE("the attention kernel drops the probabilities that dropout would", "[a
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
     using namespace reference::policy;
     Inputs x;
-    x.given = {at::randn({batch, heads, queries, size}) * 2, at::randn({batch, heads, keys, size}),
-               at::randn({batch, heads, keys, size})};
-    x.given.resize(kR + 1);
+    x.operands = {at::randn({batch, heads, queries, size}) * 2, at::randn({batch, heads, keys, size}),
+                  at::randn({batch, heads, keys, size})};
+    x.operands.resize(kR + 1);
     x.dout = at::randn({batch, heads, queries, size});
-    x.kept = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
+    x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
     x.policy.causal = causal;
     if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
     x.policy.dropout = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
-    const auto by_kernel = [](const Inputs& given, const Tensors& t) {
-      return attention::fused_cpu(t[kQ], t[kK], t[kV], given.policy);
+    const auto attend_fused = [](const Inputs& inputs, const Tensors& t) {
+      return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.policy);
     };
-    const auto in = [&](at::ScalarType type, const auto& attend) {
+    const auto results_in = [&](at::ScalarType type, const auto& attend) {
       return results(x, at::kFloat, type, at::kCPU, attend);
     };
-    const Tensors exact = in(at::kDouble, reference::policy::composed),
-                  plain = in(at::kFloat, reference::policy::composed), sizes = without_signs(x, at::kFloat);
-    const std::string fault = fault_beside_composed(in(at::kFloat, by_kernel), plain, exact, at::kFloat, sizes);
+    const Tensors exact = results_in(at::kDouble, reference::policy::composed),
+                  composed_results = results_in(at::kFloat, reference::policy::composed),
+                  magnitudes = term_magnitudes(x, at::kFloat);
+    const std::string fault =
+        fault_beside_composed(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
     RC_LOG() << fault << "\n";
     RC_ASSERT(fault.empty());
-    c10::NoGradGuard no_gradient;  // few queries go another way where nothing is dropped
-    RC_ASSERT(fault_beside_composed({by_kernel(x, x.given)}, {plain[0]}, {exact[0]}, at::kFloat, {sizes[0]}).empty());
+    c10::NoGradGuard no_gradient;  // few queries without gradients take another code path if nothing is dropped
+    RC_ASSERT(fault_beside_composed({attend_fused(x, x.operands)}, {composed_results[0]}, {exact[0]}, at::kFloat,
+                                    {magnitudes[0]})
+                  .empty());
   }));
 }
 
-TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dropout]") {
+TEST_CASE("a layer drops the same probabilities on the fused and the composed path", "[attention][dropout]") {
   const nn::ForwardContext step{true, 5, 2, 3};
   for (const auto& [kind, lengths] : {std::pair{attention::AttentionKind::decoder_self, false},
                                       {attention::AttentionKind::encoder_self, true},
@@ -254,10 +266,10 @@ TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dro
     mask.causal = kind == attention::AttentionKind::decoder_self;
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
     const auto [fused, composed, exact, sizes] =
-        layers::results_of_paths(l, x, [&](const at::Tensor& in) { return l(in, in, mask, step); });
+        layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
     CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
   }
-  // The kernel adds no mask: refused where the fused path is asked for, composed otherwise.
+  // The kernel takes no additive mask: Path::fused throws, Path::automatic falls back to the composed path.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
   attention::Mask mask;
   mask.causal = true;
@@ -272,15 +284,15 @@ TEST_CASE("a layer drops the same probabilities on both paths", "[attention][dro
         std::string::npos);
 }
 
-TEST_CASE("the attention kernel behind a memory sees it all, and its own positions as they come", "[attention]") {
+TEST_CASE("causal attention after a memory sees all of the memory and no later position", "[attention]") {
   at::manual_seed(14);
   for (const auto& [queries, memory] : {std::pair<int64_t, int64_t>{1, 6}, {5, 1}, {33, 40}, {64, 100}}) {
-    INFO(queries << " queries behind " << memory);
+    INFO(queries << " queries after a memory of " << memory);
     const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory, 32});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    const Run exact = run(by_queries, q, k, v, dout, true, at::kDouble),
-              fast = run(fused, q, k, v, dout, true, at::kFloat),
-              plain = run(composed, q, k, v, dout, true, at::kFloat);
-    CHECK(fault_beside_composed(fast.all(), plain.all(), exact.all(), at::kFloat) == "");
+    const Results exact = run(query_by_query, q, k, v, dout, true, at::kDouble),
+                  fused_results = run(fused, q, k, v, dout, true, at::kFloat),
+                  composed_results = run(composed, q, k, v, dout, true, at::kFloat);
+    CHECK(fault_beside_composed(fused_results.all(), composed_results.all(), exact.all(), at::kFloat) == "");
   }
 }

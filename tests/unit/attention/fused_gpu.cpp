@@ -1,5 +1,5 @@
-// The attention kernels of a GPU on tensors: strides, policies, places of gradients. The kernels run thread by thread
-// on the CPU, on its tensors; they and those of the CPU are compared with the equations.
+// The tensor interface of the GPU attention kernels: strides, options of AttentionSpec, layout of gradients. The
+// kernels run in the emulator, thread by thread on the CPU; they and the CPU kernels are compared with the equations.
 #include "attention/fused/fused_gpu.h"
 
 #include <rapidcheck.h>
@@ -23,7 +23,7 @@ using namespace reference::policy;
 namespace {
 
 template <class T>
-attention::GpuKernels emulated() {
+attention::GpuKernels emulated_kernels() {
   using namespace kernels;
   using Launches = AttentionLaunches<T, 32>;
   static const AttentionKernels all{32,
@@ -69,42 +69,44 @@ attention::GpuKernels emulated() {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
+// Draws a random spec for the operands of x.
 void draw_policy(Inputs& x) {
-  const int64_t batch = x.given[kQ].size(0), heads = x.given[kQ].size(1), queries = x.given[kQ].size(2),
-                keys = x.given[kK].size(2), out = x.given[kV].size(1);
+  const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
+                keys = x.operands[kK].size(2), out = x.operands[kV].size(1);
   attention::AttentionSpec& policy = x.policy;
   policy.causal = queries <= keys && pick(0, 1) == 1;
   if (policy.causal && pick(0, 1) == 1) policy.window = pick(1, keys);
   if (!policy.causal && pick(0, 1) == 1) policy.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
   if (pick(0, 2) == 0) policy.normaliser = kernels::Normaliser::sigsoftmax;
-  if (x.given[kM].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
+  if (x.operands[kM].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext step{true, 3, 2, 4};
-    const int64_t dropped = policy.dropout_before_mixing ? heads : out;
-    x.kept = nn::dropout(at::ones({batch, dropped, queries, keys}), 0.25, step, "place", 4);
-    policy.dropout = nn::dropout_from(dropped * queries * keys, 0.25, step, "place", 4);
+    const int64_t num_heads = policy.dropout_before_mixing ? heads : out;
+    x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, step, "place", 4);
+    policy.dropout = nn::dropout_from(num_heads * queries * keys, 0.25, step, "place", 4);
   }
   if (heads == out && pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
 }
 
-// Relative positions of keys in two runs.
+// Adds relative positions for keys in one or two runs.
 void add_positions(Inputs& x) {
-  const int64_t heads = x.given[kQ].size(1), queries = x.given[kQ].size(2), keys = x.given[kK].size(2),
-                size = x.given[kQ].size(3), first = pick(1, keys), rows = queries + keys;
+  const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
+                size = x.operands[kQ].size(3), first = pick(1, keys), rows = queries + keys;
   x.policy.relative.runs = {{0, first, 0}};
   if (first < keys) x.policy.relative.runs.push_back({first, keys - first, rows});
-  x.given[kU] = at::randn({heads, size}), x.given[kBias] = at::randn({heads, size});
-  x.given[kR] = at::randn({heads, 2 * rows, size});
+  x.operands[kU] = at::randn({heads, size}), x.operands[kBias] = at::randn({heads, size});
+  x.operands[kR] = at::randn({heads, 2 * rows, size});
 }
 
-// Compares the kernels of a GPU and those of the CPU, each in its own types, with the equations.
+// Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the equations, and that both return the same
+// types.
 void check(const Inputs& x, bool bf16) {
   const auto type = bf16 ? at::kBFloat16 : at::kFloat;
-  const auto gpu = bf16 ? emulated<kernels::Bf16>() : emulated<float>();
-  const auto by_kernel = [&](bool on_gpu) {
-    return [&gpu, on_gpu](const Inputs& given, const Tensors& t) {
-      attention::AttentionSpec p = given.policy;
+  const auto gpu = bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
+  const auto attend_fused = [&](bool on_gpu) {
+    return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
+      attention::AttentionSpec p = inputs.policy;
       p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
       if (t[kM].defined())
         return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
@@ -113,43 +115,44 @@ void check(const Inputs& x, bool bf16) {
     };
   };
   const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
-                beside = results(x, type, type, at::kCPU, composed), sizes = without_signs(x, type),
-                found = results(x, type, type, at::kCPU, by_kernel(true)),
-                by_cpu = results(x, type, type, at::kCPU, by_kernel(false));
-  RC_ASSERT(found.size() == by_cpu.size());
-  for (size_t i = 0; i < found.size(); ++i) RC_ASSERT(found[i].scalar_type() == by_cpu[i].scalar_type());
-  for (const Tensors* one : {&found, &by_cpu}) {
-    const std::string fault = numbers::fault_beside_composed(*one, beside, exact, type, sizes,
-                                                             one == &found && !bf16 ? logit_size(x, type) : 0);
-    RC_LOG() << (one == &found ? "GPU: " : "CPU: ") << fault << "\n";
+                composed_results = results(x, type, type, at::kCPU, composed), magnitudes = term_magnitudes(x, type),
+                gpu_results = results(x, type, type, at::kCPU, attend_fused(true)),
+                cpu_results = results(x, type, type, at::kCPU, attend_fused(false));
+  RC_ASSERT(gpu_results.size() == cpu_results.size());
+  for (size_t i = 0; i < gpu_results.size(); ++i)
+    RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());
+  for (const Tensors* actual : {&gpu_results, &cpu_results}) {
+    const std::string fault = numbers::fault_beside_composed(*actual, composed_results, exact, type, magnitudes,
+                                                             actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
+    RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << fault << "\n";
     RC_ASSERT(fault.empty());
   }
 }
 
-at::Tensor heads_of(int64_t batch, int64_t heads, int64_t length, int64_t size) {
+// Returns (batch, heads, length, size), stored as (batch, length, heads, size).
+at::Tensor random_heads(int64_t batch, int64_t heads, int64_t length, int64_t size) {
   return at::randn({batch, length, heads, size}).transpose(1, 2);
 }
 
-// Scales of heads, or none.
-at::Tensor scales_of(int64_t batch, int64_t heads) {
+// Returns head scales (h) or (B, h), or an undefined tensor.
+at::Tensor random_scales(int64_t batch, int64_t heads) {
   const int64_t dimensions = pick(0, 2);
   return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({heads}) : at::randn({batch, heads});
 }
 
 }  // namespace
 
-TEST_CASE("attention by the kernels of a GPU is that of the equations, for all that a policy says",
-          "[attention][policy]") {
-  CHECK(check_few("over random policies", [] {
+TEST_CASE("GPU and CPU attention kernels equal the equations over random specs", "[attention][policy]") {
+  CHECK(check_few("attention over random specs", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
     const bool bf16 = pick(0, 1) == 1;
-    Inputs x{{heads_of(batch, heads, queries, size),
-              heads_of(batch, heads, keys, size),
-              heads_of(batch, heads, keys, size),
+    Inputs x{{random_heads(batch, heads, queries, size),
+              random_heads(batch, heads, keys, size),
+              random_heads(batch, heads, keys, size),
               {},
-              scales_of(batch, heads),
+              random_scales(batch, heads),
               {},
               {},
               {}},
@@ -162,22 +165,21 @@ TEST_CASE("attention by the kernels of a GPU is that of the equations, for all t
   }));
 }
 
-TEST_CASE("mixed heads by the kernels of a GPU are those of the equations, for all that a policy says",
-          "[attention][mixed]") {
-  CHECK(check_few("over random policies", [] {
+TEST_CASE("GPU and CPU head mixing kernels equal the equations over random specs", "[attention][mixed]") {
+  CHECK(check_few("head mixing over random specs", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 4), values = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);
     const int64_t key_size = pick(1, 32), value_size = pick(1, 32);
     const bool bf16 = pick(0, 1) == 1;
-    const int64_t of_matrix = pick(0, 2);
-    Inputs x{{heads_of(batch, heads, queries, key_size),
-              heads_of(batch, heads, keys, key_size),
-              heads_of(batch, values, keys, value_size),
-              of_matrix == 0   ? at::randn({heads, values})
-              : of_matrix == 1 ? at::randn({batch, heads, values})
-                               : at::randn({batch, queries, heads, values}),
-              scales_of(batch, values),
+    const int64_t matrix_form = pick(0, 2);
+    Inputs x{{random_heads(batch, heads, queries, key_size),
+              random_heads(batch, heads, keys, key_size),
+              random_heads(batch, values, keys, value_size),
+              matrix_form == 0   ? at::randn({heads, values})
+              : matrix_form == 1 ? at::randn({batch, heads, values})
+                                 : at::randn({batch, queries, heads, values}),
+              random_scales(batch, values),
               {},
               {},
               {}},

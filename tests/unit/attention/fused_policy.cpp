@@ -1,6 +1,6 @@
-// All that a policy may say, in the kernels of plain attention and of mixed heads, against operations in double
-// precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, heads that
-// read those of others, scales of heads, in any combination.
+// Every option of AttentionSpec in the CPU kernels, with head mixing and without, against operations in double
+// precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, shared key/value heads and head
+// scales, in any combination.
 #include "oracle/fused_policy.h"
 
 #include <ATen/Parallel.h>
@@ -28,7 +28,7 @@ using namespace reference::policy;
 
 namespace {
 
-at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
+at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   AttentionSpec policy = x.policy;
   policy.relative.u = leaves[kU], policy.relative.v = leaves[kBias], policy.relative.r = leaves[kR];
   policy.head_scales = leaves[kScales];
@@ -38,23 +38,24 @@ at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Keys with gaps between them, and a table of their distances.
+// Adds relative positions for keys in random runs with gaps between them, and a table of their distances.
 void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.policy.relative;
-  x.given[kU] = at::randn({heads, size}), x.given[kBias] = at::randn({heads, size});
+  x.operands[kU] = at::randn({heads, size}), x.operands[kBias] = at::randn({heads, size});
   int64_t rows = 0;
   for (int64_t first = 0; first < keys;) {
     const int64_t count = pick(1, keys - first);
-    const int64_t seen = x.policy.causal ? std::min(count, keys - queries - first + 1) : count;
+    const int64_t visible = x.policy.causal ? std::min(count, keys - queries - first + 1) : count;
     p.runs.push_back({first, count, rows});
-    rows += std::max<int64_t>(1, queries + seen - 1);
+    rows += std::max<int64_t>(1, queries + visible - 1);
     first += count;
   }
-  x.given[kR] = at::randn({heads, rows, size});
+  x.operands[kR] = at::randn({heads, rows, size});
 }
 
-Inputs drawn(bool mixed) {
-  at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // a case found once is found again
+// Draws a case from rapidcheck's generators.
+Inputs random_inputs(bool mixed) {
+  at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // reproduced by rapidcheck's seed
   Inputs x;
   const int64_t batch = pick(1, 3), in = pick(1, 5), out = mixed ? pick(1, 5) : in, queries = pick(1, 80);
   const int64_t dk = mixed ? pick(1, 40) : 16 * pick(1, 3), dv = mixed ? pick(1, 40) : dk;
@@ -62,49 +63,51 @@ Inputs drawn(bool mixed) {
   const int64_t keys = x.policy.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.policy.causal && pick(0, 1) == 1) x.policy.window = pick(1, keys + 10);
   if (pick(0, 1) == 1) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
-  // Heads read those of others where there are as many of both: each once, or some of fewer.
-  int64_t read_keys = in, read_values = out;
+  // Key/value heads, if h = hv: a rotation of the heads, or any of 1 to 6 heads.
+  int64_t num_key_heads = in, num_value_heads = out;
   if (in == out && pick(0, 1) == 1) {
-    std::vector<int64_t>& pairs = x.policy.key_heads;
-    for (int64_t i = 0; i < in; ++i) pairs.push_back(i);
-    if (pick(0, 1) == 1) std::rotate(pairs.begin(), pairs.begin() + pick(0, in - 1), pairs.end());
+    std::vector<int64_t>& key_heads = x.policy.key_heads;
+    for (int64_t i = 0; i < in; ++i) key_heads.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(key_heads.begin(), key_heads.begin() + pick(0, in - 1), key_heads.end());
     else {
-      read_keys = read_values = pick(1, 6);
-      for (int64_t& head : pairs) head = pick(0, read_keys - 1);
+      num_key_heads = num_value_heads = pick(1, 6);
+      for (int64_t& head : key_heads) head = pick(0, num_key_heads - 1);
     }
   }
-  x.given.resize(kR + 1);
+  x.operands.resize(kR + 1);
   if (pick(0, 1) == 1) {
-    at::Tensor& scales = x.given[kScales];
+    at::Tensor& scales = x.operands[kScales];
     scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out} : std::vector<int64_t>{batch, out});
-    if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // of a gate that is closed
+    if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // a closed gate
   }
-  x.given[kQ] = at::randn({batch, in, queries, dk}) * 2, x.given[kK] = at::randn({batch, read_keys, keys, dk});
-  x.given[kV] = at::randn({batch, read_values, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
-  if (mixed) x.given[kM] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
+  x.operands[kQ] = at::randn({batch, in, queries, dk}) * 2,
+  x.operands[kK] = at::randn({batch, num_key_heads, keys, dk});
+  x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
+  if (mixed) x.operands[kM] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
   if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
   else if (!x.policy.causal && pick(0, 1) == 1) x.policy.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
 }
 
-// In one of three cases, dropout of the probabilities.
+// Adds dropout of probabilities to one of three cases.
 void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
   const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
-  x.policy.dropout_before_mixing = x.given[kM].defined() && pick(0, 1) == 1;
-  const int64_t heads = x.policy.dropout_before_mixing ? x.given[kQ].size(1) : x.dout.size(1);
-  const at::Tensor &q = x.given[kQ], &k = x.given[kK];
-  x.kept = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, step, "place", 4);
+  x.policy.dropout_before_mixing = x.operands[kM].defined() && pick(0, 1) == 1;
+  const int64_t heads = x.policy.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
+  const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
+  x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, step, "place", 4);
   x.policy.dropout = nn::dropout_from(heads * q.size(2) * k.size(2), p, step, "place", 4);
 }
 
 }  // namespace
 
-TEST_CASE("fused attention does all that a policy says, and its gradient", "[attention][policy]") {
-  struct Back {  // whatever fails
-    ~Back() { kernels::use_level(kernels::best_level()), kernels::use_second_level_cache(0); }
-  } back;
+TEST_CASE("fused attention and its gradients equal the equations over random specs, at each CPU level",
+          "[attention][policy]") {
+  struct RestoreLevel {
+    ~RestoreLevel() { kernels::use_level(kernels::best_level()), kernels::use_second_level_cache(0); }
+  } restore_level;
   using kernels::Level;
   for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
                                     {Level::avx2, "AVX2"},
@@ -116,42 +119,44 @@ TEST_CASE("fused attention does all that a policy says, and its gradient", "[att
         continue;
       }
       kernels::use_level(level);
-      INFO((mixed ? "mixed heads, " : "plain, ") << name);
+      INFO((mixed ? "with head mixing, " : "without head mixing, ") << name);
       CHECK(rc::check([&] {
-        Inputs x = drawn(mixed);
+        Inputs x = random_inputs(mixed);
         add_dropout(x);
-        kernels::use_second_level_cache(int64_t{1} << pick(10, 20));  // keys are cut, or not
+        kernels::use_second_level_cache(int64_t{1} << pick(10, 20));  // keys in one tile or several
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
           const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
-                        beside = results(x, type, type, at::kCPU, composed), sizes = without_signs(x, type);
-          const std::string fault =
-              fault_beside_composed(results(x, type, type, at::kCPU, by_kernel), beside, exact, type, sizes);
+                        composed_results = results(x, type, type, at::kCPU, composed),
+                        magnitudes = term_magnitudes(x, type);
+          const std::string fault = fault_beside_composed(results(x, type, type, at::kCPU, attend_fused),
+                                                          composed_results, exact, type, magnitudes);
           RC_LOG() << fault << "\n";
           RC_ASSERT(fault.empty());
-          const c10::NoGradGuard no_gradient;  // a few queries go another way
-          const std::string off = fault_beside_composed({by_kernel(x, leaves_of(x, type, type, at::kCPU))}, {beside[0]},
-                                                        {exact[0]}, type, {sizes[0]});
-          RC_LOG() << "without gradients: " << off << "\n";
-          RC_ASSERT(off.empty());
+          const c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+          const std::string inference_fault =
+              fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
+                                    {exact[0]}, type, {magnitudes[0]});
+          RC_LOG() << "without gradients: " << inference_fault << "\n";
+          RC_ASSERT(inference_fault.empty());
         }
       }));
     }
 }
 
-TEST_CASE("fused Sigsoftmax stands extreme logits", "[attention][policy]") {
+TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attention][policy]") {
   at::manual_seed(42);
   for (const bool mixed : {false, true}) {
     const at::Tensor q = at::randn({1, 2, 40, 16}) * 1e4, k = at::randn_like(q), v = at::randn_like(q);
     Inputs x{{q, k, v, mixed ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.policy.causal = true, x.policy.normaliser = kernels::Normaliser::sigsoftmax;
-    const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, by_kernel);
+    const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
     CHECK(fault_beside_composed({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
                                 {results(x, at::kFloat, at::kDouble, at::kCPU, composed)[0]}, at::kFloat) == "");
     for (const at::Tensor& t : fused) CHECK(t.isfinite().all().item<bool>());
   }
 }
 
-TEST_CASE("relative positions have the same bits for any number of threads", "[attention][policy]") {
+TEST_CASE("fused attention with relative positions is bit-identical for any number of threads", "[attention][policy]") {
   at::manual_seed(43);
   const int threads = at::get_num_threads();
   for (const bool mixed : {false, true}) {
@@ -172,7 +177,7 @@ TEST_CASE("relative positions have the same bits for any number of threads", "[a
     std::vector<Tensors> runs;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      runs.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, by_kernel));
+      runs.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
     }
     at::set_num_threads(threads);
     for (size_t i = 0; i < runs[0].size(); ++i) {
@@ -182,7 +187,7 @@ TEST_CASE("relative positions have the same bits for any number of threads", "[a
   }
 }
 
-TEST_CASE("layers with Sigsoftmax, relative positions, windows and weights of heads are the same on both paths",
+TEST_CASE("layers with Sigsoftmax, relative positions, windows or head weights are equal on both paths",
           "[attention][policy]") {
   for (const char* stages :
        {"normaliser = 'sigsoftmax'\n", "score = 'relative'\n",
@@ -206,11 +211,11 @@ TEST_CASE("layers with Sigsoftmax, relative positions, windows and weights of he
         mask.causal = true, mask.offset = memory, mask.window = window;
         if (gaps) {
           mask.key_positions = at::arange(-memory, queries, at::kLong);
-          mask.key_positions.narrow(0, 0, 9).sub_(4);  // four positions behind the ninth key are missing
+          mask.key_positions.narrow(0, 0, 9).sub_(4);  // a gap of four positions after the ninth key
         }
         const nn::ForwardContext step{true, 5, 2, 3};
         const auto [fused, composed, exact, sizes] = layers::results_of_paths(
-            l, m, [&](const at::Tensor& from) { return l(from.narrow(1, memory, queries), from, mask, step); });
+            l, m, [&](const at::Tensor& keys) { return l(keys.narrow(1, memory, queries), keys, mask, step); });
         CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
       }
 }

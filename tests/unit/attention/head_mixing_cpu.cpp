@@ -1,5 +1,5 @@
-// The kernel of attention with mixed heads against the equations in double precision: random shapes, masks, matrices
-// and dropouts, forward and every gradient; and layers on both paths.
+// The CPU kernel of attention with head mixing against the equations in double precision, output and every gradient,
+// over random shapes, masks, matrices and dropout; and layers on both paths.
 #include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -29,34 +29,40 @@ using namespace reference::policy;
 
 namespace {
 
-at::Tensor by_kernel(const Inputs& x, const Tensors& leaves) {
+at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], x.policy);
 }
 
-// The result and the gradients of q, k, v and m.
-Tensors fused(const Inputs& x, at::ScalarType type = at::kFloat) { return results(x, type, type, at::kCPU, by_kernel); }
+// These return the output and the gradients of q, k, v and m: by the kernel, by composed operations of the same type,
+// and by composed operations in double precision.
+Tensors fused_results(const Inputs& x, at::ScalarType type = at::kFloat) {
+  return results(x, type, type, at::kCPU, attend_fused);
+}
 
-Tensors beside(const Inputs& x, at::ScalarType type = at::kFloat) { return results(x, type, type, at::kCPU, composed); }
+Tensors composed_results(const Inputs& x, at::ScalarType type = at::kFloat) {
+  return results(x, type, type, at::kCPU, composed);
+}
 
-Tensors exact(const Inputs& x, at::ScalarType type = at::kFloat) {
+Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, at::kDouble, at::kCPU, composed);
 }
 
-bool same(const Tensors& a, const Tensors& b) {
+bool bit_identical(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 struct Sizes {
   int64_t batch, in, out, queries, keys, dk, dv;
-  bool causal, by_query;
+  bool causal;
+  bool matrix_per_query;
 };
 
-Inputs drawn(const Sizes& z) {
+Inputs random_inputs(const Sizes& z) {
   Inputs x{{at::randn({z.batch, z.in, z.queries, z.dk}) * 2,
             at::randn({z.batch, z.in, z.keys, z.dk}),
             at::randn({z.batch, z.out, z.keys, z.dv}),
-            z.by_query ? at::randn({z.batch, z.queries, z.in, z.out}) : at::randn({z.in, z.out}),
+            z.matrix_per_query ? at::randn({z.batch, z.queries, z.in, z.out}) : at::randn({z.in, z.out}),
             {},
             {},
             {},
@@ -70,14 +76,14 @@ Inputs drawn(const Sizes& z) {
 
 }  // namespace
 
-TEST_CASE("attention with mixed heads equals the equations over random shapes", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel and its gradients equal the equations over random shapes", "[attention][mixed]") {
   at::manual_seed(31);
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3),  pick(1, 9),  pick(1, 9),      pick(1, 90),    0,
             pick(1, 40), pick(1, 40), pick(0, 1) == 1, pick(0, 1) == 1};
     z.keys = z.causal ? z.queries + pick(0, 150) : pick(1, 300);
-    Inputs x = drawn(z);
+    Inputs x = random_inputs(z);
     if (!z.causal && pick(0, 1) == 1) {
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));
@@ -88,71 +94,73 @@ TEST_CASE("attention with mixed heads equals the equations over random shapes", 
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.policy.dropout_before_mixing = pick(0, 1) == 1;
       const int64_t heads = x.policy.dropout_before_mixing ? z.in : z.out;
-      x.kept = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
+      x.dropout_mask = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
       x.policy.dropout = nn::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Tensors right = exact(x, type), other = beside(x, type), sizes = without_signs(x, type);
-      const std::string fault = fault_beside_composed(fused(x, type), other, right, type, sizes);
+      const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
+                    magnitudes = term_magnitudes(x, type);
+      const std::string fault = fault_beside_composed(fused_results(x, type), composed, exact, type, magnitudes);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
-      c10::NoGradGuard no_gradient;  // a few queries go another way
-      RC_ASSERT(fault_beside_composed({by_kernel(x, leaves_of(x, type, type, at::kCPU))}, {other[0]}, {right[0]}, type,
-                                      {sizes[0]})
+      c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+      RC_ASSERT(fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
+                                      type, {magnitudes[0]})
                     .empty());
     }
   }));
 }
 
-TEST_CASE("one head mixed with itself is plain attention", "[attention][mixed]") {
+TEST_CASE("head mixing with the identity matrix equals attention without mixing", "[attention][mixed]") {
   at::manual_seed(32);
   for (bool causal : {false, true}) {
-    Inputs x = drawn({2, 4, 4, 70, 70, 32, 32, causal, false});
-    x.given[kM] = at::eye(4);
-    const Tensors plain = results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
+    Inputs x = random_inputs({2, 4, 4, 70, 70, 32, 32, causal, false});
+    x.operands[kM] = at::eye(4);
+    const Tensors unmixed = results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
       return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kM].sum();
     });
-    auto first = [](Tensors of) {  // without the matrix's gradient
-      of.pop_back();
-      return of;
+    auto drop_matrix_gradient = [](Tensors all) {
+      all.pop_back();
+      return all;
     };
-    const Tensors right = first(exact(x)), other = first(beside(x)), sizes = first(without_signs(x, at::kFloat));
-    CHECK(fault_beside_composed(first(fused(x)), other, right, at::kFloat, sizes) == "");
-    CHECK(fault_beside_composed(first(plain), other, right, at::kFloat, sizes) == "");
+    const Tensors exact = drop_matrix_gradient(exact_results(x)), composed = drop_matrix_gradient(composed_results(x)),
+                  magnitudes = drop_matrix_gradient(term_magnitudes(x, at::kFloat));
+    CHECK(fault_beside_composed(drop_matrix_gradient(fused_results(x)), composed, exact, at::kFloat, magnitudes) == "");
+    CHECK(fault_beside_composed(drop_matrix_gradient(unmixed), composed, exact, at::kFloat, magnitudes) == "");
   }
 }
 
-TEST_CASE("attention with mixed heads has the same bits for any number of threads", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads", "[attention][mixed]") {
   at::manual_seed(33);
   const int threads = at::get_num_threads();
   for (int64_t batch : {1, 3, 9}) {
-    const Inputs x = drawn({batch, 3, 3, 150, 150, 16, 16, true, batch == 3});
+    const Inputs x = random_inputs({batch, 3, 3, 150, 150, 16, 16, true, batch == 3});
     std::vector<Tensors> runs;
     for (int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      runs.push_back(fused(x));
+      runs.push_back(fused_results(x));
     }
     at::set_num_threads(threads);
-    CHECK(same(runs[0], runs[1]));
-    CHECK(same(runs[0], runs[2]));
+    CHECK(bit_identical(runs[0], runs[1]));
+    CHECK(bit_identical(runs[0], runs[2]));
   }
 }
 
-TEST_CASE("a row of attention with mixed heads is as if it were alone, whatever stands behind its keys",
+TEST_CASE("a row of the CPU head mixing kernel is independent of the other rows and of keys past its length",
           "[attention][mixed]") {
   at::manual_seed(34);
   for (int64_t queries : {1, 5, 40}) {
-    Inputs x = drawn({4, 3, 2, queries, 140, 16, 24, false, false});
+    Inputs x = random_inputs({4, 3, 2, queries, 140, 16, 24, false, false});
     x.policy.key_lengths = at::tensor({140, 129, 0, 16}, at::kLong);
     for (int64_t b = 0; b < 4; ++b)
-      for (at::Tensor* t : {&x.given[kK], &x.given[kV]})
+      for (at::Tensor* t : {&x.operands[kK], &x.operands[kV]})
         t->select(0, b).slice(1, x.policy.key_lengths[b].item<int64_t>()).fill_(NAN);
-    const Tensors all = fused(x);
-    const at::Tensor &out = all[0], &dq = all[1], &dk = all[2], &dv = all[3];
-    at::Tensor few;
+    const Tensors results = fused_results(x);
+    const at::Tensor &out = results[0], &dq = results[1], &dk = results[2], &dv = results[3];
+    at::Tensor inference_out;
     {
       c10::NoGradGuard no_gradient;
-      few = by_kernel(x, x.given);
+      inference_out = attend_fused(x, x.operands);
     }
     for (int64_t b = 0; b < 4; ++b) {
       INFO("row " << b << ", " << queries << " queries");
@@ -160,31 +168,31 @@ TEST_CASE("a row of attention with mixed heads is as if it were alone, whatever 
       CHECK(dk[b].slice(1, n).eq(0).all().item<bool>());
       CHECK(dv[b].slice(1, n).eq(0).all().item<bool>());
       if (n == 0) {
-        for (const at::Tensor& t : {out, few, dq}) CHECK(t[b].eq(0).all().item<bool>());
+        for (const at::Tensor& t : {out, inference_out, dq}) CHECK(t[b].eq(0).all().item<bool>());
         continue;
       }
       auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
-      const Inputs own{{row(x.given[kQ]),
-                        row(x.given[kK]).slice(2, 0, n),
-                        row(x.given[kV]).slice(2, 0, n),
-                        x.given[kM],
-                        {},
-                        {},
-                        {},
-                        {}},
-                       row(x.dout),
-                       {},
-                       {}};
-      Tensors right = exact(own), other = beside(own);
-      right.pop_back(), other.pop_back();  // the matrix's gradient, which is of all rows
-      CHECK(fault_beside_composed({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, other, right,
+      const Inputs unpadded{{row(x.operands[kQ]),
+                             row(x.operands[kK]).slice(2, 0, n),
+                             row(x.operands[kV]).slice(2, 0, n),
+                             x.operands[kM],
+                             {},
+                             {},
+                             {},
+                             {}},
+                            row(x.dout),
+                            {},
+                            {}};
+      Tensors exact = exact_results(unpadded), composed = composed_results(unpadded);
+      exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all rows
+      CHECK(fault_beside_composed({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
                                   at::kFloat) == "");
-      CHECK(fault_beside_composed({row(few)}, {other[0]}, {right[0]}, at::kFloat) == "");
+      CHECK(fault_beside_composed({row(inference_out)}, {composed[0]}, {exact[0]}, at::kFloat) == "");
     }
   }
 }
 
-TEST_CASE("attention with mixed heads reads a joint projection and gives its gradient in one piece",
+TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its gradient as one tensor",
           "[attention][mixed]") {
   at::manual_seed(35);
   const int64_t batch = 2, length = 40, heads = 3, values = 2, size = 16, value_size = 8;
@@ -198,35 +206,36 @@ TEST_CASE("attention with mixed heads reads a joint projection and gives its gra
     attend(x, Tensors{parts[0], parts[1], parts[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
     return leaf.grad();
   };
-  CHECK(fault_beside_composed({gradient(at::kFloat, by_kernel)}, {gradient(at::kFloat, composed)},
+  CHECK(fault_beside_composed({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed)},
                               {gradient(at::kDouble, composed)}, at::kFloat) == "");
 }
 
-TEST_CASE("attention with mixed heads stands extreme logits, and a NaN stays with its query", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel is finite for extreme logits and keeps a NaN in its query",
+          "[attention][mixed]") {
   at::manual_seed(36);
-  Inputs x = drawn({2, 2, 2, 65, 65, 32, 32, true, false});
-  x.given[kQ].mul_(1e4);
-  for (const at::Tensor& t : fused(x)) CHECK(t.isfinite().all().item<bool>());
-  x.given[kQ][0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
-  const at::Tensor out = by_kernel(x, x.given);
-  CHECK(out[0][1][3].isnan().all().item<bool>());  // every head is mixed with the one that has it
+  Inputs x = random_inputs({2, 2, 2, 65, 65, 32, 32, true, false});
+  x.operands[kQ].mul_(1e4);
+  for (const at::Tensor& t : fused_results(x)) CHECK(t.isfinite().all().item<bool>());
+  x.operands[kQ][0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor out = attend_fused(x, x.operands);
+  CHECK(out[0][1][3].isnan().all().item<bool>());  // mixing spreads the NaN over the heads of its query
   CHECK_FALSE(out[0][1][4].isnan().any().item<bool>());
   CHECK_FALSE(out[1].isnan().any().item<bool>());
 }
 
-TEST_CASE("attention with mixed heads holds nothing of the size queries x keys", "[attention][mixed]") {
-  if (!reset_peak()) SKIP("the peak of memory cannot be reset here");
+TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[attention][mixed]") {
+  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 2048, heads = 8, size = 16;
-  Inputs x = drawn({1, heads, heads, n, n, size, size, true, false});
-  fused(x);  // what is allocated once
+  Inputs x = random_inputs({1, heads, heads, n, n, size, size, true, false});
+  fused_results(x);  // warm-up: allocations that are reused
   reset_peak();
   const int64_t before = peak_kb();
-  fused(x);
-  // The probabilities of all heads would take 134 MB, and composed operations hold them several times.
+  fused_results(x);
+  // The probabilities of all heads take 134 MB, and composed operations store them several times.
   CHECK(peak_kb() - before < 60 * 1024);
 }
 
-TEST_CASE("layers that mix probabilities are the same on both paths, dropout and gradients included",
+TEST_CASE("layers that mix probabilities have equal outputs and gradients on both paths, with dropout",
           "[attention][mixed]") {
   for (const char* mixer :
        {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",
@@ -247,13 +256,13 @@ TEST_CASE("layers that mix probabilities are the same on both paths, dropout and
       for (bool training : {false, true}) {
         const nn::ForwardContext step{training, 5, 2, 3};
         const auto [fused, composed, exact, sizes] =
-            layers::results_of_paths(l, x, [&](const at::Tensor& in) { return l(in, in, mask, step); });
+            layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
         CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
       }
     }
 }
 
-TEST_CASE("what the kernel of mixed heads cannot take is named", "[attention][mixed]") {
+TEST_CASE("describe_path names the features that the head mixing kernel lacks", "[attention][mixed]") {
   const auto path_of = [](const std::string& toml) {
     return layers::Layer("heads = 2\n" + toml, 32).layer->describe_path(true);
   };

@@ -121,13 +121,13 @@ Inputs drawn(const Case& c, const Sizes& z) {
     const int64_t heads = c.before ? z.in : z.out;
     x.policy.dropout_before_mixing = c.before;
     x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
-    x.kept = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
+    x.dropout_mask = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
   }
   if (c.relative) {
     const int64_t first = c.keys / 3, distances = c.queries + c.keys;
     x.policy.relative.runs = {{0, first, 0}, {first, c.keys - first, distances}};
-    x.given[kU] = at::randn({z.in, z.key_size}), x.given[kBias] = at::randn({z.in, z.key_size});
-    x.given[kR] = at::randn({z.in, 2 * distances, z.key_size});
+    x.operands[kU] = at::randn({z.in, z.key_size}), x.operands[kBias] = at::randn({z.in, z.key_size});
+    x.operands[kR] = at::randn({z.in, 2 * distances, z.key_size});
   }
   if (c.pairs && z.in == z.out)
     for (int64_t h = 0; h < z.in; ++h) x.policy.key_heads.push_back(h * h % z.in);
@@ -154,7 +154,7 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
     FAIL_CHECK(thrown.what());
     return;
   }
-  Tensors sizes = without_signs(x, type);
+  Tensors sizes = term_magnitudes(x, type);
   if (type == at::kHalf && z.matrix > 0)
     for (const size_t of_mixed : {size_t{0}, size_t{kV + 1}}) sizes[of_mixed] *= tolerance::kExchangedFp16;
   CHECK(numbers::fault_beside_composed(found, results(x, type, type, gpu, composed),

@@ -73,19 +73,20 @@ at::Tensor some_targets(const std::string& head) {
 
 struct Reference : reference::Blocks {
   Rows operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments, int64_t layers) const {
-    Rows x = entries("encoder", tokens, 1);
-    const auto positions = values("encoder.positions.weight"), table = values("encoder.segments.weight");
+    Rows x = embed("encoder", tokens, 1);
+    const auto positions = parameter("encoder.positions.weight"), table = parameter("encoder.segments.weight");
     for (size_t t = 0; t < x.size(); ++t)
       for (size_t c = 0; c < x[t].size(); ++c)
         x[t][c] += positions[t * x[t].size() + c] + table[static_cast<size_t>(segments[t]) * x[t].size() + c];
-    x = norm("encoder.embedding_norm", x);
+    x = layer_norm("encoder.embedding_norm", x);
     for (int64_t i = 0; i < layers; ++i)
-      x = feed(str("encoder.layers.", i, ".ffn"), attend(str("encoder.layers.", i, ".self"), x, nullptr, false));
+      x = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
+                                attention_sublayer(str("encoder.layers.", i, ".self"), x, nullptr, false));
     return x;
   }
   std::vector<double> dense(const std::string& name, const std::vector<double>& x) const {
-    const auto w = values(name + ".weight");
-    std::vector<double> y = values(name + ".bias");
+    const auto w = parameter(name + ".weight");
+    std::vector<double> y = parameter(name + ".bias");
     for (size_t o = 0; o < y.size(); ++o)
       for (size_t c = 0; c < x.size(); ++c) y[o] += w[o * x.size() + c] * x[c];
     return y;
@@ -97,10 +98,10 @@ struct Reference : reference::Blocks {
   }
   std::vector<double> words(const std::vector<double>& h) const {
     std::vector<double> x = dense("head.words.transform", h);
-    for (double& v : x) v = active(v);
-    x = norm("head.words.norm", {x})[0];
-    const auto table = values("encoder.embedding.weight");
-    std::vector<double> scores = values("head.words.bias");
+    for (double& v : x) v = activation(v);
+    x = layer_norm("head.words.norm", {x})[0];
+    const auto table = parameter("encoder.embedding.weight");
+    std::vector<double> scores = parameter("head.words.bias");
     for (size_t o = 0; o < scores.size(); ++o)
       for (size_t c = 0; c < x.size(); ++c) scores[o] += table[o * x.size() + c] * x[c];
     return scores;

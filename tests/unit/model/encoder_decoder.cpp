@@ -73,22 +73,23 @@ namespace {
 // The model of Vaswani et al. 2017 by plain loops in double precision.
 struct Reference : reference::Blocks {
   Rows embedded(const std::string& owner, const std::vector<int64_t>& tokens) const {
-    return sum(entries(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoids(tokens.size()));
+    return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   Rows operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target, int64_t encoder_layers,
                   int64_t layers) const {
     Rows m = embedded("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
-      m = feed(str("encoder.layers.", i, ".ffn"), attend(str("encoder.layers.", i, ".self"), m, nullptr, false));
-    if (pre) m = norm("encoder.norm", m);
+      m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
+                                attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
+    if (pre_norm) m = layer_norm("encoder.norm", m);
     Rows x = embedded("decoder", target);
     for (int64_t i = 0; i < layers; ++i) {
       const std::string name = str("decoder.layers.", i);
-      x = attend(name + ".self", x, nullptr, true);
-      x = attend(name + ".cross", x, &m, false);
-      x = feed(name + ".ffn", x);
+      x = attention_sublayer(name + ".self", x, nullptr, true);
+      x = attention_sublayer(name + ".cross", x, &m, false);
+      x = feed_forward_sublayer(name + ".ffn", x);
     }
-    return pre ? norm("decoder.norm", x) : x;
+    return pre_norm ? layer_norm("decoder.norm", x) : x;
   }
 };
 
