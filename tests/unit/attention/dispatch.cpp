@@ -1,4 +1,4 @@
-// The constraints of the fused path, each by itself, and what the dispatcher does with a refusal.
+// The constraints of the fused path, one at a time, and the decisions of the dispatcher.
 #include "attention/dispatch.h"
 
 #include <c10/core/GradMode.h>
@@ -18,13 +18,13 @@ using namespace mh::attention;
 
 namespace {
 
-// A layer of width 32 with its stages, and a forward pass of 20 queries that the fused path takes unless a case changes
-// something.
+// A layer of width 32 and a forward pass of 20 queries. Without `set_layer` and `set_pass`, and with registered stages,
+// the pass takes the fused path.
 struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
   std::function<void(Context&)> set_pass = {};
-  std::string why = {};  // a part of the reason; empty: a refusal without words
+  std::string why = {};  // substring of the reason; empty: the constraint gives no reason
   bool training = false;
 };
 
@@ -35,14 +35,14 @@ std::map<std::string, Case> cases() {
   } interceptor;
   static StageState state;
   const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
-  const auto decodes = [](Context& c) { c.state = &state; };
+  const auto decode = [](Context& c) { c.state = &state; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
   const auto in_double = [](Context& c) {
     for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->to(at::kDouble);
   };
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
-      // No registered pairing, normaliser or combiner lacks a fused form: a stage of the test takes its place below.
+      // Every registered pairing, normaliser and combiner has a fused form; BuiltCase substitutes stages without one.
       {"pairing", {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': it has no fused form"}},
       {"score",
        {"heads = 2\nscore = 'synthesizer-random'\n",
@@ -85,12 +85,12 @@ std::map<std::string, Case> cases() {
       {"unmixed-value-size",
        {"heads = 2\nvalue_size = 8\n" + released,
         {},
-        decodes,
+        decode,
         "value_size 8 differs from head_size 16 where mixer 'mixhead-a' mixes nothing"}},
       {"unmixed-head-size",
        {"heads = 4\n" + released,
         {},
-        decodes,
+        decode,
         "mixed heads, with head_size 8, no multiple of 16, where mixer 'mixhead-a' mixes nothing"}},
       {"kernel",
        {"heads = 2\nnormaliser = 'sigsoftmax'\n",
@@ -110,8 +110,8 @@ class ComposedCombiner : public Combiner {
   at::Tensor combine(const Context&, const at::Tensor& z) override { return z; }
 };
 
-// The options of a case with its layer, and a pass of it. Stages named 'test-composed' are those of the test.
-struct Built {
+// The layer and the forward pass of a case. Stages named 'test-composed' are the classes above.
+struct BuiltCase {
   nn::ParameterList parameters{at::kCPU};
   AttentionOptions options;
   LayerSpec shape;
@@ -119,31 +119,32 @@ struct Built {
   nn::ForwardContext step;
   at::Tensor x = layers::normal({2, 20, 32}, 1);
 
-  explicit Built(const Case& c) : options(layers::options_of(without_tests(c.toml))) {
+  explicit BuiltCase(const Case& c) : options(layers::options_of(without_test_stages(c.toml))) {
     shape = make_layer_spec(options, AttentionKind::decoder_self, 0, 32, "x");
     stages = make_stages(options, shape);
-    const auto take = [&](const char* key, auto& stage, std::string& name, auto made) {
+    const auto replace = [&](const char* key, auto& stage, std::string& name, auto replacement) {
       if (c.toml.find(str(key, " = 'test-composed'")) == std::string::npos) return;
-      stage = std::move(made);
+      stage = std::move(replacement);
       name = "test-composed";
     };
-    take("pairing", stages.pairing, options.pairing, std::make_unique<ComposedPairing>());
-    take("normaliser", stages.normaliser, options.normaliser, std::make_unique<ComposedNormaliser>());
-    take("combiner", stages.combiner, options.combiner, std::make_unique<ComposedCombiner>());
+    replace("pairing", stages.pairing, options.pairing, std::make_unique<ComposedPairing>());
+    replace("normaliser", stages.normaliser, options.normaliser, std::make_unique<ComposedNormaliser>());
+    replace("combiner", stages.combiner, options.combiner, std::make_unique<ComposedCombiner>());
     stages.each(options,
                 [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
     parameters.initialise(3);
     step.training = c.training;
   }
 
-  static std::string without_tests(const std::string& toml) {
-    std::string kept;
+  // Removes the lines that name a stage of this test, which are not registered.
+  static std::string without_test_stages(const std::string& toml) {
+    std::string registered;
     for (size_t at = 0, end; at < toml.size(); at = end + 1) {
       end = toml.find('\n', at);
       const std::string line = toml.substr(at, end - at);
-      if (line.find("test-composed") == std::string::npos) kept += line + "\n";
+      if (line.find("test-composed") == std::string::npos) registered += line + "\n";
     }
-    return kept;
+    return registered;
   }
 
   LayerView layer() const { return {shape, options, stages}; }
@@ -156,8 +157,9 @@ struct Built {
   }
 };
 
-const Constraint* refusal_of(const Case& c, std::string* why = nullptr) {
-  const Built built(c);
+// Returns the constraint that the pass of a case does not meet, and its reason; null if it takes the fused path.
+const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
+  const BuiltCase built(c);
   LayerView layer = built.layer();
   if (c.set_layer) c.set_layer(layer);
   Context pass = built.pass();
@@ -172,33 +174,33 @@ const Constraint* refusal_of(const Case& c, std::string* why = nullptr) {
 
 }  // namespace
 
-TEST_CASE("each constraint of the fused path refuses a case of its own, with its reason") {
+TEST_CASE("each constraint of the fused path rejects its own case and gives the reason") {
   c10::NoGradGuard no_gradient;
   const auto all = cases();
   std::set<std::string> names;
   for (const Constraint& constraint : constraints()) {
     INFO(constraint.name);
     CHECK(names.insert(constraint.name).second);
-    const auto at = all.find(constraint.name);
-    REQUIRE(at != all.end());  // a new constraint needs a case here
+    const auto own_case = all.find(constraint.name);
+    REQUIRE(own_case != all.end());  // a new constraint needs a case here
     std::string why = "unset";
-    CHECK(refusal_of(at->second, &why) == &constraint);
-    if (at->second.why.empty()) CHECK(why.empty());
-    else CHECK(why.find(at->second.why) != std::string::npos);
-    // Without what the case changes in the layer or the pass, no constraint refuses.
+    CHECK(unmet_constraint(own_case->second, &why) == &constraint);
+    if (own_case->second.why.empty()) CHECK(why.empty());
+    else CHECK(why.find(own_case->second.why) != std::string::npos);
+    // Without the changes of the case to the layer or the pass all constraints are met.
     if (constraint.scope == Scope::built || constraint.scope == Scope::device) continue;
-    Case plain = at->second;
-    plain.set_layer = {}, plain.set_pass = {};
-    CHECK(refusal_of(plain) == nullptr);
+    Case unchanged = own_case->second;
+    unchanged.set_layer = {}, unchanged.set_pass = {};
+    CHECK(unmet_constraint(unchanged) == nullptr);
   }
   CHECK(names.size() == all.size());
 }
 
-TEST_CASE("constraints of a layer refuse it before any forward pass, the others do not") {
+TEST_CASE("constraints of a layer are reported without a forward pass, constraints of a pass are not") {
   c10::NoGradGuard no_gradient;
   for (const auto& [name, c] : cases()) {
     INFO(name);
-    const Built built(c);
+    const BuiltCase built(c);
     LayerView layer = built.layer();
     if (c.set_layer) c.set_layer(layer);
     const Dispatcher dispatcher(layer);
@@ -217,16 +219,15 @@ TEST_CASE("constraints of a layer refuse it before any forward pass, the others 
   }
 }
 
-TEST_CASE("constraints are listed by scope, so that each is checked after those that it relies on") {
+TEST_CASE("constraints are ordered by scope, since each relies on those of earlier scopes") {
   const auto all = constraints();
   CHECK(std::is_sorted(all.begin(), all.end(),
                        [](const Constraint& a, const Constraint& b) { return a.scope < b.scope; }));
 }
 
-TEST_CASE("the dispatcher chooses the composed path without a refusal only where it is configured") {
+TEST_CASE("Path::composed chooses the composed path without an unmet constraint") {
   c10::NoGradGuard no_gradient;
-  const Case plain;
-  const Built built(plain);
+  const BuiltCase built(Case{});
   const LayerView layer = built.layer();
   const Context pass = built.pass();
   Dispatcher dispatcher(layer);

@@ -1,4 +1,4 @@
-// The point at which analyses see and replace what heads give, and what stages show to subscribers by type.
+// Interceptors, which read and replace the tensors of heads, and observations that stages show to subscribers.
 #include "attention/interceptor.h"
 
 #include <c10/core/GradMode.h>
@@ -21,23 +21,25 @@ using numbers::close;
 
 namespace {
 
-// Doubles what the heads of one side give, and keeps the sizes that it was given.
+// Doubles the tensor of one side of heads and records its sizes.
 struct Doubles : Interceptor {
-  HeadSide of;
-  std::vector<std::vector<int64_t>> seen;
-  explicit Doubles(HeadSide side) : of(side) {}
+  HeadSide target;
+  std::vector<std::vector<int64_t>> recorded_sizes;
+  explicit Doubles(HeadSide side) : target(side) {}
   at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
-    if (side != of) return x;
-    seen.push_back(x.sizes().vec());
+    if (side != target) return x;
+    recorded_sizes.push_back(x.sizes().vec());
     return 2 * x;
   }
-  bool acts_on(HeadSide side) const override { return side == of; }
-  const char* needs_composed() const override { return of == HeadSide::score ? "the test doubles scores" : nullptr; }
+  bool acts_on(HeadSide side) const override { return side == target; }
+  const char* needs_composed() const override {
+    return target == HeadSide::score ? "the test doubles scores" : nullptr;
+  }
 };
 
-struct DoublesInPass : Observer {
+struct DoublingObserver : Observer {
   Doubles doubles;
-  explicit DoublesInPass(HeadSide side) : doubles(side) {}
+  explicit DoublingObserver(HeadSide side) : doubles(side) {}
   at::Tensor heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
     return doubles.heads(side, shape, x);
   }
@@ -45,7 +47,7 @@ struct DoublesInPass : Observer {
 
 }  // namespace
 
-TEST_CASE("an interceptor, an observer and scales of heads replace the same tensors") {
+TEST_CASE("an interceptor, an observer and head scales act on the same tensors of each side") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), twos = at::full({4}, 2.0);
   Mask mask;
@@ -64,19 +66,19 @@ TEST_CASE("an interceptor, an observer and scales of heads replace the same tens
       const auto doubles = std::make_shared<Doubles>(side);
       l.layer->set_interceptor(doubles);
       CHECK(at::equal(l(x, x, mask), scaled));
-      CHECK(doubles->seen == std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
+      CHECK(doubles->recorded_sizes == std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
       CHECK_THROWS_AS(head_scales(*l.layer), std::logic_error);
       l.layer->set_interceptor(nullptr);
       CHECK_FALSE(head_scales(*l.layer).of(side).defined());
 
-      DoublesInPass observer(side);
+      DoublingObserver observer(side);
       CHECK(close(l(x, x, mask, {}, &observer), scaled));
-      CHECK(observer.doubles.seen == doubles->seen);
+      CHECK(observer.doubles.recorded_sizes == doubles->recorded_sizes);
     }
   }
 }
 
-TEST_CASE("an interceptor of scores is refused under the fused path, one of head outputs is not") {
+TEST_CASE("Path::fused rejects an interceptor of probabilities and takes one of head outputs") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 20, 32}, 1);
   Mask mask;
@@ -89,12 +91,12 @@ TEST_CASE("an interceptor of scores is refused under the fused path, one of head
   l.layer->set_interceptor(std::make_shared<Doubles>(HeadSide::score));
   CHECK(l.layer->describe_path(false) == "composed: the test doubles scores");
   CHECK_THROWS_AS(l(x, x, mask), Error);
-  // Probabilities are mixed and summed linearly, so either doubles the head outputs.
+  // Head outputs are linear in the probabilities, so doubling either gives the same result.
   l.layer->set_path(Path::automatic);
   CHECK(close(l(x, x, mask), fused));
 }
 
-TEST_CASE("a stage's observation reaches its subscribers alone, each after the one before") {
+TEST_CASE("show() passes an observation to subscribers of its type only, in order, with earlier changes") {
   struct First : Observer, Subscriber<MixingObservation> {
     void receive(const LayerSpec&, MixingObservation& shown) override { shown.matrix = shown.matrix + 1; }
   } first;
@@ -104,31 +106,31 @@ TEST_CASE("a stage's observation reaches its subscribers alone, each after the o
     void receive(const LayerSpec&, MixingObservation& shown) override { matrix = shown.matrix; }
     void receive(const LayerSpec&, RoutingObservation&) override { ++routings; }
   } second;
-  layers::Watch neither;
-  analysis::Observers inner({&second, &neither}), all({&first, &inner});
+  layers::Watch unsubscribed;
+  analysis::Observers inner({&second, &unsubscribed}), all({&first, &inner});
   MixingObservation shown{at::zeros({2, 2})};
   all.show({}, shown);
   CHECK(at::equal(second.matrix, at::ones({2, 2})));
   CHECK(at::equal(shown.matrix, second.matrix));
   all.show({}, RoutingObservation{});
   CHECK(second.routings == 1);
-  CHECK_FALSE(neither.g.defined());
+  CHECK_FALSE(unsubscribed.g.defined());
 }
 
-TEST_CASE("a pass's request is found by its type alone") {
-  struct One : nn::Request {
+TEST_CASE("ForwardContext::request finds a request by its type") {
+  struct FirstRequest : nn::Request {
     int number = 0;
   };
-  struct Other : nn::Request {};
+  struct SecondRequest : nn::Request {};
   nn::ForwardContext context;
-  CHECK(context.request<One>() == nullptr);
+  CHECK(context.request<FirstRequest>() == nullptr);
   nn::Requests requests;
   CHECK(requests.empty());
-  const auto one = std::make_shared<One>();
-  requests.add(std::make_shared<Other>());
+  const auto first = std::make_shared<FirstRequest>();
+  requests.add(std::make_shared<SecondRequest>());
   context.requests = &requests;
-  CHECK(context.request<One>() == nullptr);
-  requests.add(one);
-  CHECK(context.request<One>() == one.get());
-  CHECK(context.request<Other>() != nullptr);
+  CHECK(context.request<FirstRequest>() == nullptr);
+  requests.add(first);
+  CHECK(context.request<FirstRequest>() == first.get());
+  CHECK(context.request<SecondRequest>() != nullptr);
 }

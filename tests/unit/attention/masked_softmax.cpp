@@ -1,4 +1,4 @@
-// Normalisers of masked logits: softmax and Sigsoftmax, their rows and their gradients.
+// Masked softmax and Sigsoftmax: sums of rows, masked entries, gradients, reuse of memory.
 #include "attention/masked_softmax.h"
 
 #include <rapidcheck.h>
@@ -14,61 +14,61 @@ using namespace mh;
 using namespace mh::attention;
 using numbers::normal;
 
-TEST_CASE("probabilities take the place of logits only where nobody else holds these", "[mixing]") {
-  const at::Tensor held = normal({2, 3, 4, 5}, 1), copy = held.clone(), other = held;
-  masked_softmax_in_place(held, {});
-  CHECK(at::equal(held, copy));
-  const at::Tensor whole = normal({2, 3, 4, 5}, 2), before = whole.clone();
-  masked_softmax_in_place(whole.narrow(0, 0, 1), {});
-  masked_softmax_in_place(whole.unsqueeze(0).squeeze(0), {});
-  CHECK(at::equal(whole, before));
-  const at::Tensor own = normal({2, 3, 4, 5}, 3), wanted = masked_softmax(own.clone(), {});
-  const void* memory = own.const_data_ptr();
-  const at::Tensor p = masked_softmax_in_place(own, {});
+TEST_CASE("masked_softmax_in_place overwrites the logits only if nothing else references their storage", "[mixing]") {
+  const at::Tensor shared = normal({2, 3, 4, 5}, 1), shared_copy = shared.clone(), second_reference = shared;
+  masked_softmax_in_place(shared, {});
+  CHECK(at::equal(shared, shared_copy));
+  const at::Tensor viewed = normal({2, 3, 4, 5}, 2), viewed_copy = viewed.clone();
+  masked_softmax_in_place(viewed.narrow(0, 0, 1), {});
+  masked_softmax_in_place(viewed.unsqueeze(0).squeeze(0), {});
+  CHECK(at::equal(viewed, viewed_copy));
+  const at::Tensor unshared = normal({2, 3, 4, 5}, 3), expected = masked_softmax(unshared.clone(), {});
+  const void* memory = unshared.const_data_ptr();
+  const at::Tensor p = masked_softmax_in_place(unshared, {});
   CHECK(p.const_data_ptr() == memory);
-  CHECK(at::equal(p, wanted));
+  CHECK(at::equal(p, expected));
 }
 
-TEST_CASE("rows of a normaliser sum to 1, hidden entries are exactly 0, empty rows are zeros", "[mixing]") {
+TEST_CASE("rows of probabilities sum to 1, masked entries are exactly 0, fully masked rows are zero", "[mixing]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 70);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     const double size = std::pow(10.0, static_cast<double>(pick(-2, 3)));
     const at::Tensor a = normal({b, h, t, s}, seed) * size;
-    const at::Tensor ok =
+    const at::Tensor allowed_mask =
         normal({pick(0, 1) == 1 ? b : 1, pick(0, 3) == 0 ? h : 1, t, pick(0, 5) == 0 ? 1 : s}, seed + 1) > -0.5;
-    const at::Tensor seen = ok.expand(a.sizes()), some = seen.any(-1);
+    const at::Tensor visible = allowed_mask.expand(a.sizes()), any_visible = visible.any(-1);
     for (bool sigmoid : {false, true}) {
-      auto of = sigmoid ? masked_sigmoid_softmax : masked_softmax;
-      at::Tensor single = a.clone().requires_grad_(), twice = a.to(at::kDouble).requires_grad_();
-      const at::Tensor p = of(single, ok), q = of(twice, ok);
-      RC_ASSERT(at::allclose(p.sum(-1), some.to(at::kFloat), 1e-5, 1e-5));
-      RC_ASSERT((p.masked_select(~seen) == 0).all().item<bool>());
-      RC_ASSERT(at::allclose(p.to(at::kDouble), q, 1e-4 * std::max(1.0, size), 1e-6));
-      // The equation itself, in double precision.
+      auto normalise = sigmoid ? masked_sigmoid_softmax : masked_softmax;
+      at::Tensor a32 = a.clone().requires_grad_(), a64 = a.to(at::kDouble).requires_grad_();
+      const at::Tensor p32 = normalise(a32, allowed_mask), p64 = normalise(a64, allowed_mask);
+      RC_ASSERT(at::allclose(p32.sum(-1), any_visible.to(at::kFloat), 1e-5, 1e-5));
+      RC_ASSERT((p32.masked_select(~visible) == 0).all().item<bool>());
+      RC_ASSERT(at::allclose(p32.to(at::kDouble), p64, 1e-4 * std::max(1.0, size), 1e-6));
+      // The equation in double precision.
       const at::Tensor d = a.to(at::kDouble), e = sigmoid ? d + at::log_sigmoid(d) : d;
-      const at::Tensor wanted = at::softmax(e.masked_fill(~seen, -1e300), -1) * seen;
-      RC_ASSERT(at::allclose(q, wanted, 1e-9, 1e-12));
+      const at::Tensor expected = at::softmax(e.masked_fill(~visible, -1e300), -1) * visible;
+      RC_ASSERT(at::allclose(p64, expected, 1e-9, 1e-12));
       const at::Tensor r = normal({b, h, t, s}, seed + 2);
-      p.backward(r);
-      q.backward(r.to(at::kDouble));
-      RC_ASSERT(at::allclose(single.grad().to(at::kDouble), twice.grad(), 1e-3 * std::max(1.0, size), 1e-5));
+      p32.backward(r);
+      p64.backward(r.to(at::kDouble));
+      RC_ASSERT(at::allclose(a32.grad().to(at::kDouble), a64.grad(), 1e-3 * std::max(1.0, size), 1e-5));
     }
   }));
 }
 
-TEST_CASE("rows that an additive mask empties are zeros, and have no gradient", "[mixing]") {
+TEST_CASE("rows that an additive mask fully masks are zero and have zero gradient", "[mixing]") {
   Mask mask;
   mask.additive = at::zeros({2, 1, 4, 6});
-  mask.additive.select(0, 1).select(1, 2).fill_(-INFINITY);  // query 2 of row 1 sees nothing
-  mask.additive.narrow(3, 4, 2).fill_(-INFINITY);            // the last two keys are hidden from all
-  const at::Tensor seen = allowed(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
-  for (auto type : {at::kFloat, at::kDouble})  // by the kernel, and by the tensor library
-    for (auto of : {masked_softmax, masked_sigmoid_softmax}) {
+  mask.additive.select(0, 1).select(1, 2).fill_(-INFINITY);  // query 2 of row 1 is fully masked
+  mask.additive.narrow(3, 4, 2).fill_(-INFINITY);            // the last two keys are masked for all queries
+  const at::Tensor visible = allowed(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
+  for (auto type : {at::kFloat, at::kDouble})  // fp32 has a kernel, double takes operations of LibTorch
+    for (auto normalise : {masked_softmax, masked_sigmoid_softmax}) {
       at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();
-      const at::Tensor p = of(a + mask.additive, seen);
-      CHECK(at::allclose(p, of(a, mask.additive.expand(a.sizes()) > -1)));
+      const at::Tensor p = normalise(a + mask.additive, visible);
+      CHECK(at::allclose(p, normalise(a, mask.additive.expand(a.sizes()) > -1)));
       CHECK((p[1].select(1, 2) == 0).all().item<bool>());
       CHECK((p.narrow(3, 4, 2) == 0).all().item<bool>());
       CHECK(p.sum().item<double>() == Approx(2 * 3 * 4 - 3));
@@ -77,8 +77,8 @@ TEST_CASE("rows that an additive mask empties are zeros, and have no gradient", 
       CHECK((a.grad()[1].select(1, 2) == 0).all().item<bool>());
       CHECK((a.grad()[0].narrow(2, 0, 4) != 0).all().item<bool>());
     }
-  // A number that is none in a row that is seen is passed on, not hidden.
-  at::Tensor broken = at::zeros({2, 1, 4, 6}, at::kDouble);
-  broken[0][0][0][0] = NAN;
-  CHECK(masked_softmax(broken, seen).isnan().any().item<bool>());
+  // A NaN in a visible entry propagates.
+  at::Tensor logits_with_nan = at::zeros({2, 1, 4, 6}, at::kDouble);
+  logits_with_nan[0][0][0][0] = NAN;
+  CHECK(masked_softmax(logits_with_nan, visible).isnan().any().item<bool>());
 }
