@@ -1,6 +1,7 @@
-// Every stage that is registered, in every place that it declares: outputs are finite and follow from each row alone,
-// later tokens change nothing before them, padded keys nothing at all, decoding by steps equals the full pass, and each
-// trained parameter gets a finite gradient. The list is made from the registries.
+// Conformance of every registered stage in every kind of attention that it supports (Capabilities): outputs are finite
+// and independent of the other rows of the batch, causal outputs are independent of later tokens and all outputs of
+// padding, incremental decoding equals the full pass, and each trainable parameter has a finite gradient. The cases are
+// generated from the registries.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -20,10 +21,10 @@ using layers::normal;
 
 namespace {
 
-// Of the layer and its inputs; more keys than queries come from a memory, or in cross-attention.
+// Sizes of a layer and its inputs. `keys` > `queries` is the number of keys with a memory and in cross-attention.
 struct Sizes {
   int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 5;
-  int64_t real = 4;  // of the padded row; below queries
+  int64_t num_real = 4;  // real positions of the padded row; less than queries
   uint64_t seed = 1;
 };
 
@@ -37,7 +38,7 @@ struct Combination {
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
 
-// Each pair of two stages; with --full all combinations.
+// Returns combinations that cover each pair of two stages; with --full all combinations.
 std::vector<Combination> combinations() {
   const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
              mixer = mixers().names(), combiner = combiners().names();
@@ -49,33 +50,34 @@ std::vector<Combination> combinations() {
 }
 
 template <class S>
-Capabilities places_of(const Registry<StageFactory<S>>& registry, const std::string& name,
-                       const AttentionOptions& options, const LayerSpec& shape) {
+Capabilities capabilities_of(const Registry<StageFactory<S>>& registry, const std::string& name,
+                             const AttentionOptions& options, const LayerSpec& shape) {
   auto it = options.stages.find(name);
   return registry.make(name, "test")
       ->make(it == options.stages.end() ? nullptr : it->second.get(), shape)
       ->capabilities();
 }
 
-// What the stages say, without a layer around them.
-Capabilities declared(const AttentionOptions& o, const LayerSpec& shape) {
-  Capabilities all;
-  for (const Capabilities& p : {places_of(pairings(), o.pairing, o, shape), places_of(scores(), o.score, o, shape),
-                                places_of(normalisers(), o.normaliser, o, shape),
-                                places_of(mixers(), o.mixer, o, shape), places_of(combiners(), o.combiner, o, shape)})
-    all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
-           all.incremental && p.incremental};
-  return all;
+// Returns the capabilities that all stages share, without building a layer.
+Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& shape) {
+  Capabilities shared;
+  for (const Capabilities& p :
+       {capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
+        capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape),
+        capabilities_of(combiners(), o.combiner, o, shape)})
+    shared = {shared.self && p.self, shared.causal && p.causal, shared.cross && p.cross, shared.memory && p.memory,
+              shared.incremental && p.incremental};
+  return shared;
 }
 
-// Builds the layer where the stages can act in it, else checks that it is refused.
+// Builds a layer of the kind if all stages support it; otherwise checks that the constructor throws and returns null.
 std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
-  const Capabilities places = declared(options, make_layer_spec(options, kind, 0, c.z.width, "x"));
-  const bool possible = kind == AttentionKind::decoder_cross  ? places.cross
-                        : kind == AttentionKind::decoder_self ? places.self && places.causal
-                                                              : places.self;
-  if (!possible) {
+  const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.z.width, "x"));
+  const bool supported = kind == AttentionKind::decoder_cross  ? capabilities.cross
+                         : kind == AttentionKind::decoder_self ? capabilities.self && capabilities.causal
+                                                               : capabilities.self;
+  if (!supported) {
     CHECK_THROWS_AS(Layer(c.toml(), c.z.width, 1, kind), Error);
     return nullptr;
   }
@@ -84,27 +86,28 @@ std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
   return layer;
 }
 
-// Numbers that cancel are as exact as the largest of them.
+// Compares with a tolerance relative to the largest entry, since the error of sums that cancel is relative to their
+// terms.
 bool close(const at::Tensor& a, const at::Tensor& b) {
   return at::allclose(a, b, 2e-4, 2e-5 * std::max(1.0, b.abs().max().item<double>()));
 }
 
-// Outputs and gradients are finite, and each row is as if it were alone.
+// Checks that outputs and gradients are finite and that each row equals the same row in a batch of its own.
 void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask) {
-  at::Tensor whole;
+  at::Tensor full_batch;
   {
     c10::NoGradGuard no_gradient;
-    whole = l(x, m, mask);
-    CHECK(whole.isfinite().all().item<bool>());
+    full_batch = l(x, m, mask);
+    CHECK(full_batch.isfinite().all().item<bool>());
     for (int64_t b = 0; b < x.size(0); ++b) {
-      Mask own = mask;
-      if (mask.key_lengths.defined()) own.key_lengths = mask.key_lengths.narrow(0, b, 1);
-      if (mask.query_lengths.defined()) own.query_lengths = mask.query_lengths.narrow(0, b, 1);
+      Mask row_mask = mask;
+      if (mask.key_lengths.defined()) row_mask.key_lengths = mask.key_lengths.narrow(0, b, 1);
+      if (mask.query_lengths.defined()) row_mask.query_lengths = mask.query_lengths.narrow(0, b, 1);
       const at::Tensor row = x.narrow(0, b, 1);
-      CHECK(close(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), own), whole.narrow(0, b, 1)));
+      CHECK(close(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), row_mask), full_batch.narrow(0, b, 1)));
     }
     l.layer->set_path(Path::composed);
-    CHECK(close(l(x, m, mask), whole));
+    CHECK(close(l(x, m, mask), full_batch));
     l.layer->set_path(Path::automatic);
   }
   ForwardContext step;
@@ -118,26 +121,26 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
       FAIL_CHECK("the gradient of " << p.name() << " is not finite");
 }
 
-// Queries from `first` on may see later inputs; those before may not.
+// Checks that changes of the inputs from position `first` on change the outputs, but not those before `first`.
 void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask, int64_t first) {
   c10::NoGradGuard no_gradient;
   const int64_t past = m.size(1) - x.size(1);
-  at::Tensor other = m.clone();
-  other.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
-  const at::Tensor queries = m.is_same(x) ? other : other.narrow(1, past, x.size(1));
-  const at::Tensor a = l(x, m, mask), b = l(queries, other, mask);
+  at::Tensor changed = m.clone();
+  changed.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
+  const at::Tensor queries = m.is_same(x) ? changed : changed.narrow(1, past, x.size(1));
+  const at::Tensor a = l(x, m, mask), b = l(queries, changed, mask);
   CHECK(close(a.narrow(1, 0, first), b.narrow(1, 0, first)));
   CHECK(!close(a, b));
 }
 
-Mask padded(std::vector<int64_t> lengths, bool queries) {
+Mask padding_mask(std::vector<int64_t> lengths, bool queries) {
   Mask mask;
   mask.key_lengths = at::tensor(lengths, at::kLong);
   if (queries) mask.query_lengths = mask.key_lengths;
   return mask;
 }
 
-// One query, then two, one, two, …
+// Returns the number of queries of a decoding step: one, two, one, two, …
 int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - past); }
 
 void check_causal_self(const Combination& c) {
@@ -149,14 +152,14 @@ void check_causal_self(const Combination& c) {
   mask.causal = true;
   check_rows(*l, x, x, mask);
   check_causality(*l, x, x, mask, z.queries / 2);
-  const Capabilities places = l->layer->capabilities();
-  if (places.memory) {
+  const Capabilities capabilities = l->layer->capabilities();
+  if (capabilities.memory) {
     const at::Tensor m = at::cat({normal({z.rows, z.keys - z.queries, z.width}, z.seed + 1), x}, 1);
     mask.offset = z.keys - z.queries;
     check_rows(*l, x, m, mask);
     check_causality(*l, x, m, mask, z.queries / 2);
   }
-  if (!places.incremental) return;
+  if (!capabilities.incremental) return;
   c10::NoGradGuard no_gradient;
   mask.offset = 0;
   const at::Tensor full = (*l)(x, x, mask);
@@ -168,21 +171,21 @@ void check_causal_self(const Combination& c) {
   }
 }
 
-void check_open_self(const Combination& c) {
+void check_bidirectional_self(const Combination& c) {
   const Sizes& z = c.z;
   auto l = built(c, AttentionKind::encoder_self);
   if (l == nullptr) return;
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   check_rows(*l, x, x, {});
-  const Mask mask = padded({z.queries, z.real}, true);
+  const Mask mask = padding_mask({z.queries, z.num_real}, true);
   check_rows(*l, x, x, mask);
-  // What stands behind a row's end reaches nothing before it.
+  // Padding does not change real positions.
   c10::NoGradGuard no_gradient;
-  at::Tensor other = x.clone();
-  other[1].narrow(0, z.real, z.queries - z.real).add_(3);
-  const at::Tensor a = (*l)(x, x, mask), b = (*l)(other, other, mask);
+  at::Tensor changed = x.clone();
+  changed[1].narrow(0, z.num_real, z.queries - z.num_real).add_(3);
+  const at::Tensor a = (*l)(x, x, mask), b = (*l)(changed, changed, mask);
   CHECK(close(a[0], b[0]));
-  CHECK(close(a[1].narrow(0, 0, z.real), b[1].narrow(0, 0, z.real)));
+  CHECK(close(a[1].narrow(0, 0, z.num_real), b[1].narrow(0, 0, z.num_real)));
 }
 
 void check_cross(const Combination& c) {
@@ -191,63 +194,66 @@ void check_cross(const Combination& c) {
   if (l == nullptr) return;
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
   check_rows(*l, x, m, {});
-  const Mask mask = padded({z.real, z.keys}, false);
+  const Mask mask = padding_mask({z.num_real, z.keys}, false);
   check_rows(*l, x, m, mask);
   c10::NoGradGuard no_gradient;
   const at::Tensor full = (*l)(x, m, mask);
-  at::Tensor other = m.clone();
-  other[0].narrow(0, z.real, z.keys - z.real).add_(3);
-  CHECK(close((*l)(x, other, mask), full));
+  at::Tensor changed = m.clone();
+  changed[0].narrow(0, z.num_real, z.keys - z.num_real).add_(3);
+  CHECK(close((*l)(x, changed, mask), full));
   if (!l->layer->capabilities().incremental) return;
   Cache cache;
-  for (int64_t at = 0, size; at < z.queries; at += size) {
-    size = step_size(at, z.queries);
-    CHECK(close(l->layer->forward(x.narrow(1, at, size), m, mask, {}, &cache), full.narrow(1, at, size)));
+  for (int64_t first = 0, size; first < z.queries; first += size) {
+    size = step_size(first, z.queries);
+    CHECK(close(l->layer->forward(x.narrow(1, first, size), m, mask, {}, &cache), full.narrow(1, first, size)));
   }
 }
 
 }  // namespace
 
-TEST_CASE("combinations of all stages, in every place that they declare", "[combinations]") {
+TEST_CASE("pairwise combinations of all stages conform in every kind of attention that they support",
+          "[combinations]") {
   for (const Combination& c : combinations()) {
     INFO(c.name());
     check_causal_self(c);
-    check_open_self(c);
+    check_bidirectional_self(c);
     check_cross(c);
   }
 }
 
-TEST_CASE("every two stages meet in a combination", "[combinations]") {
-  std::set<std::pair<std::string, std::string>> met;
+TEST_CASE("every pair of two stages occurs in a combination", "[combinations]") {
+  std::set<std::pair<std::string, std::string>> covered;
   for (const Combination& c : combinations()) {
-    const std::string of_place[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
-                                    "mixer " + c.mixer, "combiner " + c.combiner};
-    for (const std::string& a : of_place)
-      for (const std::string& b : of_place) met.emplace(a, b);
+    const std::string stages[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
+                                  "mixer " + c.mixer, "combiner " + c.combiner};
+    for (const std::string& a : stages)
+      for (const std::string& b : stages) covered.emplace(a, b);
   }
   const size_t counts[] = {pairings().names().size(), scores().names().size(), normalisers().names().size(),
                            mixers().names().size(), combiners().names().size()};
   size_t expected = 0;
   for (const size_t& a : counts)
     for (const size_t& b : counts) expected += &a == &b ? a : a * b;
-  CHECK(met.size() == expected);
+  CHECK(covered.size() == expected);
 }
 
-TEST_CASE("random combinations of stages, shapes and masks", "[combinations]") {
+TEST_CASE("random combinations of stages and shapes conform in every kind of attention that they support",
+          "[combinations]") {
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const auto any = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
-    Combination c{any(pairings()), any(scores()), any(normalisers()), any(mixers()), any(combiners())};
+    const auto random_name = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
+    Combination c{random_name(pairings()), random_name(scores()), random_name(normalisers()), random_name(mixers()),
+                  random_name(combiners())};
     c.z.width = 2 * pick(2, 9);
     c.z.queries = pick(2, 9);
     c.z.keys = c.z.queries + pick(1, 9);
     c.z.heads = 2 * pick(2, 4);
     c.z.head_size = pick(1, 9);
-    c.z.real = pick(1, c.z.queries - 1);
+    c.z.num_real = pick(1, c.z.queries - 1);
     c.z.seed = static_cast<uint64_t>(pick(1, 1000000));
     INFO(c.name());
     check_causal_self(c);
-    check_open_self(c);
+    check_bidirectional_self(c);
     check_cross(c);
   }));
 }

@@ -1,4 +1,4 @@
-// Alphas, which mix head outputs: plain loops, and the output projection that they fold into.
+// Alphas, which mix head outputs, against plain loops; folding into the output projection.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -15,20 +15,20 @@ using layers::Watch;
 using numbers::close;
 using numbers::normal;
 
-TEST_CASE("layers with alphas equal plain loops, gradients included", "[alphas]") {
+TEST_CASE("layers with alphas and their gradients equal plain loops", "[alphas]") {
   const std::vector<layers::MixingCase> cases{{"combiner = 'alphas'"}};
   layers::check_mixing(cases);
   layers::check_gradients_of_mixing(cases);
 }
 
-TEST_CASE("alphas at their start are multi-head attention, heads may be permuted, and the attention stays fused",
+TEST_CASE("alphas start as multi-head attention, do not depend on the order of heads, and take the fused path",
           "[alphas]") {
   layers::check_identity_at_start({"combiner = 'alphas'"});
   layers::check_head_order({"combiner = 'alphas'"});
   layers::check_fused_beside("alphas");
 }
 
-TEST_CASE("alphas fold into the output projection", "[alphas]") {
+TEST_CASE("folding alphas into the output projection leaves the output unchanged", "[alphas]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -49,38 +49,39 @@ TEST_CASE("alphas fold into the output projection", "[alphas]") {
   CHECK(close(analysis::fold(alpha.t(), w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
 }
 
-TEST_CASE("a permutation as alphas permutes blocks of the output projection", "[alphas]") {
+TEST_CASE("alphas that are a permutation permute the blocks of the output projection", "[alphas]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 3\ncombiner = 'alphas'", 6, 5), plain("heads = 3", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
   CHECK(close(l(x, x, {}), plain(x, x, {})));  // α = I
-  const std::vector<int64_t> from{2, 0, 1};    // Z'_i = Z_from[i]
+  const std::vector<int64_t> source{2, 0, 1};  // Z'_i = Z_source[i]
   at::Tensor alpha = at::zeros({3, 3});
-  for (int64_t i = 0; i < 3; ++i) alpha[i][from[static_cast<size_t>(i)]] = 1;
+  for (int64_t i = 0; i < 3; ++i) alpha[i][source[static_cast<size_t>(i)]] = 1;
   l.set("combiner.alpha", alpha);
   const auto blocks = l["output.weight"].chunk(3, 1);
-  std::vector<at::Tensor> moved(3);
-  for (size_t i = 0; i < 3; ++i) moved[static_cast<size_t>(from[i])] = blocks[i];
-  plain.set("output.weight", at::cat(moved, 1));
+  std::vector<at::Tensor> permuted(3);
+  for (size_t i = 0; i < 3; ++i) permuted[static_cast<size_t>(source[i])] = blocks[i];
+  plain.set("output.weight", at::cat(permuted, 1));
   CHECK(close(l(x, x, {}), plain(x, x, {})));
 }
 
-TEST_CASE("diagonal alphas are weights of the heads", "[alphas]") {
+TEST_CASE("diagonal alphas equal head-weights and head scales", "[alphas]") {
   c10::NoGradGuard no_gradient;
-  Layer l("heads = 3\ncombiner = 'alphas'", 6, 5),
-      w("heads = 3\ncombiner = 'head-weights'\n[attention.head-weights]\nweights = [0.5, -2.0, 0.0]", 6, 5),
+  Layer diagonal("heads = 3\ncombiner = 'alphas'", 6, 5),
+      weighted("heads = 3\ncombiner = 'head-weights'\n[attention.head-weights]\nweights = [0.5, -2.0, 0.0]", 6, 5),
       plain("heads = 3", 6, 5);
   const at::Tensor weights = at::tensor({0.5F, -2.0F, 0.0F}), x = normal({2, 4, 6}, 1);
-  l.set("combiner.alpha", at::diag(weights));
+  diagonal.set("combiner.alpha", at::diag(weights));
   Watch watch;
-  CHECK(close(l(x, x, {}), w(x, x, {}, {}, &watch)));
+  CHECK(close(diagonal(x, x, {}), weighted(x, x, {}, {}, &watch)));
   CHECK(at::equal(watch.g, weights));
   set_head_scales(*plain.layer, {{}, weights, {}});
-  CHECK(close(plain(x, x, {}), w(x, x, {})));
-  CHECK(close(by_heads(w, watch.z, weights), w(x, x, {})));
+  CHECK(close(plain(x, x, {}), weighted(x, x, {})));
+  CHECK(close(by_heads(weighted, watch.z, weights), weighted(x, x, {})));
 }
 
-TEST_CASE("Mixhead and multi-head mixing agree where the heads share their values", "[alphas]") {
+TEST_CASE("Mixhead and alphas with the transposed matrix agree if all heads share their values and differ otherwise",
+          "[alphas]") {
   c10::NoGradGuard no_gradient;
   Layer mixed("heads = 3\nmixer = 'mixhead-a'", 6, 5), combined("heads = 3\ncombiner = 'alphas'", 6, 5);
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 4, 6}, 1);

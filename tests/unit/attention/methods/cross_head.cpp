@@ -1,4 +1,4 @@
-// Stochastic cross-head attention: what a permuted head reads, how often, and that nothing happens outside of training.
+// Stochastic cross-head attention: the keys and values that permuted heads read, the rate, and evaluation.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string configured(const std::string& score, int64_t heads, double rate, int
 
 ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
 
-// Block i of the parameter along its head axis becomes what block order[i] was.
+// Permutes the blocks of parameters along their head axis: new block i is old block order[i].
 void permute(Layer& l, const std::vector<std::string>& names, const std::vector<int64_t>& order) {
   c10::NoGradGuard no_gradient;
   for (const std::string& name : names) {
@@ -33,46 +33,47 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
     if (p == nullptr) continue;
     const nn::HeadAxis& heads = p->traits().head_axes.at(0);
     auto blocks = p->master().chunk(heads.heads, heads.axis);
-    std::vector<at::Tensor> moved;
-    for (int64_t from : order) moved.push_back(blocks[static_cast<size_t>(from)]);
-    p->master().copy_(at::cat(moved, heads.axis));
+    std::vector<at::Tensor> permuted;
+    for (int64_t source : order) permuted.push_back(blocks[static_cast<size_t>(source)]);
+    p->master().copy_(at::cat(permuted, heads.axis));
   }
 }
 
 }  // namespace
 
-TEST_CASE("a permuted head reads keys, values and position keys of one other head", "[cross-head]") {
+TEST_CASE("a permuted head reads the keys, values and distance embeddings of another head", "[cross-head]") {
   for (const char* score : {"dot-product", "relative"}) {
     const std::string toml = configured(score, 3, 1);
     Layer l(toml, 8, 5);
     at::Tensor x = normal({2, 6, 8}, 1);
-    std::map<std::vector<int64_t>, int> seen;
+    std::map<std::vector<int64_t>, int> drawn_orders;
     for (uint32_t i = 0; i < 60; ++i) {
       at::Tensor y = l.layer->forward(x, x, causal(), update(i));
-      int equal = 0;
+      int num_matches = 0;
       std::vector<int64_t> order{0, 1, 2};
       do {
-        // By moving the parameters of keys, or, just so, those of queries and outputs the other way.
-        Layer keys(toml, 8, 5), queries(toml, 8, 5);
-        permute(keys, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, order);
-        std::vector<int64_t> back(3);
-        for (int64_t j = 0; j < 3; ++j) back[static_cast<size_t>(order[static_cast<size_t>(j)])] = j;
-        permute(queries,
+        // Permuting key and value parameters equals permuting query and output parameters by the inverse.
+        Layer permuted_keys(toml, 8, 5), permuted_queries(toml, 8, 5);
+        permute(permuted_keys, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, order);
+        std::vector<int64_t> inverse(3);
+        for (int64_t j = 0; j < 3; ++j) inverse[static_cast<size_t>(order[static_cast<size_t>(j)])] = j;
+        permute(permuted_queries,
                 {"query.weight", "query.bias", "relative.content_bias", "relative.position_bias", "output.weight"},
-                back);
-        if (at::allclose(y, keys.layer->forward(x, x, causal(), {}), 1e-4, 1e-5)) {
-          ++equal, ++seen[order];
-          CHECK(at::allclose(y, queries.layer->forward(x, x, causal(), {}), 1e-4, 1e-5));
+                inverse);
+        if (at::allclose(y, permuted_keys.layer->forward(x, x, causal(), {}), 1e-4, 1e-5)) {
+          ++num_matches, ++drawn_orders[order];
+          CHECK(at::allclose(y, permuted_queries.layer->forward(x, x, causal(), {}), 1e-4, 1e-5));
         }
       } while (std::next_permutation(order.begin(), order.end()));
-      CHECK(equal == 1);
+      CHECK(num_matches == 1);
     }
-    CHECK(seen.size() == 6);  // the identity, too
+    CHECK(drawn_orders.size() == 6);  // all permutations, the identity included
   }
 }
 
-TEST_CASE("heads are permuted at the rate, and keep their own keys with probability 1 - b + b / h", "[cross-head]") {
-  // Each head's values are a constant of its own, so that the output tells what was read.
+TEST_CASE("heads are permuted with probability β = rate; a head reads its own keys with probability 1 - β + β / h",
+          "[cross-head]") {
+  // The values of head j are the constant j, so the output shows the head that was read.
   Layer l(configured("dot-product", 4, 0.3, 1), 4, 5);
   {
     c10::NoGradGuard no_gradient;
@@ -83,43 +84,43 @@ TEST_CASE("heads are permuted at the rate, and keep their own keys with probabil
   }
   at::Tensor x = normal({1, 1, 4}, 1);
   const int draws = 6000;
-  int moved = 0, own = 0;
+  int num_permuted = 0, num_own = 0;
   for (uint32_t i = 0; i < draws; ++i) {
     at::Tensor y = l.layer->forward(x, x, {}, update(i)).flatten().round();
-    int kept = 0;
-    for (int64_t j = 0; j < 4; ++j) kept += y[j].item<float>() == static_cast<float>(j);
-    moved += kept < 4, own += kept;
+    int num_fixed = 0;
+    for (int64_t j = 0; j < 4; ++j) num_fixed += y[j].item<float>() == static_cast<float>(j);
+    num_permuted += num_fixed < 4, num_own += num_fixed;
   }
-  // Four standard deviations.
+  // Margins of four standard deviations.
   const double p = 0.3 * 23 / 24;
-  CHECK(moved / double{draws} == Approx(p).margin(4 * std::sqrt(p * (1 - p) / draws)));
-  // A uniform permutation has one fixed point in the mean, with variance 1.
-  CHECK(own / double{draws} == Approx(4 * 0.7 + 0.3).margin(4 * std::sqrt((0.3 + 0.21 * 9) / draws)));
+  CHECK(num_permuted / double{draws} == Approx(p).margin(4 * std::sqrt(p * (1 - p) / draws)));
+  // The number of fixed points of a uniform permutation has mean 1 and variance 1.
+  CHECK(num_own / double{draws} == Approx(4 * 0.7 + 0.3).margin(4 * std::sqrt((0.3 + 0.21 * 9) / draws)));
 }
 
-TEST_CASE("without a rate, or outside of training, cross-head is no pairing", "[cross-head]") {
+TEST_CASE("cross-head permutes no heads with rate 0 or in evaluation", "[cross-head]") {
   Layer never(configured("relative", 4, 0), 8, 5), always(configured("relative", 4, 1), 8, 5);
   at::Tensor x = normal({2, 6, 8}, 1);
   at::Tensor plain = always.layer->forward(x, x, causal(), {});
-  int same = 0;
+  int num_equal = 0;
   for (uint32_t i = 0; i < 20; ++i) {
-    ForwardContext outside = update(i);
-    outside.training = false;
+    ForwardContext evaluation = update(i);
+    evaluation.training = false;
     CHECK(at::equal(never.layer->forward(x, x, causal(), update(i)), plain));
-    CHECK(at::equal(always.layer->forward(x, x, causal(), outside), plain));
-    same += at::allclose(always.layer->forward(x, x, causal(), update(i)), plain);
+    CHECK(at::equal(always.layer->forward(x, x, causal(), evaluation), plain));
+    num_equal += at::allclose(always.layer->forward(x, x, causal(), update(i)), plain);
   }
-  CHECK(same < 5);
+  CHECK(num_equal < 5);
 }
 
-TEST_CASE("heads with the same keys and values are not changed by any permutation", "[cross-head]") {
+TEST_CASE("permutations leave the output unchanged if all heads have equal keys and values", "[cross-head]") {
   Layer l(configured("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
   at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
   for (uint32_t i = 0; i < 10; ++i) CHECK(at::allclose(l.layer->forward(x, x, causal(), update(i)), plain, 1e-4, 1e-5));
 }
 
-TEST_CASE("cross-head leaves the fused path possible, with the same values and gradients", "[cross-head]") {
+TEST_CASE("cross-head has equal outputs and gradients on the composed and the fused path", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1, 16), 8, 5);
   CHECK(l.layer->unfused_reasons(true).empty());
   at::Tensor x = normal({2, 6, 8}, 1);
@@ -134,7 +135,7 @@ TEST_CASE("cross-head leaves the fused path possible, with the same values and g
     }
     CHECK(at::allclose(y[0], y[1], 1e-4, 1e-5));
     const size_t n = gradients.size() / 2;
-    float largest = 0;  // that of the keys' bias is 0 but for rounding
+    float largest = 0;  // scale of the comparison, since the gradient of key.bias is 0 up to rounding
     for (const at::Tensor& g : gradients) largest = std::max(largest, g.abs().max().item<float>());
     for (size_t g = 0; g < n; ++g) {
       INFO(l.parameters.all()[g].name());
@@ -143,12 +144,12 @@ TEST_CASE("cross-head leaves the fused path possible, with the same values and g
   }
 }
 
-TEST_CASE("one permutation serves the whole batch, and each layer draws its own", "[cross-head]") {
+TEST_CASE("the permutation of an update is equal in all micro-batches", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
-  ForwardContext rest = update(2);
-  rest.row_offset = 3;
-  at::Tensor part = x.narrow(0, 3, 2);
-  CHECK(at::allclose(l.layer->forward(part, part, causal(), rest),
+  ForwardContext micro_step = update(2);
+  micro_step.row_offset = 3;
+  at::Tensor micro_batch = x.narrow(0, 3, 2);
+  CHECK(at::allclose(l.layer->forward(micro_batch, micro_batch, causal(), micro_step),
                      l.layer->forward(x, x, causal(), update(2)).narrow(0, 3, 2), 1e-4, 1e-5));
 }

@@ -1,4 +1,4 @@
-// Differential attention against plain loops, and as Mixhead A.
+// Differential attention against plain loops and against Mixhead A.
 #include "attention/methods/differential/differential.h"
 
 #include <c10/core/GradMode.h>
@@ -29,8 +29,8 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-// Differential attention as plain loops, causal, written from its equations with wide values: each pair of heads has
-// two queries and keys of dk and one value of 2 dv.
+// Returns causal differential attention as plain loops, written from its equations with wide values: each pair of heads
+// has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
 Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs, int64_t dk, int64_t dv, double lambda0,
                     const Weights& w, const Vector& x) {
@@ -38,44 +38,44 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
                v = projected(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
                         std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
-  const int64_t wide = 2 * dv;
-  Vector joined(static_cast<size_t>(batch * length * pairs * wide));
+  const int64_t pair_size = 2 * dv;
+  Vector concatenated(static_cast<size_t>(batch * length * pairs * pair_size));
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t t = 0; t < length; ++t)
       for (int64_t i = 0; i < pairs; ++i) {
-        Vector weight(static_cast<size_t>(t + 1)), z(static_cast<size_t>(wide));
+        Vector weight(static_cast<size_t>(t + 1)), z(static_cast<size_t>(pair_size));
         for (int64_t half = 0; half < 2; ++half) {
-          Vector e;
+          Vector exp_logits;
           for (int64_t s = 0; s <= t; ++s) {
-            double a = 0;
+            double logit = 0;
             for (int64_t c = 0; c < dk; ++c) {
               const int64_t column = (2 * i + half) * dk + c;
-              a += element(q, (b * length + t) * 2 * pairs * dk + column) *
-                   element(k, (b * length + s) * 2 * pairs * dk + column);
+              logit += element(q, (b * length + t) * 2 * pairs * dk + column) *
+                       element(k, (b * length + s) * 2 * pairs * dk + column);
             }
-            e.push_back(std::exp(a / std::sqrt(static_cast<double>(dk))));
+            exp_logits.push_back(std::exp(logit / std::sqrt(static_cast<double>(dk))));
           }
           double total = 0;
-          for (double value : e) total += value;
-          for (size_t s = 0; s < e.size(); ++s) weight[s] += (half == 0 ? 1 : -lambda) * e[s] / total;
+          for (double value : exp_logits) total += value;
+          for (size_t s = 0; s < exp_logits.size(); ++s) weight[s] += (half == 0 ? 1 : -lambda) * exp_logits[s] / total;
         }
         for (int64_t s = 0; s <= t; ++s)
-          for (int64_t c = 0; c < wide; ++c)
+          for (int64_t c = 0; c < pair_size; ++c)
             z[static_cast<size_t>(c)] +=
-                element(weight, s) * element(v, (b * length + s) * pairs * wide + i * wide + c);
-        const double rms = std::sqrt(dot(z, z) / static_cast<double>(wide) + 1e-5);
-        for (int64_t c = 0; c < wide; ++c)
-          joined[static_cast<size_t>((b * length + t) * pairs * wide + i * wide + c)] =
+                element(weight, s) * element(v, (b * length + s) * pairs * pair_size + i * pair_size + c);
+        const double rms = std::sqrt(dot(z, z) / static_cast<double>(pair_size) + 1e-5);
+        for (int64_t c = 0; c < pair_size; ++c)
+          concatenated[static_cast<size_t>((b * length + t) * pairs * pair_size + i * pair_size + c)] =
               (1 - lambda0) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
       }
-  return projected(w, "output", joined, pairs * wide);
+  return projected(w, "output", concatenated, pairs * pair_size);
 }
 
 constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-norm'\n";
 
 }  // namespace
 
-TEST_CASE("differential attention equals plain loops, forward and gradients", "[differential]") {
+TEST_CASE("differential attention and its gradients equal plain loops", "[differential]") {
   CHECK(first_lambda(0) == Approx(0.2));
   CHECK(first_lambda(3) == Approx(0.8 - 0.6 * std::exp(-0.9)));
   CHECK(rc::check([] {
@@ -86,30 +86,30 @@ TEST_CASE("differential attention equals plain loops, forward and gradients", "[
     Layer l(str("heads = ", 2 * pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width, seed);
     l.shake(seed);
     const at::Tensor x = normal({2, length, width}, seed);
-    const Vector wanted = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x));
-    RC_ASSERT(numbers::worst(doubles(l(x, x, causal())), wanted) < 1e-4);
+    const Vector expected = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x));
+    RC_ASSERT(numbers::worst(doubles(l(x, x, causal())), expected) < 1e-4);
   }));
   Layer l(str("heads = 4\nhead_size = 2\nvalue_size = 3\n", kDifferential), 5, 3);
   l.shake(4);
   const at::Tensor x = normal({2, 4, 5}, 1);
   layers::check_gradients(
-      l, x, [&](const at::Tensor& in) { return l(in, in, causal()); },
-      [&](const Weights& w, const Vector& in) { return differential(2, 4, 5, 2, 2, 3, 0.2, w, in); });
+      l, x, [&](const at::Tensor& input) { return l(input, input, causal()); },
+      [&](const Weights& w, const Vector& input) { return differential(2, 4, 5, 2, 2, 3, 0.2, w, input); });
 }
 
-TEST_CASE("differential attention is Mixhead A with pairs of heads and weights (1, -λ)", "[differential]") {
+TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for each pair of heads", "[differential]") {
   c10::NoGradGuard no_gradient;
-  Layer d("heads = 4\nmixer = 'differential'", 8, 5), a("heads = 4\nmixer = 'mixhead-a'", 8, 5);
-  d.shake(2);
-  a.take(d);
-  const double lambda = std::exp(at::dot(d["mixer.lambda_query1"], d["mixer.lambda_key1"]).item<double>()) -
-                        std::exp(at::dot(d["mixer.lambda_query2"], d["mixer.lambda_key2"]).item<double>()) + 0.2;
+  Layer diff("heads = 4\nmixer = 'differential'", 8, 5), mixhead("heads = 4\nmixer = 'mixhead-a'", 8, 5);
+  diff.shake(2);
+  mixhead.take(diff);
+  const double lambda = std::exp(at::dot(diff["mixer.lambda_query1"], diff["mixer.lambda_key1"]).item<double>()) -
+                        std::exp(at::dot(diff["mixer.lambda_query2"], diff["mixer.lambda_key2"]).item<double>()) + 0.2;
   at::Tensor m = at::zeros({4, 4});
   for (int64_t pair = 0; pair < 4; pair += 2)
     for (int64_t i = pair; i < pair + 2; ++i) m[pair][i] = 1, m[pair + 1][i] = -lambda;
-  a.set("mixer.matrix", m);
+  mixhead.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 8}, 1);
-  CHECK(close(d(x, x, causal()), a(x, x, causal())));
+  CHECK(close(diff(x, x, causal()), mixhead(x, x, causal())));
   for (const char* toml : {"heads = 3\nmixer = 'differential'", "heads = 3\ncombiner = 'pair-norm'"})
     CHECK_THROWS_AS(Layer(toml, 6), Error);
 }

@@ -1,4 +1,4 @@
-// DropHead: the heads that it leaves out, and the scale of the others.
+// DropHead: the dropped heads and the scale of the remaining ones.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -21,27 +21,29 @@ ForwardContext training(uint32_t update, int64_t row_offset = 0) { return {true,
 
 }  // namespace
 
-TEST_CASE("DropHead leaves out whole heads of a row, makes up for them, and rests outside of training", "[drop-head]") {
+TEST_CASE("DropHead drops heads per row, rescales the rest to h in sum, and is inactive in evaluation", "[drop-head]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 4\ncombiner = 'drop-head'\n[attention.drop-head]\nrate = 0.3", 8, 5), plain("heads = 4", 8, 5);
   const at::Tensor x = normal({6, 3, 8}, 1);
   CHECK(at::equal(l(x, x, causal()), plain(x, x, causal())));
-  int64_t dropped = 0, whole = 0;
+  int64_t num_dropped = 0, num_complete_rows = 0;
   const uint32_t updates = 200;
   for (uint32_t update = 0; update < updates; ++update) {
     Watch watch;
     const at::Tensor y = l(x, x, causal(), training(update), &watch);
     const at::Tensor g = watch.g;  // (B, h)
     for (int64_t b = 0; b < 6; ++b) {
-      const int64_t stay = (g[b] != 0).sum().item<int64_t>();
-      CHECK(close(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(stay))));
-      dropped += 4 - stay, whole += stay == 4;
+      const int64_t num_kept = (g[b] != 0).sum().item<int64_t>();
+      CHECK(close(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(num_kept))));
+      num_dropped += 4 - num_kept, num_complete_rows += num_kept == 4;
     }
-    // A row draws by its place in the update, so micro-batches change nothing.
+    // The draw depends on the index of a row in the update, so it is equal in micro-batches.
     if (update < 5)
       CHECK(close(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal(), training(update, 2)), y.narrow(0, 2, 4)));
   }
-  // 0.3 of the heads, less the rows that drew none: 4 · 0.3 - 4 · 0.3⁴ a row; deviation of the mean of 1200 rows 0.026.
-  CHECK(static_cast<double>(dropped) / (6.0 * updates) == Approx(1.2 - 4 * std::pow(0.3, 4)).margin(0.11));
-  CHECK(static_cast<double>(whole) / (6.0 * updates) == Approx(std::pow(0.7, 4) + std::pow(0.3, 4)).margin(0.06));
+  // Expected number of dropped heads per row: 4 · 0.3 - 4 · 0.3⁴, since a row that drops every head keeps them all;
+  // standard deviation of the mean of 1200 rows 0.026.
+  CHECK(static_cast<double>(num_dropped) / (6.0 * updates) == Approx(1.2 - 4 * std::pow(0.3, 4)).margin(0.11));
+  CHECK(static_cast<double>(num_complete_rows) / (6.0 * updates) ==
+        Approx(std::pow(0.7, 4) + std::pow(0.3, 4)).margin(0.06));
 }

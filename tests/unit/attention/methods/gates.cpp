@@ -1,4 +1,4 @@
-// Learned gates of heads against their equation.
+// Learned gates of heads (combiner gates) against their equation.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -14,39 +14,39 @@ using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
 
-TEST_CASE("gates are sigmoids, of the input where asked", "[gates]") {
+TEST_CASE("gates are sigmoids of a bias, or with input = true of a projection of the input", "[gates]") {
   const at::Tensor x = normal({2, 4, 6}, 1), r = normal({2, 4, 6}, 2);
-  for (bool input : {false, true}) {
+  for (bool reads_input : {false, true}) {
     Layer l(str("heads = 3\nhead_size = 4\ncombiner = 'gates'\n[attention.gates]\nstart = 0.75\ninput = ",
-                input ? "true" : "false"),
+                reads_input ? "true" : "false"),
             6, 5);
     Watch watch;
     l(x, x, {}, {}, &watch);
     CHECK(close(watch.g, at::full(watch.g.sizes(), 0.75)));
     l.shake(3);
     const at::Tensor y = l(x, x, {}, {}, &watch);
-    CHECK(watch.g.sizes() == (input ? at::IntArrayRef({2, 4, 3}) : at::IntArrayRef({3})));
+    CHECK(watch.g.sizes() == (reads_input ? at::IntArrayRef({2, 4, 3}) : at::IntArrayRef({3})));
     for (int64_t i = 0; i < 3; ++i)
-      for (int64_t t = 0; t < (input ? 4 : 1); ++t) {
-        double a = l["combiner.gate.bias"][i].item<double>();
-        if (input)
+      for (int64_t t = 0; t < (reads_input ? 4 : 1); ++t) {
+        double logit = l["combiner.gate.bias"][i].item<double>();
+        if (reads_input)
           for (int64_t c = 0; c < 6; ++c)
-            a += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
-        CHECK((input ? watch.g[1][t][i] : watch.g[i]).item<double>() == Approx(sigmoid(a)).epsilon(1e-5));
+            logit += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
+        CHECK((reads_input ? watch.g[1][t][i] : watch.g[i]).item<double>() == Approx(sigmoid(logit)).epsilon(1e-5));
       }
     CHECK(close(y, by_heads(l, watch.z, watch.g)));
-    // Gradients by differences of the double-precision sum over heads.
+    // Gradients against finite differences of the layer, summed in double precision.
     (y * r).sum().backward();
-    for (const char* part : {"combiner.gate.bias", "combiner.gate.weight"}) {
-      if (l.parameters.find(std::string("x.") + part) == nullptr) continue;
-      const at::Tensor g = l[part].grad().flatten();
+    for (const char* name : {"combiner.gate.bias", "combiner.gate.weight"}) {
+      if (l.parameters.find(std::string("x.") + name) == nullptr) continue;
+      const at::Tensor g = l[name].grad().flatten();
       for (int64_t i = 0; i < g.numel(); ++i) {
         auto loss = [&](double step) {
           c10::NoGradGuard no_gradient;
-          at::Tensor one = l[part].view({-1})[i];
-          one.add_(step);
+          at::Tensor entry = l[name].view({-1})[i];
+          entry.add_(step);
           const double value = (l(x, x, {}).to(at::kDouble) * r).sum().item<double>();
-          one.sub_(step);
+          entry.sub_(step);
           return value;
         };
         CHECK(g[i].item<double>() == Approx((loss(1e-2) - loss(-1e-2)) / 2e-2).margin(5e-3).epsilon(1e-2));
@@ -55,7 +55,7 @@ TEST_CASE("gates are sigmoids, of the input where asked", "[gates]") {
   }
 }
 
-TEST_CASE("heads with gates may be permuted, and the attention stays fused", "[gates]") {
+TEST_CASE("permuting heads leaves layers with gates unchanged, and they take the fused path", "[gates]") {
   layers::check_head_order({"combiner = 'gates'", "combiner = 'gates'\n[attention.gates]\ninput = true"});
   layers::check_fused_beside("gates");
 }

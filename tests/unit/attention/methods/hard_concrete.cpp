@@ -1,4 +1,4 @@
-// Hard-concrete gates: the equation, the penalty and the draws.
+// Hard-concrete gates: equation, penalty and random draws.
 #include "attention/methods/hard_concrete/hard_concrete.h"
 
 #include <c10/core/GradMode.h>
@@ -19,30 +19,31 @@ using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
 
-TEST_CASE("hard-concrete gates: the equation, its penalty, and their gradients", "[hard-concrete]") {
-  const HardConcrete how;
+TEST_CASE("hard-concrete gates, their gradients and their penalty equal the equations", "[hard-concrete]") {
+  const HardConcrete options;
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, u = at::sigmoid(normal({40}, 2).to(at::kDouble) * 2);
   auto gate = [&](double log_a, double x) {
     const double s = sigmoid((std::log(x) - std::log(1 - x) + log_a) / 0.33);
     return std::min(1.0, std::max(0.0, -0.1 + 1.2 * s));
   };
-  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(how, x, u), still = hard_concrete(how, a, {});
+  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(options, x, u),
+                   evaluated = hard_concrete(options, a, {});
   g.sum().backward();
-  int64_t closed = 0, open = 0;
+  int64_t num_closed = 0, num_open = 0;
   double penalty = 0;
   for (int64_t i = 0; i < 40; ++i) {
     const double ai = a[i].item<double>(), ui = u[i].item<double>(), gi = g[i].item<double>();
     CHECK(gi == Approx(gate(ai, ui)).margin(1e-12));
-    CHECK(still[i].item<double>() == Approx(std::min(1.0, std::max(0.0, -0.1 + 1.2 * sigmoid(ai)))).margin(1e-12));
+    CHECK(evaluated[i].item<double>() == Approx(std::min(1.0, std::max(0.0, -0.1 + 1.2 * sigmoid(ai)))).margin(1e-12));
     CHECK(x.grad()[i].item<double>() == Approx((gate(ai + 1e-6, ui) - gate(ai - 1e-6, ui)) / 2e-6).margin(1e-6));
-    closed += gi == 0, open += gi == 1;
+    num_closed += gi == 0, num_open += gi == 1;
     penalty += sigmoid(ai - 0.33 * std::log(0.1 / 1.1));
   }
-  CHECK((closed > 0 && open > 0));
-  CHECK(hard_concrete_penalty(how, a).item<double>() == Approx(penalty));
+  CHECK((num_closed > 0 && num_open > 0));
+  CHECK(hard_concrete_penalty(options, a).item<double>() == Approx(penalty));
 }
 
-TEST_CASE("the penalty of hard-concrete gates is the expected number that are not 0", "[hard-concrete]") {
+TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero gates", "[hard-concrete]") {
   const at::Tensor a = at::full({1}, 0.7, at::kDouble);
   const int64_t draws = 20000;
   const at::Tensor u = (at::arange(draws, at::kDouble) + 0.5) / static_cast<double>(draws);
@@ -51,32 +52,33 @@ TEST_CASE("the penalty of hard-concrete gates is the expected number that are no
         Approx(hard_concrete_penalty({}, a).item<double>()).margin(1e-4));
 }
 
-TEST_CASE("hard-concrete gates are drawn by seed, update and layer, one draw for the batch; not outside of training",
+TEST_CASE("hard-concrete gates are drawn per seed and update, once for a batch, and constant in evaluation",
           "[hard-concrete]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 8\nhead_size = 2\ncombiner = 'hard-concrete'", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
-  auto drawn = [&](bool training, uint64_t seed, uint32_t update, int64_t rows = 2, int64_t first = 0) {
+  auto gates = [&](bool training, uint64_t seed, uint32_t update, int64_t rows = 2, int64_t first = 0) {
     ForwardContext step;
     step.training = training;
     step.seed = seed;
     step.update = update;
     step.row_offset = first;
     Watch watch;
-    const at::Tensor part = x.narrow(0, 0, rows);
-    const at::Tensor y = l(part, part, {}, step, &watch);
+    const at::Tensor rows_of_x = x.narrow(0, 0, rows);
+    const at::Tensor y = l(rows_of_x, rows_of_x, {}, step, &watch);
     CHECK(close(y, by_heads(l, watch.z, watch.g)));
     return watch.g;
   };
-  CHECK(at::equal(drawn(true, 1, 0), drawn(true, 1, 0)));
-  CHECK(at::equal(drawn(true, 1, 0), drawn(true, 1, 0, 1, 1)));  // a micro-batch of the same update
-  CHECK(!at::equal(drawn(true, 1, 0), drawn(true, 1, 1)));
-  CHECK(!at::equal(drawn(true, 1, 0), drawn(true, 2, 0)));
-  CHECK(at::equal(drawn(false, 1, 0), drawn(false, 2, 1)));
-  CHECK(close(drawn(false, 1, 0), at::full({8}, 0.5)));  // log a = 0
+  CHECK(at::equal(gates(true, 1, 0), gates(true, 1, 0)));
+  CHECK(at::equal(gates(true, 1, 0), gates(true, 1, 0, 1, 1)));  // a micro-batch of the same update
+  CHECK(!at::equal(gates(true, 1, 0), gates(true, 1, 1)));
+  CHECK(!at::equal(gates(true, 1, 0), gates(true, 2, 0)));
+  CHECK(at::equal(gates(false, 1, 0), gates(false, 2, 1)));
+  CHECK(close(gates(false, 1, 0), at::full({8}, 0.5)));  // log a = 0
 }
 
-TEST_CASE("heads with hard-concrete gates may be permuted, and the attention stays fused", "[hard-concrete]") {
+TEST_CASE("permuting heads leaves layers with hard-concrete gates unchanged, and they take the fused path",
+          "[hard-concrete]") {
   layers::check_head_order({"combiner = 'hard-concrete'"});
   layers::check_fused_beside("hard-concrete");
 }

@@ -1,4 +1,4 @@
-// Fixed weights of heads.
+// Fixed weights of heads (combiner head-weights).
 #include <catch2/catch.hpp>
 
 #include "fixtures/head_mixing.h"
@@ -7,23 +7,23 @@ using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
 
-TEST_CASE("weights of heads are ones at first, and the attention stays fused", "[head-weights]") {
+TEST_CASE("head-weights starts as plain multi-head attention and takes the fused path", "[head-weights]") {
   layers::check_identity_at_start({"combiner = 'head-weights'"});
   layers::check_fused_beside("head-weights");
 }
 
-TEST_CASE("weights of heads are refused where they are not one for each", "[head-weights]") {
-  auto made = [](const char* list) {
+TEST_CASE("head-weights rejects a list whose length is not the number of heads", "[head-weights]") {
+  auto make_layer = [](const char* list) {
     return Layer(str("heads = 3\ncombiner = 'head-weights'\n[attention.head-weights]\nweights = ", list), 6);
   };
   for (const char* list : {"[1.0]", "[1.0, 1.0, 1.0, 1.0]"}) {
     try {
-      made(list);
-      FAIL("taken");
+      make_layer(list);
+      FAIL("the layer accepted the weights " << list);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
       CHECK(std::string(error.what()).find("one weight for each of 3 heads") != std::string::npos);
     }
   }
-  CHECK_NOTHROW(made("[]"));
+  CHECK_NOTHROW(make_layer("[]"));
 }

@@ -1,5 +1,5 @@
-// The mixture of attentive experts against explicit sums over experts in double precision; the identities that it must
-// keep; what a step of sampling draws; decoding, memories and padding; block coordinate descent.
+// The mixture of attentive experts against explicit sums over experts in double precision; its identities with
+// multi-head attention; sampling of experts; decoding, memories and padding; block coordinate descent.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -24,14 +24,14 @@ using reference::Vector;
 
 namespace {
 
-// A layer of the kind, configured by lines of [attention].
+// A layer of an attention kind, configured by lines of [attention].
 struct Layer : layers::Layer {
   explicit Layer(const std::string& toml, int64_t width, AttentionKind kind = AttentionKind::decoder_self,
                  uint64_t seed = 3)
       : layers::Layer(toml, width, seed, kind) {}
   bool has(const std::string& name) { return parameters.find("x." + name) != nullptr; }
-  // A norm whose statistics and parameters are not those of a new one, and gates far from even.
-  void stir(uint64_t seed) {
+  // Randomises the statistics and parameters of the batch norm, and the gate, so that gates are far from uniform.
+  void randomise_gate(uint64_t seed) {
     const int64_t d = (*this)["gate.norm.mean"].size(0);
     set("gate.norm.mean", normal({d}, seed) * 0.3);
     set("gate.norm.variance", normal({d}, seed + 1).abs() + 0.2);
@@ -75,27 +75,27 @@ ForwardContext training(uint32_t update = 0, bool sample = false, int64_t row_of
   return {true, 7, update, row_offset, sample ? &samples : nullptr};
 }
 
-// Sets of `drop` of `heads` heads in lexicographic order, made in another way than the library's.
-std::vector<std::vector<bool>> sets(int64_t heads, int64_t drop) {
-  std::vector<bool> now(static_cast<size_t>(heads));
-  std::fill(now.begin(), now.begin() + drop, true);
+// Returns the sets of `drop` of `heads` heads in lexicographic order, by another algorithm than experts().
+std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t drop) {
+  std::vector<bool> dropped(static_cast<size_t>(heads));
+  std::fill(dropped.begin(), dropped.begin() + drop, true);
   std::vector<std::vector<bool>> all;
-  do all.push_back(now);
-  while (std::prev_permutation(now.begin(), now.end()));
+  do all.push_back(dropped);
+  while (std::prev_permutation(dropped.begin(), dropped.end()));
   return all;
 }
 
-// The method as plain loops, written from the equations in the paper.
-struct Naive {
+// The mixture as plain loops, written from the equations of the paper.
+struct Reference {
   Sizes z;
   int64_t drop = 1, hidden = 0, window = 0;
   bool causal_mean = true;
   bool batch_statistics = false;
   bool cross = false;
-  std::vector<int64_t> real;  // how many queries of each row are
+  std::vector<int64_t> num_real;  // (B): number of real queries of each row
   reference::Allowed allowed;
 
-  // Inputs x (B, Tq, d) and m (B, Tk, d) -> (B, units, E); units: Tq, or 1 for a full mean
+  // Returns the gates (B, units, E) for inputs x (B, Tq, d) and m (B, Tk, d); units: Tq, or 1 for a full mean.
   Vector gates(const Vector& x, const Vector& m, const reference::Weights& w) const {
     const int64_t d = z.width, units = causal_mean ? z.queries : 1, memory = cross ? 0 : z.keys - z.queries;
     auto input = [&](int64_t b, int64_t t, int64_t c) {  // t < 0: in the memory
@@ -103,11 +103,11 @@ struct Naive {
                    : x[static_cast<size_t>((b * z.queries + t) * d + c)];
     };
     Vector mean(static_cast<size_t>(z.batch * units * d));
-    std::vector<bool> counts(static_cast<size_t>(z.batch * units));
+    std::vector<bool> is_real(static_cast<size_t>(z.batch * units));
     for (int64_t b = 0; b < z.batch; ++b)
       for (int64_t u = 0; u < units; ++u) {
-        const int64_t length = real[static_cast<size_t>(b)];
-        counts[static_cast<size_t>(b * units + u)] = causal_mean ? u < length : length > 0;
+        const int64_t length = num_real[static_cast<size_t>(b)];
+        is_real[static_cast<size_t>(b * units + u)] = causal_mean ? u < length : length > 0;
         const int64_t last = causal_mean ? std::min(u, length - 1) : length - 1;
         int64_t first = causal_mean ? -memory : 0;
         if (causal_mean && window > 0) first = std::max(first, u - window + 1);
@@ -123,18 +123,18 @@ struct Naive {
     if (batch_statistics)
       for (int64_t c = 0; c < d; ++c) {
         double n = 0, sum = 0, squares = 0;
-        for (size_t r = 0; r < counts.size(); ++r)
-          if (counts[r]) n += 1, sum += mean[r * static_cast<size_t>(d) + static_cast<size_t>(c)];
+        for (size_t r = 0; r < is_real.size(); ++r)
+          if (is_real[r]) n += 1, sum += mean[r * static_cast<size_t>(d) + static_cast<size_t>(c)];
         if (n == 0) continue;
-        for (size_t r = 0; r < counts.size(); ++r)
-          if (counts[r]) squares += std::pow(mean[r * static_cast<size_t>(d) + static_cast<size_t>(c)] - sum / n, 2);
+        for (size_t r = 0; r < is_real.size(); ++r)
+          if (is_real[r]) squares += std::pow(mean[r * static_cast<size_t>(d) + static_cast<size_t>(c)] - sum / n, 2);
         mu[static_cast<size_t>(c)] = sum / n;
         variance[static_cast<size_t>(c)] = squares / n;
       }
-    const auto all = sets(z.heads, drop);
+    const auto all_sets = dropped_sets(z.heads, drop);
     Vector g;
     for (int64_t r = 0; r < z.batch * units; ++r) {
-      Vector inner(static_cast<size_t>(hidden)), out(all.size());
+      Vector inner(static_cast<size_t>(hidden)), out(all_sets.size());
       for (int64_t o = 0; o < hidden; ++o) {
         double sum = w.at("gate.up.bias")[static_cast<size_t>(o)];
         for (int64_t c = 0; c < d; ++c) {
@@ -146,7 +146,7 @@ struct Naive {
         inner[static_cast<size_t>(o)] = std::tanh(sum);
       }
       double total = 0;
-      for (size_t e = 0; e < all.size(); ++e) {
+      for (size_t e = 0; e < all_sets.size(); ++e) {
         double sum = w.at("gate.down.bias")[e];
         for (size_t o = 0; o < inner.size(); ++o) sum += w.at("gate.down.weight")[e * inner.size() + o] * inner[o];
         total += out[e] = std::exp(sum);
@@ -156,8 +156,8 @@ struct Naive {
     return g;
   }
 
-  // What head j adds to the output, without the bias.
-  Vector head(int64_t j, const Vector& x, const Vector& m, reference::Weights w) const {
+  // Returns H_j, the contribution of head j to the output, without the bias.
+  Vector head_output(int64_t j, const Vector& x, const Vector& m, reference::Weights w) const {
     w.erase("output.bias");
     Vector& output = w.at("output.weight");
     for (size_t i = 0; i < output.size(); ++i)
@@ -165,12 +165,12 @@ struct Naive {
     return reference::attention(z, x, m, w, allowed);
   }
 
-  // Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b
+  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), t = drop.
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w) const {
-    std::vector<Vector> parts;
-    for (int64_t j = 0; j < z.heads; ++j) parts.push_back(head(j, x, m, w));
+    std::vector<Vector> head_outputs;
+    for (int64_t j = 0; j < z.heads; ++j) head_outputs.push_back(head_output(j, x, m, w));
     const Vector g = gates(x, m, w);
-    const auto all = sets(z.heads, drop);
+    const auto all_sets = dropped_sets(z.heads, drop);
     const double scale = static_cast<double>(z.heads) / static_cast<double>(z.heads - drop);
     Vector y(x.size());
     for (int64_t b = 0; b < z.batch; ++b)
@@ -180,26 +180,26 @@ struct Naive {
           const auto unit = static_cast<size_t>(causal_mean ? b * z.queries + t : b);
           auto bias = w.find("output.bias");
           y[at] = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
-          for (size_t e = 0; e < all.size(); ++e) {
+          for (size_t e = 0; e < all_sets.size(); ++e) {
             double expert = 0;
-            for (size_t j = 0; j < parts.size(); ++j)
-              if (!all[e][j]) expert += parts[j][at];
-            y[at] += g[unit * all.size() + e] * scale * expert;
+            for (size_t j = 0; j < head_outputs.size(); ++j)
+              if (!all_sets[e][j]) expert += head_outputs[j][at];
+            y[at] += g[unit * all_sets.size() + e] * scale * expert;
           }
         }
     return y;
   }
 };
 
-std::string settings(const Naive& n, const std::string& more = "") {
+std::string config_of(const Reference& n, const std::string& more = "") {
   return str("heads = ", n.z.heads, "\nhead_size = ", n.z.key_size, "\nvalue_size = ", n.z.value_size,
              "\ncombiner = 'mae'\nmae.drop = ", n.drop, "\nmae.hidden = ", n.hidden, "\nmae.window = ", n.window,
              "\nmae.mean = '", n.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", more);
 }
 
-// A layer whose output at (b, t) is what scales its heads: values 1, and the output projection the identity.
-struct Scales : Layer {
-  Scales(int64_t heads, const std::string& more, AttentionKind kind = AttentionKind::decoder_self)
+// A layer whose output (B, Tq, h) is the head weights w: values are 1 and the output projection is the identity.
+struct HeadWeightLayer : Layer {
+  HeadWeightLayer(int64_t heads, const std::string& more, AttentionKind kind = AttentionKind::decoder_self)
       : Layer(str("heads = ", heads, "\nhead_size = 1\ncombiner = 'mae'\n", more), heads, kind) {
     set("value.weight", at::zeros({heads, heads}));
     set("value.bias", at::ones({heads}));
@@ -209,18 +209,19 @@ struct Scales : Layer {
 
 }  // namespace
 
-TEST_CASE("experts leave out sets of heads in lexicographic order", "[mae]") {
+TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and expert_count() their number",
+          "[mae]") {
   CHECK(experts(4, 2) == std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
   for (int64_t heads = 1; heads < 9; ++heads)
     for (int64_t drop = 0; drop <= heads; ++drop) {
       const auto all = experts(heads, drop);
-      const auto wanted = sets(heads, drop);
-      REQUIRE(all.size() == wanted.size());
+      const auto expected = dropped_sets(heads, drop);
+      REQUIRE(all.size() == expected.size());
       CHECK(expert_count(heads, drop) == static_cast<int64_t>(all.size()));
       for (size_t e = 0; e < all.size(); ++e) {
-        std::vector<bool> left(static_cast<size_t>(heads));
-        for (int64_t head : all[e]) left[static_cast<size_t>(head)] = true;
-        CHECK(left == wanted[e]);
+        std::vector<bool> is_dropped(static_cast<size_t>(heads));
+        for (int64_t head : all[e]) is_dropped[static_cast<size_t>(head)] = true;
+        CHECK(is_dropped == expected[e]);
       }
     }
   CHECK(expert_count(8, 2) == 28);
@@ -229,7 +230,7 @@ TEST_CASE("experts leave out sets of heads in lexicographic order", "[mae]") {
   CHECK(experts(3, 4).empty());
 }
 
-TEST_CASE("parameter counts of the gate", "[mae]") {
+TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters, uniform sampling none", "[mae]") {
   auto added = [](int64_t width, const std::string& more) {
     auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.count(); };
     return count("heads = 8\ncombiner = 'mae'\n" + more) - count("heads = 8\n");
@@ -241,91 +242,91 @@ TEST_CASE("parameter counts of the gate", "[mae]") {
   CHECK(added(512, "mae.gate = 'uniform'\n") == 0);
 }
 
-TEST_CASE("the scaled heads are the sum over experts, over random shapes and masks", "[mae]") {
+TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks", "[mae]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto flip = [] { return *rc::gen::arbitrary<bool>(); };
-    Naive n;
-    const int64_t place = pick(0, 3);  // encoder, decoder, decoder behind a memory, cross-attention
-    const AttentionKind kind = place == 0   ? AttentionKind::encoder_self
-                               : place == 3 ? AttentionKind::decoder_cross
-                                            : AttentionKind::decoder_self;
+    Reference n;
+    const int64_t setting = pick(0, 3);  // encoder, decoder, decoder with a memory, cross-attention
+    const AttentionKind kind = setting == 0   ? AttentionKind::encoder_self
+                               : setting == 3 ? AttentionKind::decoder_cross
+                                              : AttentionKind::decoder_self;
     n.z = {pick(1, 3), pick(1, 7), 0, pick(1, 6), pick(2, 5), pick(1, 3), pick(1, 3)};
-    n.z.keys = place == 2 ? n.z.queries + pick(1, 4) : place == 3 ? pick(1, 6) : n.z.queries;
+    n.z.keys = setting == 2 ? n.z.queries + pick(1, 4) : setting == 3 ? pick(1, 6) : n.z.queries;
     n.drop = pick(1, n.z.heads - 1);
     n.hidden = pick(1, 5);
-    n.causal_mean = place != 0 || flip();
+    n.causal_mean = setting != 0 || flip();
     n.window = n.causal_mean && flip() ? pick(1, 8) : 0;
     n.batch_statistics = flip();
-    n.cross = place == 3;
-    const bool bias = flip(), padded = flip(), by_queries = padded && (n.cross || flip());
+    n.cross = setting == 3;
+    const bool bias = flip(), padded = flip(), has_query_lengths = padded && (n.cross || flip());
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(settings(n, bias ? "" : "bias = false\n"), n.z.width, kind, seed);
-    l.stir(seed);
+    Layer l(config_of(n, bias ? "" : "bias = false\n"), n.z.width, kind, seed);
+    l.randomise_gate(seed);
 
     Mask mask;
-    mask.causal = place == 1 || place == 2;
-    mask.offset = place == 2 ? n.z.keys - n.z.queries : 0;
-    std::vector<int64_t> keys;
+    mask.causal = setting == 1 || setting == 2;
+    mask.offset = setting == 2 ? n.z.keys - n.z.queries : 0;
+    std::vector<int64_t> key_lengths;
     for (int64_t b = 0; b < n.z.batch; ++b) {
-      n.real.push_back(padded ? pick(0, n.z.queries) : n.z.queries);
-      keys.push_back(n.cross ? n.z.keys : n.real.back() + n.z.keys - n.z.queries);
+      n.num_real.push_back(padded ? pick(0, n.z.queries) : n.z.queries);
+      key_lengths.push_back(n.cross ? n.z.keys : n.num_real.back() + n.z.keys - n.z.queries);
     }
-    if (padded && !n.cross) mask.key_lengths = at::tensor(keys, at::kLong);
-    if (by_queries) mask.query_lengths = at::tensor(n.real, at::kLong);
+    if (padded && !n.cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
+    if (has_query_lengths) mask.query_lengths = at::tensor(n.num_real, at::kLong);
     n.allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return (!mask.causal || s <= t + mask.offset) && s < keys[static_cast<size_t>(b)];
+      return (!mask.causal || s <= t + mask.offset) && s < key_lengths[static_cast<size_t>(b)];
     };
     at::Tensor m = normal({n.z.batch, n.z.keys, n.z.width}, seed + 9);
-    at::Tensor x = n.cross      ? normal({n.z.batch, n.z.queries, n.z.width}, seed + 8)
-                   : place == 2 ? m.narrow(1, n.z.keys - n.z.queries, n.z.queries)
-                                : m;
-    const Vector wanted = n.mixture(doubles(x), doubles(m), l.weights());
+    at::Tensor x = n.cross        ? normal({n.z.batch, n.z.queries, n.z.width}, seed + 8)
+                   : setting == 2 ? m.narrow(1, n.z.keys - n.z.queries, n.z.queries)
+                                  : m;
+    const Vector expected = n.mixture(doubles(x), doubles(m), l.weights());
     double size = 1;
-    for (double v : wanted) size = std::max(size, std::abs(v));
-    // Statistics of a batch of nearly equal means divide by a small variance; that is the batch norm's own error.
+    for (double v : expected) size = std::max(size, std::abs(v));
+    // Batch statistics of nearly equal means divide by a small variance, which amplifies the rounding error.
     const double tolerance = (n.batch_statistics ? 1e-3 : 3e-5) * size;
     const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
       l.set("gate.norm.variance", variance);
       l.layer->set_path(path);
-      const Vector found = doubles(l.layer->forward(x, m, mask, n.batch_statistics ? training() : ForwardContext{}));
+      const Vector actual = doubles(l.layer->forward(x, m, mask, n.batch_statistics ? training() : ForwardContext{}));
       for (int64_t b = 0; b < n.z.batch; ++b)
-        for (int64_t i = 0; i < n.real[static_cast<size_t>(b)] * n.z.width; ++i) {
+        for (int64_t i = 0; i < n.num_real[static_cast<size_t>(b)] * n.z.width; ++i) {
           const auto at = static_cast<size_t>(b * n.z.queries * n.z.width + i);
-          RC_ASSERT(std::abs(found[at] - wanted[at]) < tolerance);
+          RC_ASSERT(std::abs(actual[at] - expected[at]) < tolerance);
         }
     }
   }));
 }
 
-TEST_CASE("gradients of the whole mixture equal differences of the sum over experts", "[mae]") {
+TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "[mae]") {
   for (auto [drop, causal, cross] :
        {std::tuple{1, true, false}, {2, true, false}, {1, false, false}, {2, true, true}}) {
-    Naive n;
+    Reference n;
     n.z = {3, 4, cross ? 5 : 4, 4, 3, 2, 2};
     n.drop = drop, n.hidden = 3, n.causal_mean = causal, n.window = drop == 2 ? 2 : 0;
     n.batch_statistics = true;
     n.cross = cross;
-    n.real = {4, 2, 3};
+    n.num_real = {4, 2, 3};
     n.allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return cross || ((!causal || s <= t) && s < n.real[static_cast<size_t>(b)]);
+      return cross || ((!causal || s <= t) && s < n.num_real[static_cast<size_t>(b)]);
     };
-    Layer l(settings(n), n.z.width,
+    Layer l(config_of(n), n.z.width,
             cross    ? AttentionKind::decoder_cross
             : causal ? AttentionKind::decoder_self
                      : AttentionKind::encoder_self,
             5);
-    l.stir(6);
+    l.randomise_gate(6);
     Mask mask;
     mask.causal = causal && !cross;
-    if (cross) mask.query_lengths = at::tensor(n.real, at::kLong);
-    else mask.key_lengths = at::tensor(n.real, at::kLong);
+    if (cross) mask.query_lengths = at::tensor(n.num_real, at::kLong);
+    else mask.key_lengths = at::tensor(n.num_real, at::kLong);
     at::Tensor x = normal({3, 4, 4}, 7).requires_grad_(), m = cross ? normal({3, 5, 4}, 8) : x;
-    at::Tensor r = normal({3, 4, 4}, 9);  // of padding: 0
+    at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss; 0 at padding
     for (int64_t b = 0; b < 3; ++b)
-      r[b].narrow(0, n.real[static_cast<size_t>(b)], 4 - n.real[static_cast<size_t>(b)]).zero_();
+      r[b].narrow(0, n.num_real[static_cast<size_t>(b)], 4 - n.num_real[static_cast<size_t>(b)]).zero_();
     const Vector rd = doubles(r);
     auto loss = [&](const Vector& xs, const reference::Weights& w) {
       const Vector y = n.mixture(xs, cross ? doubles(m) : xs, w);
@@ -361,17 +362,17 @@ TEST_CASE("gradients of the whole mixture equal differences of the sum over expe
   }
 }
 
-TEST_CASE("even gates are plain attention, whatever the experts leave out", "[mae]") {
+TEST_CASE("MAE with uniform gates equals multi-head attention for any number of dropped heads", "[mae]") {
   Layer plain("heads = 4\n", 12);
-  at::Tensor x = normal({2, 6, 12}, 1), wanted = plain.forward(x, causal_mask());
+  at::Tensor x = normal({2, 6, 12}, 1), expected = plain.forward(x, causal_mask());
   for (int drop : {1, 2, 3}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
     at::Tensor g = gates_of(l, x, causal_mask());
     CHECK(g.sizes() == at::IntArrayRef({2, 6, expert_count(4, drop)}));
-    CHECK(at::allclose(l.forward(x, causal_mask()), wanted, 1e-5, 1e-6));
-    CHECK(at::allclose(l.forward(x, causal_mask(), training()), wanted, 1e-5, 1e-6));
+    CHECK(at::allclose(l.forward(x, causal_mask()), expected, 1e-5, 1e-6));
+    CHECK(at::allclose(l.forward(x, causal_mask(), training()), expected, 1e-5, 1e-6));
   }
-  // The entropy of even gates.
+  // Entropy of uniform gates in nats: log 8 and log 28.
   for (auto [drop, entropy] : {std::pair{1, 2.0794}, {2, 3.3322}}) {
     Layer l(str("heads = 8\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 16);
     at::Tensor g = gates_of(l, normal({1, 3, 16}, 1), causal_mask());
@@ -379,7 +380,7 @@ TEST_CASE("even gates are plain attention, whatever the experts leave out", "[ma
   }
 }
 
-TEST_CASE("a gate that chooses one expert scales the heads it keeps", "[mae]") {
+TEST_CASE("a gate of 1 for one expert scales the heads that it keeps by h / (h - t) and drops the others", "[mae]") {
   Layer plain("heads = 4\n", 12);
   at::Tensor x = normal({2, 6, 12}, 1);
   for (int64_t drop : {1, 2}) {
@@ -395,50 +396,50 @@ TEST_CASE("a gate that chooses one expert scales the heads it keeps", "[mae]") {
   }
 }
 
-TEST_CASE("what scales heads sums to their number and stays in its range", "[mae]") {
+TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
   CHECK(rc::check([] {
     const int64_t heads = *rc::gen::inRange<int64_t>(2, 7), drop = *rc::gen::inRange<int64_t>(1, heads);
-    Scales l(heads, str("mae.drop = ", drop));
-    l.stir(static_cast<uint64_t>(*rc::gen::inRange(0, 100000)));
+    HeadWeightLayer l(heads, str("mae.drop = ", drop));
+    l.randomise_gate(static_cast<uint64_t>(*rc::gen::inRange(0, 100000)));
     at::Tensor x = normal({2, 5, heads}, 3), w = l.forward(x, causal_mask());
     RC_ASSERT(at::allclose(w.sum(-1), at::full({2, 5}, static_cast<double>(heads)), 1e-5));
     RC_ASSERT(w.min().item<float>() > -1e-5F);
     RC_ASSERT(w.max().item<float>() < static_cast<float>(heads) / static_cast<float>(heads - drop) + 1e-5F);
-    // Each against the experts that leave it out.
-    at::Tensor g = gates_of(l, x, causal_mask()), wanted = at::zeros_like(w);
+    // The weight of head j sums the gates of the experts that keep it.
+    at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
     const auto all = experts(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
       for (size_t e = 0; e < all.size(); ++e)
         if (std::find(all[e].begin(), all[e].end(), j) == all[e].end())
-          wanted.select(-1, j) +=
+          expected.select(-1, j) +=
               g.select(-1, static_cast<int64_t>(e)) * static_cast<double>(heads) / static_cast<double>(heads - drop);
-    RC_ASSERT(at::allclose(w, wanted, 1e-4, 1e-5));
+    RC_ASSERT(at::allclose(w, expected, 1e-4, 1e-5));
   }));
 }
 
-TEST_CASE("the gradient of a gate is what its expert lacks", "[mae]") {
-  Naive n;
+TEST_CASE("the gradient of a gate is -h / (h - 1) times the output of the dropped head", "[mae]") {
+  Reference n;
   n.z = {2, 3, 3, 6, 3, 2, 2};
   n.hidden = 4;
   n.allowed = [](int64_t, int64_t t, int64_t s) { return s <= t; };
-  Layer l(settings(n), 6);
-  l.stir(2);
+  Layer l(config_of(n), 6);
+  l.randomise_gate(2);
   at::Tensor x = normal({2, 3, 6}, 4), r = normal({2, 3, 6}, 5);
   Watch watch;
   watch.retain = true;
   (l.forward(x, causal_mask(), {}, &watch) * r).sum().backward();
   // ∂Y/∂g_i = -h / (h - 1) H_i
   for (int64_t i = 0; i < 3; ++i) {
-    const Vector part = n.head(i, doubles(x), doubles(x), l.weights());
-    at::Tensor h = at::tensor(part, at::kDouble).view({2, 3, 6});
+    const Vector output = n.head_output(i, doubles(x), doubles(x), l.weights());
+    at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
     CHECK(
         at::allclose(watch.g.grad().select(-1, i).to(at::kDouble), (h * r.to(at::kDouble)).sum(-1) * -1.5, 1e-4, 1e-5));
   }
 }
 
-TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on average in training", "[mae]") {
+TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average over experts in training", "[mae]") {
   Layer plain("heads = 4\n", 12), l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\n", 12);
-  at::Tensor x = normal({1, 6, 12}, 1), wanted = plain.forward(x, causal_mask());
+  at::Tensor x = normal({1, 6, 12}, 1), expected = plain.forward(x, causal_mask());
   CHECK(!l.has("gate.up.weight"));
   for (Path path : {Path::composed, Path::automatic}) {
     l.layer->set_path(path);
@@ -446,48 +447,53 @@ TEST_CASE("identity 17: even sampling is plain attention in evaluation, and on a
     CHECK(at::equal(l.forward(x, causal_mask()), plain.forward(x, causal_mask())));
   }
   CHECK(at::equal(gates_of(l, x, causal_mask()), at::full({1, 6}, 1.0F / 6)));
-  // Each of the six experts in turn: their mean is plain attention.
-  std::vector<at::Tensor> seen;
+  // 200 updates draw all six experts, whose mean is multi-head attention.
+  std::vector<at::Tensor> distinct;
   for (uint32_t update = 0; update < 200; ++update) {
     at::Tensor y = l.forward(x, causal_mask(), training(update));
     CHECK(at::equal(y, l.forward(x, causal_mask(), training(update, true))));
-    if (std::none_of(seen.begin(), seen.end(), [&](const at::Tensor& s) { return at::allclose(s, y, 1e-4, 1e-6); }))
-      seen.push_back(y);
+    if (std::none_of(distinct.begin(), distinct.end(),
+                     [&](const at::Tensor& s) { return at::allclose(s, y, 1e-4, 1e-6); }))
+      distinct.push_back(y);
   }
-  REQUIRE(seen.size() == 6);
-  CHECK(at::allclose(at::stack(seen).mean(0), wanted, 1e-4, 1e-5));
-  // Evenly: 6,000 draws, of rows or of positions; a frequency's deviation is 0.0048.
+  REQUIRE(distinct.size() == 6);
+  CHECK(at::allclose(at::stack(distinct).mean(0), expected, 1e-4, 1e-5));
+  // The draws are uniform: 6,000 of rows or of positions; the standard deviation of a frequency is 0.0048.
   for (const auto& [unit, sizes] :
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
-    Scales drawn(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
-    at::Tensor w = drawn.forward(at::zeros(sizes), causal_mask(), training());
+    HeadWeightLayer sampled(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
+    at::Tensor w = sampled.forward(at::zeros(sizes), causal_mask(), training());
     const auto all = experts(4, 2);
     for (const auto& expert : all) {
-      at::Tensor out = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
-      CHECK(out.to(at::kFloat).mean().item<double>() == Approx(1.0 / 6).margin(0.02));
+      at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
+      CHECK(is_dropped.to(at::kFloat).mean().item<double>() == Approx(1.0 / 6).margin(0.02));
     }
   }
 }
 
 namespace {
 
-// The heads that each attention layer leaves out, (B, h) or (B, Tq, h) bool, in the order of the layers.
-struct Drawn : Observer, Subscriber<WeightObservation> {
-  std::vector<std::pair<AttentionKind, at::Tensor>> out;
+// Records the dropped heads of each attention layer, (B, h) or (B, Tq, h) bool, in the order of the layers.
+struct DroppedHeads : Observer, Subscriber<WeightObservation> {
+  std::vector<std::pair<AttentionKind, at::Tensor>> dropped;
   void receive(const LayerSpec& shape, WeightObservation& shown) override {
-    out.emplace_back(shape.kind, shown.weights == 0);
+    dropped.emplace_back(shape.kind, shown.weights == 0);
   }
 };
 
-bool same_in_row(const at::Tensor& out) { return out.dim() == 2 || at::equal(out, out.narrow(1, 0, 1).expand_as(out)); }
+// Returns whether all positions of each row drop the same heads.
+bool equal_in_row(const at::Tensor& dropped) {
+  return dropped.dim() == 2 || at::equal(dropped, dropped.narrow(1, 0, 1).expand_as(dropped));
+}
 
 }  // namespace
 
-TEST_CASE("an expert is drawn for each row, in every layer of every backbone, unless positions are the unit", "[mae]") {
+TEST_CASE("sampling draws one expert per row and layer in every backbone; sample_unit = position one per position",
+          "[mae]") {
   const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
   struct Case {
     std::string toml;
-    bool encodes;
+    bool encoder_only;
     size_t layers;
   };
   const std::vector<Case> cases{
@@ -501,27 +507,27 @@ TEST_CASE("an expert is drawn for each row, in every layer of every backbone, un
        true, 2}};
   for (const Case& c : cases)
     for (const char* gate : {"learned", "uniform"}) {
-      auto drawn = [&](const std::string& unit, uint32_t update) {
+      auto dropped_heads = [&](const std::string& unit, uint32_t update) {
         const auto model = translators::built(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
-        Drawn seen;
-        model->hidden(every_model::input(*model, c.encodes, 9), training(update, true), nullptr, &seen);
-        return seen.out;
+        DroppedHeads observer;
+        model->hidden(every_model::input(*model, c.encoder_only, 9), training(update, true), nullptr, &observer);
+        return observer.dropped;
       };
       INFO(c.toml << gate);
       bool rows_differ = false, layers_differ = false, positions_differ = false;
       for (uint32_t update = 0; update < 8; ++update) {
-        const auto by_row = drawn("", update);
+        const auto by_row = dropped_heads("", update);
         REQUIRE(by_row.size() == c.layers);
-        for (const auto& [kind, out] : by_row) {
-          CHECK(same_in_row(out));
-          CHECK(at::equal(out.sum(-1), at::ones_like(out.sum(-1))));
-          rows_differ |= !at::equal(out[0], out[1]);
+        for (const auto& [kind, dropped] : by_row) {
+          CHECK(equal_in_row(dropped));
+          CHECK(at::equal(dropped.sum(-1), at::ones_like(dropped.sum(-1))));
+          rows_differ |= !at::equal(dropped[0], dropped[1]);
           const at::Tensor first = by_row[0].second;
-          layers_differ |=
-              !at::equal(out.dim() == 2 ? out : out.select(1, 0), first.dim() == 2 ? first : first.select(1, 0));
+          layers_differ |= !at::equal(dropped.dim() == 2 ? dropped : dropped.select(1, 0),
+                                      first.dim() == 2 ? first : first.select(1, 0));
         }
-        for (const auto& [kind, out] : drawn("sample_unit = 'position'\n", update))
-          positions_differ |= !same_in_row(out);
+        for (const auto& [kind, dropped] : dropped_heads("sample_unit = 'position'\n", update))
+          positions_differ |= !equal_in_row(dropped);
       }
       CHECK(rows_differ);
       CHECK(layers_differ);
@@ -529,21 +535,22 @@ TEST_CASE("an expert is drawn for each row, in every layer of every backbone, un
     }
 }
 
-TEST_CASE("a row's expert is drawn from the mean of its gates over real positions", "[mae]") {
-  Scales l(3, "mae.hidden = 4\n");
-  l.stir(5);
-  const int64_t rows = 4000, real = 5;
+TEST_CASE("the expert of a row is drawn from the mean of its gates over real positions", "[mae]") {
+  HeadWeightLayer l(3, "mae.hidden = 4\n");
+  l.randomise_gate(5);
+  const int64_t rows = 4000, num_real = 5;
   at::Tensor x = normal({1, 8, 3}, 1).expand({rows, 8, 3});
   Mask mask = causal_mask();
-  mask.key_lengths = at::full({rows}, real, at::kLong);
+  mask.key_lengths = at::full({rows}, num_real, at::kLong);
   Watch watch;
   at::Tensor w = l.forward(x, mask, training(3, true), &watch);
-  const at::Tensor often = (w.select(1, 0) == 0).to(at::kFloat).mean(0), g = watch.g[0].narrow(0, 0, real).mean(0);
-  CHECK((often - g).abs().max().item<float>() < 0.035F);  // four standard deviations
+  const at::Tensor frequency = (w.select(1, 0) == 0).to(at::kFloat).mean(0),
+                   g = watch.g[0].narrow(0, 0, num_real).mean(0);
+  CHECK((frequency - g).abs().max().item<float>() < 0.035F);  // four standard deviations
   CHECK((watch.g[0].mean(0) - g).abs().max().item<float>() > 0.04F);
 }
 
-TEST_CASE("drawn experts: the fused path gives the composed one's outputs and gradients", "[mae]") {
+TEST_CASE("sampled experts have equal outputs and gradients on the fused and the composed path", "[mae]") {
   for (const char* unit : {"sequence", "position"})
     for (const char* gate : {"learned", "uniform"}) {
       INFO(unit << " " << gate);
@@ -565,45 +572,45 @@ TEST_CASE("drawn experts: the fused path gives the composed one's outputs and gr
     }
 }
 
-TEST_CASE("resume keeps sample_unit = position, and refuses sequence", "[mae]") {
+TEST_CASE("resume with sample_unit = position is bit-identical, and rejects a change to sequence", "[mae]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position = "sample_unit = 'position'\n";
-  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
-  auto whole = runs::run_of(folder, "whole", uniform + position + until(6));
-  runs::run_of(folder, "run", uniform + position + until(3));
+  auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
+  auto uninterrupted = runs::run_of(folder, "whole", uniform + position + stop_after(6));
+  runs::run_of(folder, "run", uniform + position + stop_after(3));
   try {
-    runs::run_of(folder, "run", uniform + until(6), true);
-    FAIL("resumed");
+    runs::run_of(folder, "run", uniform + stop_after(6), true);
+    FAIL("resume accepted another sample_unit");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::usage);
     CHECK(std::string(error.what()).find("attention.mae.sample_unit: \"position\" -> \"sequence\"") !=
           std::string::npos);
   }
-  auto resumed = runs::run_of(folder, "run", uniform + position + until(6), true),
-       rows = runs::run_of(folder, "rows", uniform + until(6));
+  auto resumed = runs::run_of(folder, "run", uniform + position + stop_after(6), true),
+       per_sequence = runs::run_of(folder, "rows", uniform + stop_after(6));
   const std::string name = "decoder.layers.0.self.value.weight";
-  CHECK(at::equal(runs::find(resumed, name), runs::find(whole, name)));
-  CHECK_FALSE(at::equal(runs::find(rows, name), runs::find(whole, name)));
+  CHECK(at::equal(runs::find(resumed, name), runs::find(uninterrupted, name)));
+  CHECK_FALSE(at::equal(runs::find(per_sequence, name), runs::find(uninterrupted, name)));
 }
 
-TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone", "[mae]") {
+TEST_CASE("a sampling step has gradients for the kept heads only, and none for the gate", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
-  l.stir(1);
+  l.randomise_gate(1);
   const auto all = experts(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
   const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   const at::Tensor g = gates_of(l, x, causal_mask());
-  std::set<std::set<int64_t>> drawn;
+  std::set<std::set<int64_t>> drawn_sets;
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
-    // Gates as in evaluation: running statistics, no dropout, no gradient.
+    // Gates equal those of evaluation: running statistics, no dropout, no gradient.
     Watch watch;
     (l.forward(x, causal_mask(), training(update, true), &watch) * r).sum().backward();
     CHECK(!watch.g.requires_grad());
     CHECK(at::equal(watch.g, g));
-    std::set<int64_t> out;
+    std::set<int64_t> dropped;
     for (auto& p : l.parameters.all()) {
       INFO(p.name());
       if (p.name().find(".gate.") != std::string::npos) {
@@ -611,30 +618,30 @@ TEST_CASE("a sampling step trains the heads it keeps and leaves the gate alone",
         continue;
       }
       if (p.traits().head_axes.empty() || p.name() == "x.key.bias")
-        continue;  // the gradient of key.bias is 0 throughout
-      std::set<int64_t> zero;
+        continue;  // the gradient of key.bias is 0 for every head
+      std::set<int64_t> zero_heads;
       auto blocks = p.master().grad().chunk(4, p.traits().head_axes[0].axis);
       for (int64_t j = 0; j < 4; ++j)
-        if (blocks[static_cast<size_t>(j)].abs().max().item<float>() == 0) zero.insert(j);
-      CHECK(zero.size() == 2);
-      if (out.empty()) out = zero;
-      CHECK(zero == out);
+        if (blocks[static_cast<size_t>(j)].abs().max().item<float>() == 0) zero_heads.insert(j);
+      CHECK(zero_heads.size() == 2);
+      if (dropped.empty()) dropped = zero_heads;
+      CHECK(zero_heads == dropped);
     }
-    drawn.insert(out);
+    drawn_sets.insert(dropped);
   }
-  CHECK(drawn.size() > 1);
+  CHECK(drawn_sets.size() > 1);
   CHECK(at::equal(l["gate.norm.mean"], mean));
   CHECK(at::equal(l["gate.norm.variance"], variance));
 }
 
-TEST_CASE("experts are drawn as often as their gates say", "[mae]") {
+TEST_CASE("experts are drawn with the probabilities of their gates", "[mae]") {
   for (const char* unit : {"position", "sequence"}) {
-    Scales l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
-    l.stir(5);
+    HeadWeightLayer l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
+    l.randomise_gate(5);
     at::Tensor x = normal({1, 8, 3}, 1).expand({4000, 8, 3});
     Watch watch;
     at::Tensor w = l.forward(x, causal_mask(), training(3, true), &watch);
-    at::Tensor often = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i leaves out head i
+    at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i leaves out head i
     if (std::string(unit) == "sequence") {
       CHECK(at::allclose(w, w.narrow(1, 0, 1).expand_as(w)));
       g = g.mean(0, true).expand({8, 3});
@@ -642,26 +649,26 @@ TEST_CASE("experts are drawn as often as their gates say", "[mae]") {
       CHECK(!at::allclose(w, w.narrow(1, 0, 1).expand_as(w)));
     }
     CHECK(g.max().item<float>() - g.min().item<float>() > 0.1F);
-    CHECK((often - g).abs().max().item<float>() < 0.035F);  // four standard deviations
+    CHECK((frequency - g).abs().max().item<float>() < 0.035F);  // four standard deviations
     CHECK(at::equal((w == 0).sum(-1), at::ones({4000, 8}, at::kLong)));
-    // Other updates, layers' kinds and seeds draw others.
+    // Other updates and seeds draw other experts.
     CHECK(!at::equal(w, l.forward(x, causal_mask(), training(4, true))));
-    ForwardContext other = training(3, true);
-    other.seed = 8;
-    CHECK(!at::equal(w, l.forward(x, causal_mask(), other)));
+    ForwardContext other_seed = training(3, true);
+    other_seed.seed = 8;
+    CHECK(!at::equal(w, l.forward(x, causal_mask(), other_seed)));
   }
 }
 
-TEST_CASE("a full mean draws for each sequence", "[mae]") {
+TEST_CASE("mean = full draws one expert per sequence", "[mae]") {
   for (const char* gate : {"learned", "uniform"}) {
-    Scales l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), AttentionKind::encoder_self);
+    HeadWeightLayer l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), AttentionKind::encoder_self);
     at::Tensor w = l.forward(normal({40, 5, 4}, 1), {}, training(1, true));
     CHECK(at::allclose(w, w.narrow(1, 0, 1).expand_as(w)));
     CHECK(w.std(0).max().item<float>() > 0.1F);
   }
 }
 
-TEST_CASE("micro-batches draw the experts of the whole batch", "[mae]") {
+TEST_CASE("micro-batches draw the same experts as the whole batch, independent of padding", "[mae]") {
   for (const char* unit : {"position", "sequence"})
     for (const char* gate : {"learned", "uniform"}) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.sample_unit = '", unit, "'\nmae.gate = '", gate, "'\n"), 8);
@@ -671,14 +678,15 @@ TEST_CASE("micro-batches draw the experts of the whole batch", "[mae]") {
                  second = l.forward(x.narrow(0, 2, 4), causal_mask(), training(2, true, 2));
       CHECK(at::allclose(at::cat({first, second}), whole, 1e-5, 1e-6));
       CHECK(!at::allclose(l.forward(x.narrow(0, 2, 4), causal_mask(), training(2, true)), second, 1e-3, 1e-4));
-      // However far rows are padded.
+      // The draw of a position does not depend on the padded length.
       at::Tensor padded = at::cat({x, at::ones({6, 3, 8})}, 1);
       if (std::string(unit) == "position")
         CHECK(at::allclose(l.forward(padded, causal_mask(), training(2, true)).narrow(1, 0, 5), whole, 1e-5, 1e-6));
     }
 }
 
-TEST_CASE("the gate's batch norm keeps running statistics as torch does", "[mae]") {
+TEST_CASE("the batch norm of the gate updates running statistics like at::batch_norm, over real positions only",
+          "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 4, AttentionKind::encoder_self),
       causal("heads = 2\ncombiner = 'mae'\n", 4);
   l.set("gate.norm.mean", at::tensor({1.0F, 2.0F, 3.0F, 4.0F}));
@@ -688,26 +696,27 @@ TEST_CASE("the gate's batch norm keeps running statistics as torch does", "[mae]
   l.forward(x, {}, training());
   CHECK(at::allclose(l["gate.norm.mean"], mean, 1e-5, 1e-6));
   CHECK(at::allclose(l["gate.norm.variance"], variance, 1e-5, 1e-6));
-  // Neither evaluation nor a sampling step moves them.
+  // Evaluation and sampling steps do not update them.
   mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
   l.forward(x, {}, training(0, true));
   CHECK(at::equal(l["gate.norm.mean"], mean));
-  // Of a padded batch the real positions alone: those of the first row.
+  // A padded batch counts only its real positions, here those of the first row.
   Mask mask = causal_mask();
   mask.key_lengths = at::tensor({3, 0}, at::kLong);
   causal.forward(x.narrow(0, 0, 2), mask, training());
   CHECK(at::allclose(causal["gate.norm.mean"], means[0].mean(0) * 0.1, 1e-5, 1e-6));
   CHECK(
       at::allclose(causal["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true), 1e-5, 1e-6));
-  // A batch of one has no variance, a batch of none no statistics.
+  // A batch with one real position has no variance, one with none has no statistics.
   mask.key_lengths = at::tensor({1, 0}, at::kLong);
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
   mask.key_lengths = at::tensor({0, 0}, at::kLong);
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
 }
 
-TEST_CASE("norm_statistics = batch: sampling steps see the batch's", "[mae]") {
+TEST_CASE("norm_statistics = batch normalises gates of sampling steps by the batch, without updating the statistics",
+          "[mae]") {
   at::Tensor x = normal({5, 3, 8}, 1) + 3;
   Layer running("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
       batch("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\nmae.norm_statistics = 'batch'\n", 8);
@@ -719,24 +728,24 @@ TEST_CASE("norm_statistics = batch: sampling steps see the batch's", "[mae]") {
   CHECK(!at::allclose(g, evaluated, 1e-3, 1e-3));
 }
 
-TEST_CASE("dropout in the gate acts in steps that train it", "[mae]") {
+TEST_CASE("dropout in the gate is active in G passes and inactive in sampling steps", "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
   CHECK(!at::allclose(gates_of(l, x, causal_mask(), training(0)), gates_of(l, x, causal_mask(), training(1))));
   CHECK(at::equal(gates_of(l, x, causal_mask(), training(0, true)), gates_of(l, x, causal_mask(), training(1, true))));
 }
 
-TEST_CASE("causal gates: later tokens change nothing, and nothing from before the window does", "[mae]") {
+TEST_CASE("causal gates ignore later tokens and tokens before the window", "[mae]") {
   for (int64_t window : {0, 1, 3, 100}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
-    l.stir(3);
+    l.randomise_gate(3);
     at::Tensor a = normal({2, 230, 8}, 1), b = a.clone();
     b.narrow(1, 120, 110).copy_(normal({2, 110, 8}, 2) * 5);
     CHECK(at::equal(gates_of(l, a, causal_mask()).narrow(1, 0, 120), gates_of(l, b, causal_mask()).narrow(1, 0, 120)));
     CHECK(at::equal(l.forward(a, causal_mask()).narrow(1, 0, 120), l.forward(b, causal_mask()).narrow(1, 0, 120)));
     CHECK(!at::allclose(gates_of(l, a, causal_mask()).narrow(1, 120, 1),
                         gates_of(l, b, causal_mask()).narrow(1, 120, 1)));
-    // A token at `changed` is seen up to changed + window - 1, and not after.
+    // Token 7 changes the gates up to position 7 + window - 1 and none after.
     at::Tensor c = a.clone();
     c.select(1, 7).add_(100);
     at::Tensor before = gates_of(l, a, causal_mask()), after = gates_of(l, c, causal_mask());
@@ -746,10 +755,10 @@ TEST_CASE("causal gates: later tokens change nothing, and nothing from before th
   }
 }
 
-TEST_CASE("padding changes nothing for the others", "[mae]") {
+TEST_CASE("padding does not change MAE outputs at real positions", "[mae]") {
   for (const char* mean : {"causal", "full"}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.mean = '", mean, "'\n"), 8, AttentionKind::encoder_self);
-    l.stir(3);
+    l.randomise_gate(3);
     at::Tensor a = normal({2, 9, 8}, 1), b = a.clone();
     b[1].narrow(0, 5, 4).fill_(50);
     Mask mask;
@@ -761,68 +770,68 @@ TEST_CASE("padding changes nothing for the others", "[mae]") {
   }
 }
 
-TEST_CASE("decoding with a cache gives the gates of the whole pass", "[mae]") {
+TEST_CASE("incremental decoding has the gates and outputs of the full pass, also after a reorder", "[mae]") {
   c10::NoGradGuard no_gradient;
   for (AttentionKind kind : {AttentionKind::decoder_self, AttentionKind::decoder_cross})
     for (int64_t window : {0, 1, 2, 4, 100}) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8, kind);
-      l.stir(3);
+      l.randomise_gate(3);
       const bool cross = kind == AttentionKind::decoder_cross;
       at::Tensor x = normal({3, 12, 8}, 1), m = cross ? normal({3, 5, 8}, 2) : x;
-      auto run = [&](const at::Tensor& part, const at::Tensor& keys, Cache* cache, Watch& watch) {
+      auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, Watch& watch) {
         Mask mask;
         mask.causal = !cross;
         mask.offset = cross || cache == nullptr ? 0 : cache->length();
-        return l.layer->forward(part, cross ? keys : part, mask, {}, cache, &watch);
+        return l.layer->forward(queries, cross ? keys : queries, mask, {}, cache, &watch);
       };
-      Watch whole, part;
-      at::Tensor full = run(x, m, nullptr, whole);
+      Watch full_watch, step_watch;
+      at::Tensor full = run(x, m, nullptr, full_watch);
       Cache cache;
-      int64_t at = 0;
+      int64_t position = 0;
       for (int64_t step : {1, 3, 1, 2, 4}) {
-        at::Tensor y = run(x.narrow(1, at, step), m, &cache, part);
-        CHECK(at::allclose(part.g, whole.g.narrow(1, at, step), 1e-5, 1e-6));
-        CHECK(at::allclose(y, full.narrow(1, at, step), 1e-4, 1e-5));
-        at += step;
+        at::Tensor y = run(x.narrow(1, position, step), m, &cache, step_watch);
+        CHECK(at::allclose(step_watch.g, full_watch.g.narrow(1, position, step), 1e-5, 1e-6));
+        CHECK(at::allclose(y, full.narrow(1, position, step), 1e-4, 1e-5));
+        position += step;
       }
-      // Rows in another order go on as those they came from.
+      // Reordered rows continue with the state of their source rows.
       at::Tensor rows = at::tensor({2, 0}, at::kLong);
       cache.reorder(rows);
-      run(x.index_select(0, rows).narrow(1, at, 1), m, &cache, part);
-      CHECK(at::allclose(part.g, whole.g.index_select(0, rows).narrow(1, at, 1), 1e-5, 1e-6));
+      run(x.index_select(0, rows).narrow(1, position, 1), m, &cache, step_watch);
+      CHECK(at::allclose(step_watch.g, full_watch.g.index_select(0, rows).narrow(1, position, 1), 1e-5, 1e-6));
     }
 }
 
-TEST_CASE("decoding leaves out padding as the whole pass does", "[mae]") {
+TEST_CASE("incremental decoding excludes padding from the gates like the full pass", "[mae]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{12, 5, 8};
   for (int64_t window : {0, 3}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
-    l.stir(3);
+    l.randomise_gate(3);
     at::Tensor x = normal({3, 12, 8}, 1);
     Mask mask = causal_mask();
     mask.key_lengths = at::tensor(lengths, at::kLong);
-    Watch whole, part;
-    l.forward(x, mask, {}, &whole);
+    Watch full_watch, step_watch;
+    l.forward(x, mask, {}, &full_watch);
     Cache cache;
     std::vector<at::Tensor> gates;
     for (int64_t step : {1, 5, 4, 2}) {
       mask.offset = cache.length();
-      l.forward(x.narrow(1, mask.offset, step), mask, {}, &part, &cache);
-      gates.push_back(part.g);
+      l.forward(x.narrow(1, mask.offset, step), mask, {}, &step_watch, &cache);
+      gates.push_back(step_watch.g);
     }
     at::Tensor all = at::cat(gates, 1);
     for (int64_t b = 0; b < 3; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
-      CHECK(at::allclose(all[b].narrow(0, 0, n), whole.g[b].narrow(0, 0, n), 1e-5, 1e-6));
+      CHECK(at::allclose(all[b].narrow(0, 0, n), full_watch.g[b].narrow(0, 0, n), 1e-5, 1e-6));
     }
   }
 }
 
-TEST_CASE("inputs in a memory count as inputs before", "[mae]") {
+TEST_CASE("the mean of the gate includes the inputs of a memory", "[mae]") {
   for (int64_t window : {0, 3, 100}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
-    l.stir(3);
+    l.randomise_gate(3);
     at::Tensor x = normal({2, 9, 8}, 1);
     Mask mask = causal_mask();
     mask.offset = 6;
@@ -831,9 +840,9 @@ TEST_CASE("inputs in a memory count as inputs before", "[mae]") {
   }
 }
 
-TEST_CASE("permuting heads, their experts with them, leaves the layer as it is", "[mae]") {
+TEST_CASE("permuting the heads and their experts leaves MAE unchanged", "[mae]") {
   Layer l("heads = 3\ncombiner = 'mae'\n", 12);
-  l.stir(3);
+  l.randomise_gate(3);
   at::Tensor x = normal({2, 5, 12}, 1), before = l.forward(x, causal_mask());
   c10::NoGradGuard no_gradient;
   for (auto& p : l.parameters.all()) {
@@ -845,9 +854,9 @@ TEST_CASE("permuting heads, their experts with them, leaves the layer as it is",
   CHECK(at::allclose(l.forward(x, causal_mask()), before, 1e-4, 1e-5));
 }
 
-TEST_CASE("the fused path is taken, and bf16 stays near", "[mae]") {
+TEST_CASE("MAE takes the fused path, and bf16 is within 5% of fp32", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\n", 32);
-  l.stir(3);
+  l.randomise_gate(3);
   at::Tensor x = normal({2, 9, 32}, 1) * 0.3, composed;
   l.layer->set_path(Path::composed);
   composed = l.forward(x, causal_mask());
@@ -862,53 +871,53 @@ TEST_CASE("the fused path is taken, and bf16 stays near", "[mae]") {
   CHECK(l["gate.up.weight"].grad().defined());
 }
 
-TEST_CASE("what the mixture cannot do is refused with the reason", "[mae]") {
-  auto refused = [](const std::string& toml, AttentionKind kind, const std::string& reason) {
+TEST_CASE("invalid MAE options are rejected with the reason; capabilities depend on the mean", "[mae]") {
+  auto check_rejected = [](const std::string& toml, AttentionKind kind, const std::string& reason) {
     try {
       Layer l("combiner = 'mae'\n" + toml, 24, kind);
-      FAIL("taken: " << toml);
+      FAIL("accepted: " << toml);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
       INFO(error.what());
       CHECK(std::string(error.what()).find(reason) != std::string::npos);
     }
   };
-  refused("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than the 2 heads");
-  refused("heads = 1\n", AttentionKind::decoder_self, "less than the 1 heads");
-  refused("heads = 24\nmae.drop = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
-  refused("heads = 2\nmae.drop = 0\n", AttentionKind::decoder_self, "mae.drop");
-  refused("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_self, "later tokens");
-  refused("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_cross, "later tokens");
-  refused("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", AttentionKind::encoder_self, "attention.mae.window");
-  refused("heads = 2\nmae.gate = 'even'\n", AttentionKind::decoder_self, "uniform");
+  check_rejected("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than the 2 heads");
+  check_rejected("heads = 1\n", AttentionKind::decoder_self, "less than the 1 heads");
+  check_rejected("heads = 24\nmae.drop = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
+  check_rejected("heads = 2\nmae.drop = 0\n", AttentionKind::decoder_self, "mae.drop");
+  check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_self, "later tokens");
+  check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_cross, "later tokens");
+  check_rejected("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", AttentionKind::encoder_self, "attention.mae.window");
+  check_rejected("heads = 2\nmae.gate = 'even'\n", AttentionKind::decoder_self, "uniform");
   Capabilities full =
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\n", 8, AttentionKind::encoder_self).layer->capabilities();
   CHECK((full.self && !full.causal && !full.cross && !full.incremental));
   Capabilities causal = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
   CHECK((causal.self && causal.causal && causal.cross && causal.memory && causal.incremental));
-  // Without a gate nothing is averaged, so nothing leaks.
+  // Uniform sampling has no gate, so its mean cannot leak later tokens.
   CHECK(
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);
 }
 
-TEST_CASE("block coordinate descent: gates in some epochs, all else in every one", "[mae]") {
+TEST_CASE("block coordinate descent runs a G pass for the gate in some epochs and an F pass in every epoch", "[mae]") {
   Config config;
   config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
-  auto usual = train::procedures().make("block-coordinate", ""),
-       later = train::procedures().make("block-coordinate", "");
-  config.read("p", *later);
+  auto defaults = train::procedures().make("block-coordinate", ""),
+       every_third = train::procedures().make("block-coordinate", "");
+  config.read("p", *every_third);
   for (int64_t epoch = 0; epoch < 23; ++epoch) {
-    CHECK(usual->passes({0, epoch, 0}).size() == (epoch % 5 == 0 ? 2 : 1));
-    CHECK(later->passes({0, epoch, 0}).size() == (epoch % 3 == 1 ? 2 : 1));
+    CHECK(defaults->passes({0, epoch, 0}).size() == (epoch % 5 == 0 ? 2 : 1));
+    CHECK(every_third->passes({0, epoch, 0}).size() == (epoch % 3 == 1 ? 2 : 1));
   }
-  const auto both = usual->passes({0, 0, 0});
+  const auto passes = defaults->passes({0, 0, 0});
   const auto samples = [](const train::Pass& pass) { return pass.requests.find<SampleExperts>() != nullptr; };
-  CHECK((!samples(both[0]) && samples(both[1]) && samples(usual->passes({0, 1, 0})[0])));
+  CHECK((!samples(passes[0]) && samples(passes[1]) && samples(defaults->passes({0, 1, 0})[0])));
   Layer l("heads = 2\ncombiner = 'mae'\n", 8);
-  int64_t gates = 0;
+  int64_t num_gate_parameters = 0;
   for (const auto& p : l.parameters.all()) {
-    CHECK(both[0].acts(p) != both[1].acts(p));
-    gates += both[0].acts(p) ? 1 : 0;
+    CHECK(passes[0].acts(p) != passes[1].acts(p));
+    num_gate_parameters += passes[0].acts(p) ? 1 : 0;
   }
-  CHECK(gates == 8);
+  CHECK(num_gate_parameters == 8);
 }

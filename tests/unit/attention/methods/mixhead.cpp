@@ -1,4 +1,4 @@
-// Mixhead A and B and fixed matrices against plain loops in double precision, and the identities between them and
+// Mixhead A and B and fixed mixing matrices against plain loops in double precision, and their identities with
 // multi-head attention.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -36,17 +36,17 @@ TEST_CASE("layers with Mixhead or a fixed matrix equal plain loops over random s
   layers::check_mixing(cases());
 }
 
-TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal differences of the plain loops", "[mixhead]") {
+TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal finite differences of plain loops", "[mixhead]") {
   layers::check_gradients_of_mixing(cases());
 }
 
-TEST_CASE("Mixhead at its start is multi-head attention, gradients included", "[mixhead]") {
+TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and gradients", "[mixhead]") {
   layers::check_identity_at_start({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'",
                                    "mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'",
                                    "mixer = 'mixhead-b'\n[attention.mixhead-b]\non = 'logits'"});
 }
 
-TEST_CASE("Mixhead B without its query weight is Mixhead A", "[mixhead]") {
+TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
   Layer a("heads = 3\nmixer = 'mixhead-a'", 6, 5), b("heads = 3\nmixer = 'mixhead-b'", 6, 5);
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 5, 6}, 1);
   a.set("mixer.matrix", m);
@@ -56,12 +56,13 @@ TEST_CASE("Mixhead B without its query weight is Mixhead A", "[mixhead]") {
   CHECK(close(a(x, x, mask), b(x, x, mask)));
 }
 
-TEST_CASE("rows of probabilities that Mixhead mixed sum to the columns of the matrix; hidden entries stay exactly 0",
+TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; masked entries stay exactly 0",
           "[mixhead]") {
   layers::check_sums_of_rows({"mixhead-a", "mixhead-b", "random-normal", "random-uniform", "mean"});
 }
 
-TEST_CASE("a permutation as the matrix permutes heads; their mean makes them alike", "[mixhead]") {
+TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
+          "[mixhead]") {
   c10::NoGradGuard no_gradient;
   Layer plain("heads = 3", 6, 5), mixed("heads = 3\nmixer = 'mixhead-a'", 6, 5);
   const std::vector<int64_t> order{2, 0, 1};
@@ -69,22 +70,22 @@ TEST_CASE("a permutation as the matrix permutes heads; their mean makes them ali
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
   mixed.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
-  Watch a, b;
-  plain(x, x, {}, {}, &a);
-  mixed(x, x, {}, {}, &b);
-  CHECK(close(b.p, a.p.index_select(1, index)));
-  // With values and output weights permuted alike the layer is as before.
-  for (const auto& [part, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
-    const auto blocks = plain[part].chunk(3, axis);
-    mixed.set(part, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+  Watch plain_watch, mixed_watch;
+  plain(x, x, {}, {}, &plain_watch);
+  mixed(x, x, {}, {}, &mixed_watch);
+  CHECK(close(mixed_watch.p, plain_watch.p.index_select(1, index)));
+  // With values and output weights in the same order the layer equals the unmixed one.
+  for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
+    const auto blocks = plain[name].chunk(3, axis);
+    mixed.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
   CHECK(close(mixed(x, x, {}), plain(x, x, {})));
   Layer mean("heads = 3\nmixer = 'mean'", 6, 5);
-  mean(x, x, {}, {}, &b);
-  CHECK(close(b.p, a.p.mean(1, true).expand_as(a.p)));
+  mean(x, x, {}, {}, &mixed_watch);
+  CHECK(close(mixed_watch.p, plain_watch.p.mean(1, true).expand_as(plain_watch.p)));
 }
 
-TEST_CASE("Mixhead A is multi-head attention whose value-output products are mixed", "[mixhead]") {
+TEST_CASE("Mixhead A equals multi-head attention with mixed value-output products of higher rank", "[mixhead]") {
   c10::NoGradGuard no_gradient;
   const int64_t h = 3, d = 8, dv = 2;
   Layer l("heads = 3\nhead_size = 2\nbias = false\nmixer = 'mixhead-a'", d, 5),
@@ -92,7 +93,7 @@ TEST_CASE("Mixhead A is multi-head attention whose value-output products are mix
   l.set("mixer.matrix", normal({h, h}, 4));
   const at::Tensor x = normal({2, 5, d}, 1);
   Watch watch;
-  plain(x, x, {}, {}, &watch);  // P of each head
+  plain(x, x, {}, {}, &watch);  // watch.p: P of each head
   at::Tensor y = at::zeros({2, 5, d});
   std::vector<at::Tensor> ov;
   for (int64_t i = 0; i < h; ++i)
@@ -109,7 +110,7 @@ TEST_CASE("Mixhead A is multi-head attention whose value-output products are mix
   CHECK(largest_rank == h * dv);
 }
 
-TEST_CASE("ranks: of logits, of sums, of mixed products", "[mixhead]") {
+TEST_CASE("rank bounds of logits and of sums of matrices hold", "[mixhead]") {
   auto rank = [](const at::Tensor& a) { return at::linalg_matrix_rank(a, 1e-9).item<int64_t>(); };
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -120,38 +121,38 @@ TEST_CASE("ranks: of logits, of sums, of mixed products", "[mixhead]") {
     const at::Tensor a = at::matmul(normal({n, k}, seed + 2).to(at::kDouble), normal({k, n}, seed + 3).to(at::kDouble)),
                      b = at::matmul(normal({n, l}, seed + 4).to(at::kDouble), normal({l, n}, seed + 5).to(at::kDouble));
     RC_ASSERT(rank(a + b) <= rank(a) + rank(b));
-    // c and d: the dimensions that the column and the row spaces share.
+    // c and d: dimensions of the intersections of the column spaces and of the row spaces.
     const int64_t c = rank(a) + rank(b) - rank(at::cat({a, b}, 1)), d = rank(a) + rank(b) - rank(at::cat({a, b}, 0));
     RC_ASSERT(rank(a + b) >= rank(a) + rank(b) - c - d);
   }));
 }
 
-TEST_CASE("permuting all that belongs to a head leaves layers with Mixhead or a fixed matrix unchanged", "[mixhead]") {
+TEST_CASE("permuting the heads of all parameters leaves layers with Mixhead or a fixed matrix unchanged", "[mixhead]") {
   layers::check_head_order({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'",
                             "mixer = 'random-uniform'", "mixer = 'mean'"});
 }
 
-TEST_CASE("parameters added by Mixhead are those of its table", "[mixhead]") {
-  for (auto [layers, h, dk, a, b] : {std::tuple{6, 8, 64, 384, 3456},
-                                     {16, 8, 128, 1024, 17408},
-                                     {16, 10, 41, 1600, 8160},
-                                     {16, 8, 64, 1024, 9216},
-                                     {18, 8, 128, 1152, 19584}}) {
+TEST_CASE("parameter counts of Mixhead equal those of the table in the paper", "[mixhead]") {
+  for (auto [layers, h, dk, added_by_a, added_by_b] : {std::tuple{6, 8, 64, 384, 3456},
+                                                       {16, 8, 128, 1024, 17408},
+                                                       {16, 10, 41, 1600, 8160},
+                                                       {16, 8, 64, 1024, 9216},
+                                                       {18, 8, 128, 1152, 19584}}) {
     auto count = [&, heads = h, size = dk](const char* mixer) {
       return Layer(str("heads = ", heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4).parameters.count();
     };
-    CHECK(layers * (count("mixhead-a") - count("none")) == a);
-    CHECK(layers * (count("mixhead-b") - count("none")) == b);
-    CHECK(count("random-normal") == count("none"));  // drawn, not trained
+    CHECK(layers * (count("mixhead-a") - count("none")) == added_by_a);
+    CHECK(layers * (count("mixhead-b") - count("none")) == added_by_b);
+    CHECK(count("random-normal") == count("none"));  // the matrix is a constant
   }
 }
 
-TEST_CASE("fixed matrices: columns sum to 1, another seed draws others, and no weight decay pulls at any matrix",
+TEST_CASE("columns of fixed matrices sum to 1, random ones depend on the seed; no mixing matrix has weight decay",
           "[mixhead]") {
   for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
-    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
+    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other_seed(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
     CHECK(close(l["mixer.matrix"].sum(0), at::ones({4}), 1e-4));
-    CHECK(at::equal(l["mixer.matrix"], other["mixer.matrix"]) == (std::string(mixer) == "mean"));
+    CHECK(at::equal(l["mixer.matrix"], other_seed["mixer.matrix"]) == (std::string(mixer) == "mean"));
     CHECK(!l.parameters.find("x.mixer.matrix")->traits().trainable);
   }
   for (const char* mixer : {"mixhead-a", "mixhead-b"}) {
@@ -161,25 +162,26 @@ TEST_CASE("fixed matrices: columns sum to 1, another seed draws others, and no w
   }
 }
 
-TEST_CASE("dropout acts before the mixing or after it, as asked", "[mixhead]") {
+TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing", "[mixhead]") {
   c10::NoGradGuard no_gradient;
   ForwardContext step;
   step.training = true;
   const at::Tensor x = normal({2, 6, 8}, 1);
-  auto seen = [&](const char* where) {
-    Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", where, "'"), 8, 1);
+  auto observed_probabilities = [&](const char* position) {
+    Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", position, "'"), 8,
+            1);
     l.set("mixer.matrix", at::full({4, 4}, 0.25));
     Watch watch;
     l(x, x, {}, step, &watch);
     return watch.p;
   };
-  // Before: what is mixed has lost entries, so rows no longer sum to 1. After: what the observer sees has not.
-  CHECK(close(seen("after").sum(-1), at::ones({2, 4, 6})));
-  CHECK(!close(seen("before").sum(-1), at::ones({2, 4, 6}), 1e-2));
-  CHECK(close(seen("before").select(1, 0), seen("before").select(1, 3)));
+  // The observer reads probabilities after mixing, from which dropout before mixing has removed entries of the rows.
+  CHECK(close(observed_probabilities("after").sum(-1), at::ones({2, 4, 6})));
+  CHECK(!close(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), 1e-2));
+  CHECK(close(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3)));
 }
 
-TEST_CASE("the scope of the released code leaves cross-attention and decoding by steps alone", "[mixhead]") {
+TEST_CASE("scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {
   c10::NoGradGuard no_gradient;
   const char* released = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
   CHECK(Layer(released, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);

@@ -1,4 +1,4 @@
-// A mixture of heads against its equations.
+// The mixture of heads (MoH) against its equations.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -21,7 +21,7 @@ using reference::projected;
 using reference::Vector;
 using reference::Weights;
 
-TEST_CASE("a mixture of heads weighs shared heads and the likeliest of the rest, by its equations",
+TEST_CASE("a mixture of heads weighs the shared heads and the top-k routed heads by its equations",
           "[mixture-of-heads]") {
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
@@ -44,47 +44,48 @@ TEST_CASE("a mixture of heads weighs shared heads and the likeliest of the rest,
       for (double& e : v) e /= sum;
       return v;
     };
-    Vector wanted;
+    Vector expected;
     for (int64_t r = 0; r < 6; ++r) {
       const auto row = scores.begin() + r * h;
-      Vector always = softmax({row, row + shared}), p = softmax({row + shared, row + h}), a{0.5, 0.5};
+      Vector p_shared = softmax({row, row + shared}), p_routed = softmax({row + shared, row + h}), balance{0.5, 0.5};
       if (shared > 0) {
-        const Vector both = projected(w, "combiner.balance", xs, d);
-        a = softmax({both.begin() + 2 * r, both.begin() + 2 * r + 2});
+        const Vector balance_logits = projected(w, "combiner.balance", xs, d);
+        balance = softmax({balance_logits.begin() + 2 * r, balance_logits.begin() + 2 * r + 2});
       }
-      for (double value : always) wanted.push_back(2 * a[0] * static_cast<double>(shared) * value);
-      Vector sorted = p;
+      for (double value : p_shared) expected.push_back(2 * balance[0] * static_cast<double>(shared) * value);
+      Vector sorted = p_routed;
       std::sort(sorted.rbegin(), sorted.rend());
       double sum = 0;
       for (int64_t i = 0; i < k; ++i) sum += element(sorted, i);
-      for (double value : p)
-        wanted.push_back(value >= element(sorted, k - 1) ? 2 * a[1] * static_cast<double>(k) * value / sum : 0);
+      for (double value : p_routed)
+        expected.push_back(value >= element(sorted, k - 1) ? 2 * balance[1] * static_cast<double>(k) * value / sum : 0);
     }
-    RC_ASSERT(numbers::worst(doubles(watch.g), wanted) < 1e-5);
+    RC_ASSERT(numbers::worst(doubles(watch.g), expected) < 1e-5);
     RC_ASSERT(close(layers::by_heads(l, watch.z, watch.g), y, 1e-4));
   }));
 }
 
-TEST_CASE("gradients of a mixture of heads equal differences, and it is refused where heads are too few",
+TEST_CASE("gradients of a mixture of heads equal finite differences; chosen > routed heads is rejected",
           "[mixture-of-heads]") {
   const char* toml =
       "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 2";
   Layer l(toml, 5, 3);
   l.shake(4);
   const at::Tensor x = normal({2, 3, 5}, 1), r = normal({2, 3, 5}, 9);
-  for (const char* part : {"combiner.router.weight", "combiner.balance.weight", "value.weight"}) {
+  for (const char* name : {"combiner.router.weight", "combiner.balance.weight", "value.weight"}) {
     l.parameters.zero_gradients();
     (l(x, x, causal()) * r).sum().backward();
-    const at::Tensor g = l[part].grad().clone();
+    const at::Tensor g = l[name].grad().clone();
     c10::NoGradGuard no_gradient;
     for (int64_t i = 0; i < g.numel(); i += 3) {
-      auto moved = [&](double by) {
-        l[part].flatten()[i] += by;
+      auto shifted_loss = [&](double step) {
+        l[name].flatten()[i] += step;
         const double value = (l(x, x, causal()) * r).to(at::kDouble).sum().item<double>();
-        l[part].flatten()[i] -= by;
+        l[name].flatten()[i] -= step;
         return value;
       };
-      CHECK(g.flatten()[i].item<double>() == Approx((moved(1e-3) - moved(-1e-3)) / 2e-3).margin(5e-3).epsilon(2e-2));
+      CHECK(g.flatten()[i].item<double>() ==
+            Approx((shifted_loss(1e-3) - shifted_loss(-1e-3)) / 2e-3).margin(5e-3).epsilon(2e-2));
     }
   }
   CHECK_THROWS_AS(

@@ -1,4 +1,4 @@
-// Multi-head attention against plain loops in double precision, forward and gradients, and its heads of any size.
+// Multi-head attention and its gradients against plain loops in double precision; head sizes independent of the width.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -19,7 +19,7 @@ using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
 
-TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]") {
+TEST_CASE("multi-head attention equals plain loops over random shapes and masks", "[plain]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
@@ -37,11 +37,11 @@ TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]"
     mask.window = *rc::gen::arbitrary<bool>() ? pick(1, 4) : 0;
     std::vector<int64_t> lengths;
     if (padded) {
-      for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));  // 0: no key at all
+      for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));  // 0: all keys are padding
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (additive) mask.additive = normal({z.batch, z.heads, z.queries, z.keys}, seed + 2);
-    if (additive && *rc::gen::arbitrary<bool>())  // what minus infinity hides may be all that a query has
+    if (additive && *rc::gen::arbitrary<bool>())  // may mask rows fully
       mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
@@ -50,16 +50,16 @@ TEST_CASE("attention equals plain loops over random shapes and masks", "[plain]"
     auto add = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
       return static_cast<double>(mask.additive[b][i][t][s].item<float>());
     };
-    Vector wanted = reference::attention(z, doubles(x), doubles(m), l.weights(), allowed,
-                                         additive ? reference::Additive(add) : reference::Additive());
+    const Vector expected = reference::attention(z, doubles(x), doubles(m), l.weights(), allowed,
+                                                 additive ? reference::Additive(add) : reference::Additive());
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
-      RC_ASSERT(worst(doubles(l(x, m, mask)), wanted) < 2e-5);
+      RC_ASSERT(worst(doubles(l(x, m, mask)), expected) < 2e-5);
     }
   }));
 }
 
-TEST_CASE("gradients of every parameter and input equal differences of the plain loops", "[plain]") {
+TEST_CASE("gradients of every parameter and input of multi-head attention equal finite differences", "[plain]") {
   for (bool cross : {false, true}) {
     const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
     Layer l(sized(z), z.width, 5, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
@@ -78,25 +78,26 @@ TEST_CASE("gradients of every parameter and input equal differences of the plain
   }
 }
 
-TEST_CASE("heads of any size: the layer padded with zero columns is the same layer", "[plain]") {
-  // Fixhead: a layer with larger heads whose added rows and columns are zero computes the smaller one (scaled queries).
+TEST_CASE("zero-padding heads to a larger head_size leaves the output unchanged", "[plain]") {
+  // Fixhead: a layer with larger heads whose added rows and columns are zero equals the smaller one if its queries are
+  // scaled by √9 / √4 for the larger divisor √dk.
   Layer small("heads = 2\nbias = false", 8, 3), large("heads = 2\nhead_size = 9\nbias = false", 8, 4);
   c10::NoGradGuard no_gradient;
   for (auto& p : large.parameters.all()) {
-    const at::Tensor& from = small.parameters.find(p.name())->master();
+    const at::Tensor& small_parameter = small.parameters.find(p.name())->master();
     p.master().zero_();
-    const bool output = p.name() == "x.output.weight";
+    const bool is_output = p.name() == "x.output.weight";
     for (int64_t i = 0; i < 2; ++i) {
-      auto to = p.master().narrow(output ? 1 : 0, 9 * i, 4);
-      to.copy_(from.narrow(output ? 1 : 0, 4 * i, 4));
-      if (p.name() == "x.query.weight") to.mul_(1.5);  // √9 / √4
+      auto large_block = p.master().narrow(is_output ? 1 : 0, 9 * i, 4);
+      large_block.copy_(small_parameter.narrow(is_output ? 1 : 0, 4 * i, 4));
+      if (p.name() == "x.query.weight") large_block.mul_(1.5);
     }
   }
   at::Tensor x = normal({2, 5, 8}, 1);
   CHECK(close(large(x, x, {}), small(x, x, {})));
 }
 
-TEST_CASE("heads that do not divide the width are refused, unless a size is given", "[plain]") {
+TEST_CASE("heads that do not divide the width are rejected unless head_size is set", "[plain]") {
   AttentionOptions options;
   options.heads = 3;
   CHECK_THROWS_AS(make_layer_spec(options, AttentionKind::decoder_self, 0, 8, "x"), Error);
@@ -104,7 +105,8 @@ TEST_CASE("heads that do not divide the width are refused, unless a size is give
   CHECK(make_layer_spec(options, AttentionKind::decoder_self, 0, 8, "x").value_size == 5);
 }
 
-TEST_CASE("a head as large as the length attends in any way: Theorem 1 of the low-rank bottleneck", "[plain]") {
+TEST_CASE("a head of size >= length can represent any positive attention matrix (low-rank bottleneck, Theorem 1)",
+          "[plain]") {
   // Row convention. X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive diagonal:
   // A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
   CHECK(rc::check([] {
@@ -116,43 +118,44 @@ TEST_CASE("a head as large as the length attends in any way: Theorem 1 of the lo
     RC_PRE(at::linalg_cond(x).item<double>() < 50);
     const at::Tensor p = at::softmax(normal({n, n}, seed + 1).to(at::kDouble), -1),
                      scale = normal({n, 1}, seed + 2).to(at::kDouble).exp();
-    auto wide = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
+    auto pad_weight = [&](const at::Tensor& m) {  // (n, n) -> X⁺ [m | 0], as a weight (dk, d)
       return at::matmul(at::linalg_pinv(x), at::constant_pad_nd(m, {0, dk - n})).t().contiguous().to(at::kFloat);
     };
     Layer l(str("heads = 1\nbias = false\nhead_size = ", dk), d, seed);
-    l.set("query.weight", wide(std::sqrt(static_cast<double>(dk)) * (scale * p).log()));
-    l.set("key.weight", wide(at::eye(n, at::kDouble)));
+    l.set("query.weight", pad_weight(std::sqrt(static_cast<double>(dk)) * (scale * p).log()));
+    l.set("key.weight", pad_weight(at::eye(n, at::kDouble)));
     layers::Watch watch;
-    const at::Tensor in = x.to(at::kFloat).unsqueeze(0);
-    l(in, in, {}, {}, &watch);
+    const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
+    l(input, input, {}, {}, &watch);
     RC_ASSERT((watch.p[0][0] - p).abs().max().item<double>() < 1e-4);
   }));
 }
 
-TEST_CASE("a head smaller than the length cannot attend in every way", "[plain]") {
+TEST_CASE("a head smaller than the length cannot represent every attention matrix", "[plain]") {
   c10::NoGradGuard no_gradient;
   for (uint64_t seed = 1; seed < 6; ++seed) {
-    // Ones, and a last token of zeros: its query is 0 whatever the weights, so it attends evenly.
+    // Tokens of ones and a last token of zeros: without biases its query is 0, so it attends uniformly.
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
     layers::Watch watch;
     l(x, x, {}, {}, &watch);
     CHECK(close(watch.p[0][0][6], at::full({7}, 1.0 / 7)));
-    // Logits of a head have at most the rank of its size.
-    Layer wide("heads = 1\nbias = false\nhead_size = 3", 16, seed);
-    const at::Tensor in = normal({12, 16}, seed).to(at::kDouble);
-    const at::Tensor logits = at::matmul(at::matmul(in, wide["query.weight"].to(at::kDouble).t()),
-                                         at::matmul(in, wide["key.weight"].to(at::kDouble).t()).t());
+    // The rank of a head's logits is at most its head size.
+    Layer full_width("heads = 1\nbias = false\nhead_size = 3", 16, seed);
+    const at::Tensor input = normal({12, 16}, seed).to(at::kDouble);
+    const at::Tensor logits = at::matmul(at::matmul(input, full_width["query.weight"].to(at::kDouble).t()),
+                                         at::matmul(input, full_width["key.weight"].to(at::kDouble).t()).t());
     CHECK(at::linalg_matrix_rank(logits, 1e-9).item<int64_t>() == 3);
   }
 }
 
-TEST_CASE("a head size of width / heads is the standard layer, parameters included", "[plain]") {
+TEST_CASE("head_size = width / heads equals the default layer in outputs and parameter count", "[plain]") {
   c10::NoGradGuard no_gradient;
-  Layer standard("heads = 4", 12, 3), sized("heads = 4\nhead_size = 3", 12, 3), more("heads = 5\nhead_size = 3", 12, 3);
-  CHECK(sized.parameters.count() == standard.parameters.count());
-  CHECK(more.parameters.count() - sized.parameters.count() == 4 * 12 * 3 + 3 * 3);  // 4 d dp, and biases
+  Layer default_size("heads = 4", 12, 3), set_size("heads = 4\nhead_size = 3", 12, 3),
+      five_heads("heads = 5\nhead_size = 3", 12, 3);
+  CHECK(set_size.parameters.count() == default_size.parameters.count());
+  CHECK(five_heads.parameters.count() - set_size.parameters.count() == 4 * 12 * 3 + 3 * 3);  // 4 d dp, and biases
   const at::Tensor x = normal({2, 5, 12}, 1);
-  CHECK(at::equal(sized(x, x, {}), standard(x, x, {})));
+  CHECK(at::equal(set_size(x, x, {}), default_size(x, x, {})));
 }

@@ -1,4 +1,4 @@
-// The relative score against brute force over explicit distances, with memories of any age and with gaps.
+// The relative score against plain loops over explicit distances, with memories of any length and with gaps.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -18,12 +18,12 @@ using Layer = layers::Shaken;
 
 namespace {
 
-// distance(t, s) as fed to the sinusoid.
+// distance(t, s): argument of the sinusoid.
 using Distance = std::function<int64_t(int64_t, int64_t)>;
 
-// Transformer-XL's attention by plain loops: what a dot product lacks of it is added to the logits.
-Vector brute_force(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
-                   const reference::Allowed& allowed, const Distance& distance) {
+// Returns Transformer-XL's attention as plain loops: the relative terms are added to the logits of the dot product.
+Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
+                          const reference::Allowed& allowed, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
   const reference::Sizes z{batch,
                            static_cast<int64_t>(x.size()) / (batch * d),
@@ -34,7 +34,7 @@ Vector brute_force(const LayerSpec& shape, const Weights& w, const Vector& x, co
                            shape.value_size};
   const Vector q = projected(w, "query", x, d), k = projected(w, "key", m, d);
   const Vector &u = w.at("relative.content_bias"), &v = w.at("relative.position_bias"), &wr = w.at("relative.weight");
-  std::map<int64_t, Vector> positions;  // distance to W^R S(distance), (h * dk)
+  std::map<int64_t, Vector> positions;  // distance -> W^R S(distance), (h * dk)
   for (int64_t t = 0; t < z.queries; ++t)
     for (int64_t s = 0; s < z.keys; ++s) {
       const int64_t delta = distance(t, s);
@@ -50,7 +50,7 @@ Vector brute_force(const LayerSpec& shape, const Weights& w, const Vector& x, co
         }
       positions[delta] = r;
     }
-  auto rest = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
+  auto relative_terms = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
     const Vector& r = positions.at(distance(t, s));
     double sum = 0;
     for (int64_t c = 0; c < dk; ++c) {
@@ -60,23 +60,24 @@ Vector brute_force(const LayerSpec& shape, const Weights& w, const Vector& x, co
     }
     return sum / std::sqrt(static_cast<double>(dk));
   };
-  return reference::attention(z, x, m, w, allowed, rest);
+  return reference::attention(z, x, m, w, allowed, relative_terms);
 }
 
-// Ascending positions of `slots` memory slots before position 0: each skipped layer leaves a gap.
+// Returns ascending positions of `slots` memory slots before position 0, with gaps where updates skipped the layer.
 std::vector<int64_t> random_memory(int64_t slots) {
   std::vector<int64_t> positions(static_cast<size_t>(slots));
-  int64_t at = 0;
+  int64_t position = 0;
   for (auto it = positions.rbegin(); it != positions.rend(); ++it) {
-    at -= *rc::gen::weightedElement<int64_t>({{6, 1}, {1, 4}, {1, 9}});
-    *it = at;
+    position -= *rc::gen::weightedElement<int64_t>({{6, 1}, {1, 4}, {1, 9}});
+    *it = position;
   }
   return positions;
 }
 
 }  // namespace
 
-TEST_CASE("relative attention equals brute force for any age and length of the memory", "[relative]") {
+TEST_CASE("relative attention equals plain loops for memories of any length, with gaps, clamping and windows",
+          "[relative]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool causal = *rc::gen::arbitrary<bool>(), padded = *rc::gen::arbitrary<bool>(),
@@ -111,22 +112,20 @@ TEST_CASE("relative attention equals brute force for any age and length of the m
       const int64_t delta = (block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
       return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
     };
-    const Vector wanted =
-        brute_force(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
-    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 3e-5);
-    // Each key in a run of its own, in whatever order, is the same as one shift for all.
+    const Vector expected =
+        relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
+    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), expected) < 3e-5);
+    // Keys in reverse order, each a run of its own, give the same result.
     if (!causal && !padded && mask.window == 0) {
-      std::vector<int64_t> order(static_cast<size_t>(keys));
-      for (int64_t s = 0; s < keys; ++s) order[static_cast<size_t>(s)] = keys - 1 - s;
-      Mask turned = mask;
-      turned.key_positions = at::tensor(positions, at::kLong).flip(0);
-      RC_ASSERT(worst(doubles(l.layer->forward(x, m.flip(1), turned, {})), wanted) < 3e-5);
+      Mask reversed = mask;
+      reversed.key_positions = at::tensor(positions, at::kLong).flip(0);
+      RC_ASSERT(worst(doubles(l.layer->forward(x, m.flip(1), reversed, {})), expected) < 3e-5);
     }
   }));
 }
 
-TEST_CASE("gradients of relative attention equal differences of brute force", "[relative]") {
-  // The second is wide enough in rows for the positions to be projected before they meet the queries.
+TEST_CASE("gradients of relative attention equal finite differences of plain loops", "[relative]") {
+  // The second case has enough rows that the embeddings are projected before the product with the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
     for (const char* distances : {"exact", "block_end"}) {
       const int64_t slots = 3, d = 4;
@@ -134,8 +133,7 @@ TEST_CASE("gradients of relative attention equal differences of brute force", "[
                   "'\n"),
               d, 5);
       const bool block_end = std::string(distances) == "block_end";
-      const std::vector<int64_t> before{-7, -6, -2};
-      std::vector<int64_t> positions = before;
+      std::vector<int64_t> positions{-7, -6, -2};
       for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
       const at::Tensor all = normal({batch, slots + queries, d}, 7);
       Mask mask;
@@ -150,7 +148,7 @@ TEST_CASE("gradients of relative attention equal differences of brute force", "[
             for (int64_t b = 0; b < count; ++b)
               x.insert(x.end(), m.begin() + (b * (slots + length) + slots) * d,
                        m.begin() + (b + 1) * (slots + length) * d);
-            return brute_force(
+            return relative_attention(
                 l.layer->layer_spec(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
                 [&](int64_t t, int64_t s) { return (block_end ? length - 1 : t) - positions[static_cast<size_t>(s)]; });
           });
@@ -158,38 +156,40 @@ TEST_CASE("gradients of relative attention equal differences of brute force", "[
   }
 }
 
-TEST_CASE("relative attention sees distances only: moving all positions changes nothing", "[relative]") {
-  // Query t + 5 with keys moved by 5 as well is what a cache of five more, hidden, keys is.
+TEST_CASE("relative attention is invariant to a shift of all positions", "[relative]") {
+  // Five more tokens before x, which the window masks, shift queries and keys by 5.
   Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
   at::Tensor x = normal({2, 4, 8}, 1), longer = at::cat({normal({2, 5, 8}, 2), x}, 1);
   Mask mask, windowed;
   mask.causal = windowed.causal = true;
-  windowed.window = 4;  // the last query's view
-  at::Tensor a = l.layer->forward(x, x, mask, {}), b = l.layer->forward(longer, longer, windowed, {});
-  CHECK(at::allclose(a.select(1, 3), b.select(1, 8), 1e-4, 1e-5));
+  windowed.window = 4;  // the keys that the last query of x sees
+  at::Tensor unshifted = l.layer->forward(x, x, mask, {}), shifted = l.layer->forward(longer, longer, windowed, {});
+  CHECK(at::allclose(unshifted.select(1, 3), shifted.select(1, 8), 1e-4, 1e-5));
 }
 
-TEST_CASE("position embeddings drop alike in all micro-batches and layers, and not outside of training", "[relative]") {
+TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inactive in evaluation", "[relative]") {
   Layer plain("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3),
       dropping("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3);
   at::Tensor x = normal({6, 5, 8}, 1);
   Mask mask;
   mask.causal = true;
   CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
-  ForwardContext step{true, 1, 4, 0}, later{true, 1, 4, 2};
-  at::Tensor whole = dropping.layer->forward(x, x, mask, step), part = x.narrow(0, 2, 4);
+  ForwardContext step{true, 1, 4, 0}, micro_step{true, 1, 4, 2};
+  at::Tensor whole = dropping.layer->forward(x, x, mask, step), micro_batch = x.narrow(0, 2, 4);
   CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
-  CHECK(at::allclose(dropping.layer->forward(part, part, mask, later), whole.narrow(0, 2, 4), 1e-4, 1e-5));
-  // Keys in runs of one: what is dropped of a distance stays the same.
+  CHECK(at::allclose(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4), 1e-4,
+                     1e-5));
+  // Keys in reverse order, each a run of its own: the dropout mask of a distance is the same.
   Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
                 AttentionKind::encoder_self);
-  Mask turned;
-  turned.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
-  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), turned, step), encoder.layer->forward(x, x, {}, step), 1e-4,
+  Mask reversed;
+  reversed.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
+  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), reversed, step), encoder.layer->forward(x, x, {}, step), 1e-4,
                      1e-5));
 }
 
-TEST_CASE("the biases of relative scores are shared by a stack's layers, or each layer's own", "[relative]") {
+TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",
+          "[relative]") {
   auto build = [](const std::string& extra) {
     Config config;
     config.load_text("[attention]\nheads = 2\nscore = 'relative'\n" + extra, "test");
@@ -212,7 +212,8 @@ TEST_CASE("the biases of relative scores are shared by a stack's layers, or each
   CHECK(build("relative.shared_biases = false\n[attention.decoder.self.1]\nheads = 4\n").size() == 4);
 }
 
-TEST_CASE("relative scores are refused in cross-attention and for odd widths", "[relative]") {
+TEST_CASE("relative scores are rejected in cross-attention and for odd widths; block_end is not incremental",
+          "[relative]") {
   CHECK_THROWS_AS(Layer("heads = 2\nscore = 'relative'\n", 8, 1, AttentionKind::decoder_cross), Error);
   CHECK_THROWS_AS(Layer("heads = 3\nscore = 'relative'\n", 9, 1), Error);
   CHECK(!Layer("heads = 2\nscore = 'relative'\n[attention.relative]\ndistances = 'block_end'\n", 8, 1)

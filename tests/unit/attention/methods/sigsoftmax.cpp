@@ -9,21 +9,22 @@ using namespace mh::attention;
 using numbers::close;
 using numbers::normal;
 
-TEST_CASE("Sigsoftmax equals plain loops, gradients included", "[sigsoftmax]") {
+TEST_CASE("layers with Sigsoftmax and their gradients equal plain loops", "[sigsoftmax]") {
   const std::vector<layers::MixingCase> cases{{"normaliser = 'sigsoftmax'"}};
   layers::check_mixing(cases);
   layers::check_gradients_of_mixing(cases);
 }
 
-TEST_CASE("Sigsoftmax is softmax(2a - softplus(a)), and feels a constant that is added", "[sigsoftmax]") {
+TEST_CASE("Sigsoftmax equals softmax(2a - softplus(a)) and, unlike softmax, depends on a constant offset",
+          "[sigsoftmax]") {
   const at::Tensor a = normal({2, 3, 4, 20}, 1) * 3;
   const at::Tensor p = masked_sigmoid_softmax(a, {});
   CHECK(close(p, at::softmax(2 * a - at::softplus(a), -1), 1e-6));
   CHECK(!close(masked_sigmoid_softmax(a + 2, {}), p, 1e-3));
   CHECK(close(masked_softmax(a + 2, {}), masked_softmax(a, {}), 1e-6));
-  // Its derivative in double precision, by differences.
+  // Gradient against finite differences in double precision.
   const at::Tensor x = normal({1, 1, 1, 6}, 2).to(at::kDouble).requires_grad_(), r = normal({1, 1, 1, 6}, 3);
-  auto loss = [&](const at::Tensor& at_x) { return (masked_sigmoid_softmax(at_x, {}) * r).sum(); };
+  auto loss = [&](const at::Tensor& logits) { return (masked_sigmoid_softmax(logits, {}) * r).sum(); };
   loss(x).backward();
   for (int64_t i = 0; i < 6; ++i) {
     at::Tensor step = at::zeros({6}, at::kDouble);

@@ -1,4 +1,4 @@
-// Synthesizers against plain loops, and where they cannot act.
+// Synthesizers against plain loops; lengths, memories and kinds of attention that they reject.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -15,7 +15,8 @@ using Layer = layers::Shaken;
 
 namespace {
 
-// The logits alone differ from a dot product's, whose keys are zero here.
+// Returns attention with synthesized logits as plain loops, with the dot product of the reference made zero by zero
+// keys.
 Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
                    int64_t first, const reference::Allowed& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
@@ -29,11 +30,11 @@ Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, 
     auto table = w.find("synthesizer.logits");
     if (table != w.end()) return table->second[static_cast<size_t>((i * length + first + t) * length + key)];
     const Vector &weight = w.at("synthesizer.weight"), &bias = w.at("synthesizer.bias");
-    const bool own = static_cast<int64_t>(bias.size()) > length;  // one for each head
-    double sum = bias[static_cast<size_t>((own ? i * length : 0) + key)];
+    const bool per_head = static_cast<int64_t>(bias.size()) > length;
+    double sum = bias[static_cast<size_t>((per_head ? i * length : 0) + key)];
     for (int64_t c = 0; c < dk; ++c)
       sum += std::max(0.0, q[static_cast<size_t>(((b * z.queries + t) * h + i) * dk + c)]) *
-             weight[static_cast<size_t>((own ? i * dk * length : 0) + c * length + key)];
+             weight[static_cast<size_t>((per_head ? i * dk * length : 0) + c * length + key)];
     return sum;
   };
   return reference::attention(z, x, m, w, allowed, logit);
@@ -50,14 +51,14 @@ std::string configured(const std::string& score, int64_t heads, int64_t size, in
 TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synthesizer]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const bool random = *rc::gen::arbitrary<bool>(), own = *rc::gen::arbitrary<bool>(),
+    const bool random = *rc::gen::arbitrary<bool>(), per_head = *rc::gen::arbitrary<bool>(),
                cross = !random && *rc::gen::arbitrary<bool>(), causal = !cross && *rc::gen::arbitrary<bool>(),
                padded = *rc::gen::arbitrary<bool>();
     const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = cross ? pick(1, 7) : queries, d = pick(1, 7),
                   length = 7 + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(configured(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
-                       random || !own ? "" : "per_head = true\n"),
+                       random || !per_head ? "" : "per_head = true\n"),
             d, seed, cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
     at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
     Mask mask;
@@ -70,12 +71,12 @@ TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synth
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t) && (!padded || s < lengths[static_cast<size_t>(b)]);
     };
-    const Vector wanted = synthesized(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
-    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), wanted) < 2e-5);
+    const Vector expected = synthesized(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
+    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), expected) < 2e-5);
   }));
 }
 
-TEST_CASE("gradients of synthesizers equal differences of plain loops", "[synthesizer]") {
+TEST_CASE("gradients of synthesizers equal finite differences of plain loops", "[synthesizer]") {
   for (auto [score, extra] :
        {std::pair{"synthesizer-dense", ""}, {"synthesizer-dense", "per_head = true\n"}, {"synthesizer-random", ""}}) {
     Layer l(configured(score, 2, 3, 5, extra), 4, 5);
@@ -89,18 +90,17 @@ TEST_CASE("gradients of synthesizers equal differences of plain loops", "[synthe
   }
 }
 
-TEST_CASE("synthesizers have no keys; their sizes", "[synthesizer]") {
+TEST_CASE("synthesizers have the parameters of a table or network instead of a key projection", "[synthesizer]") {
   auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.count(); };
-  // 8 heads of 128 in a width of 1024: three projections with biases, and 128 · 512 + 512 in the place of the keys.
-  const int64_t rest = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
-  CHECK(count(configured("synthesizer-dense", 8, 128, 512)) == rest + 66048);
-  CHECK(count(configured("synthesizer-dense", 8, 128, 16, "per_head = true\n")) == rest + 8 * (128 * 16 + 16));
-  CHECK(count(configured("synthesizer-random", 8, 128, 16)) == rest + 8 * 16 * 16);
-  CHECK(count(configured("synthesizer-random", 8, 128, 16, "train = false\n")) == rest);
+  // 8 heads of size 128 in a width of 1024: three projections with biases; W and b have 128 · 512 + 512 entries.
+  const int64_t projections = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
+  CHECK(count(configured("synthesizer-dense", 8, 128, 512)) == projections + 66048);
+  CHECK(count(configured("synthesizer-dense", 8, 128, 16, "per_head = true\n")) == projections + 8 * (128 * 16 + 16));
+  CHECK(count(configured("synthesizer-random", 8, 128, 16)) == projections + 8 * 16 * 16);
+  CHECK(count(configured("synthesizer-random", 8, 128, 16, "train = false\n")) == projections);
 }
 
-TEST_CASE("synthesizers are refused beyond their length, behind a memory, and where places are not known",
-          "[synthesizer]") {
+TEST_CASE("synthesizers reject longer inputs and memories; the random form rejects cross-attention", "[synthesizer]") {
   for (const char* score : {"synthesizer-dense", "synthesizer-random"}) {
     Layer l(configured(score, 2, 3, 5), 4, 5);
     at::Tensor x = normal({1, 6, 4}, 1);

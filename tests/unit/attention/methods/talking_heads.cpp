@@ -25,36 +25,36 @@ TEST_CASE("layers with talking heads equal plain loops over random shapes and ma
   layers::check_mixing(cases());
 }
 
-TEST_CASE("gradients of layers with talking heads equal differences of the plain loops", "[talking-heads]") {
+TEST_CASE("gradients of layers with talking heads equal finite differences of plain loops", "[talking-heads]") {
   layers::check_gradients_of_mixing(cases());
 }
 
-TEST_CASE("talking heads at their start are multi-head attention, and do not decay", "[talking-heads]") {
+TEST_CASE("newly initialised talking heads equal multi-head attention and have no weight decay", "[talking-heads]") {
   layers::check_identity_at_start({"mixer = 'talking-heads'"});
   const Layer l("heads = 4\nmixer = 'talking-heads'", 8, 1);
   for (const auto& p : l.parameters.all())
     if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().decay);
 }
 
-TEST_CASE("rows of probabilities that talking heads mixed sum to the columns of the last matrix", "[talking-heads]") {
+TEST_CASE("rows of probabilities after talking heads sum to the column sums of the second matrix", "[talking-heads]") {
   layers::check_sums_of_rows({"talking-heads"});
 }
 
-TEST_CASE("permuting all that belongs to a head leaves layers with talking heads unchanged", "[talking-heads]") {
+TEST_CASE("permuting the heads of all parameters leaves layers with talking heads unchanged", "[talking-heads]") {
   layers::check_head_order({"mixer = 'talking-heads'", "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
                             "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
                             "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
 }
 
-TEST_CASE("talking heads that mix logits are not fused", "[talking-heads]") {
+TEST_CASE("talking heads that mix logits take the composed path", "[talking-heads]") {
   CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32).layer->describe_path(false) != "fused");
 }
 
-TEST_CASE("options of talking heads that make no sense are refused", "[talking-heads]") {
-  const std::string head = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
-  CHECK_THROWS_AS(Layer(head + "pre = false\npost = false", 4), Error);
-  CHECK_THROWS_AS(Layer(head + "pre = false\ninside = 3", 4), Error);
-  Layer l(head + "inside = 3", 4);
+TEST_CASE("invalid options of talking heads, and masks per head for inside != heads, are rejected", "[talking-heads]") {
+  const std::string common = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
+  CHECK_THROWS_AS(Layer(common + "pre = false\npost = false", 4), Error);
+  CHECK_THROWS_AS(Layer(common + "pre = false\ninside = 3", 4), Error);
+  Layer l(common + "inside = 3", 4);
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 1, 3, 3});
