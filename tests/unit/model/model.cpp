@@ -1,4 +1,4 @@
-// The decoder language model: parameter counts, causality, incremental decoding, configurations.
+// The decoder language model: parameter counts, causality, incremental decoding, loss, configurations.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -22,13 +22,13 @@ const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nhea
 
 }  // namespace
 
-TEST_CASE("parameter counts of published decoder language models") {
+TEST_CASE("parameter counts of the decoder equal those of published language models") {
   // Mixhead's vanilla models on WikiText-103 and WikiText-2.
   CHECK(count("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
   CHECK(count("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
 }
 
-TEST_CASE("parameter counts follow the formula for any head size") {
+TEST_CASE("parameter counts of the decoder follow the formula for any head size") {
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
     const int64_t size = k > 0 ? k : d / h;
     const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
@@ -38,7 +38,7 @@ TEST_CASE("parameter counts follow the formula for any head size") {
   }
 }
 
-TEST_CASE("later tokens change nothing before them") {
+TEST_CASE("later tokens do not change the logits of earlier positions of a decoder") {
   for (const char* extra : {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
     auto config = configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
     auto model = build_language_model(config, 30, at::kCPU);
@@ -55,7 +55,7 @@ TEST_CASE("later tokens change nothing before them") {
   }
 }
 
-TEST_CASE("decoding step by step equals the full pass, in combinations of all stages") {
+TEST_CASE("incremental decoding equals the full pass in pairwise combinations of all stages") {
   c10::NoGradGuard no_gradient;
   const auto pairings = attention::pairings().names(), scores = attention::scores().names(),
              normalisers = attention::normalisers().names(), mixers = attention::mixers().names(),
@@ -70,11 +70,11 @@ TEST_CASE("decoding step by step equals the full pass, in combinations of all st
     at::Tensor x = some_tokens(3, 11, 30, 1);
     at::Tensor full = model->logits(model->hidden(x, {}));
     auto state = model->new_state();
-    int64_t at = 0;
+    int64_t position = 0;
     for (int64_t step : {1, 3, 1, 2, 4}) {
-      at::Tensor part = model->logits(model->hidden(x.narrow(1, at, step), {}, state.get()));
-      CHECK(at::allclose(part, full.narrow(1, at, step), 1e-4, 1e-5));
-      at += step;
+      at::Tensor step_logits = model->logits(model->hidden(x.narrow(1, position, step), {}, state.get()));
+      CHECK(at::allclose(step_logits, full.narrow(1, position, step), 1e-4, 1e-5));
+      position += step;
     }
     CHECK(state->length() == 11);
     // Reordered rows continue as the rows they came from.
@@ -86,21 +86,21 @@ TEST_CASE("decoding step by step equals the full pass, in combinations of all st
   }
 }
 
-TEST_CASE("padded rows take no part in the softmax unless a key says so") {
+TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_padded_rows is set") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = some_tokens(1, 5, 30, 1), targets = some_tokens(1, 5, 30, 2);
   auto loss = [&](const char* extra) {
     auto model = build_language_model(
         configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
     model->parameters().initialise(1);
-    // The rows that both share are the same; a longer table draws more behind them.
+    // The rows of the vocabulary are equal in both tables; the longer one draws further rows after them.
     return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
   CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));
   CHECK(loss("vocabulary_rows = 40\nscore_padded_rows = true\n") > loss("vocabulary_rows = 40\n") + 0.01);
 }
 
-TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits") {
+TEST_CASE("the nll is minus the sum of target log-probabilities and agrees with the logits") {
   c10::NoGradGuard no_gradient;
   auto model = build_language_model(configured(kTiny), 30, at::kCPU);
   model->parameters().initialise(3);
@@ -111,12 +111,12 @@ TEST_CASE("the loss is the mean of log-probabilities, and agrees with the logits
   SlicedLoss loss = model->loss(hidden, targets, 0);
   CHECK(loss.scored == 13);
   CHECK(loss.nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
-  at::Tensor by_logits =
+  at::Tensor expected =
       at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
-  CHECK(at::allclose(p, by_logits * (targets >= 0), 1e-4, 1e-5));
+  CHECK(at::allclose(p, expected * (targets >= 0), 1e-4, 1e-5));
 }
 
-TEST_CASE("a resolved configuration reads back to itself, overrides included") {
+TEST_CASE("a resolved configuration with overrides of layers survives a round trip through TOML") {
   const std::string text =
       std::string(kTiny) +
       "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
@@ -129,15 +129,15 @@ TEST_CASE("a resolved configuration reads back to itself, overrides included") {
         build_language_model(configured(c.toml()), 30, at::kMeta)->parameters().count());
 }
 
-TEST_CASE("configurations that make no sense are refused") {
-  for (const char* bad : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3",
-                          "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
-                          "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
-    CHECK_THROWS_AS(configured(bad), Error);
+TEST_CASE("invalid decoder configurations are rejected") {
+  for (const char* invalid : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3",
+                              "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
+                              "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
+    CHECK_THROWS_AS(configured(invalid), Error);
   CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
 }
 
-TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what cannot be") {
+TEST_CASE("a decoder rejects the keys of a memory, and new_state() stages that cannot decode incrementally") {
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
@@ -149,7 +149,7 @@ TEST_CASE("a decoder refuses keys of a memory, and to decode token by token what
   CHECK_THROWS_AS(state("block_end"), Error);
 }
 
-TEST_CASE("the decoder's output layer may have a bias, and its last state dropout") {
+TEST_CASE("output_bias adds a bias to the logits and dropout_output drops the final hidden state") {
   c10::NoGradGuard no_gradient;
   auto model = build_language_model(
       configured(
@@ -162,34 +162,34 @@ TEST_CASE("the decoder's output layer may have a bias, and its last state dropou
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
   CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-p.sum().item<double>()).epsilon(1e-5));
   CHECK(std::abs(model->loss(hidden, targets, 0).nll.item<double>() - before) > 0.1);
-  const double share = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kFloat).mean().item<double>();
-  CHECK(share == Approx(0.5).margin(0.1));
+  const double zero_fraction = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kFloat).mean().item<double>();
+  CHECK(zero_fraction == Approx(0.5).margin(0.1));
   CHECK(hidden.ne(0).all().item<bool>());
 }
 
-TEST_CASE("the same seed gives the same first values, another seed others") {
-  auto first = [&](uint64_t seed) {
+TEST_CASE("initial parameters are a function of the seed") {
+  auto initial_weight = [&](uint64_t seed) {
     auto model = build_language_model(configured(kTiny), 30, at::kCPU);
     model->parameters().initialise(seed);
     return model->parameters().find("decoder.layers.1.self.query.weight")->master().detach().clone();
   };
-  CHECK(at::equal(first(1), first(1)));
-  CHECK(!at::equal(first(1), first(2)));
+  CHECK(at::equal(initial_weight(1), initial_weight(1)));
+  CHECK(!at::equal(initial_weight(1), initial_weight(2)));
 }
 
-TEST_CASE("the longest input is the least that positions and any layer's stages take") {
+TEST_CASE("max_length is the minimum over the positions and the stages of all layers") {
   auto built = [](const std::string& extra) {
     return build_language_model(configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30, at::kMeta);
   };
-  const std::string four = "[attention]\nheads = 4\n",
-                    dense = four + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
-                    random =
+  const std::string plain = "[attention]\nheads = 4\n",
+                    dense = plain + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
+                    random_layer_1 =
                         "[attention.decoder.self.1]\nscore = 'synthesizer-random'\nsynthesizer-random.length = 9\n";
-  CHECK(built(four)->max_length() == 0);
-  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + four)->max_length() == 10);
+  CHECK(built(plain)->max_length() == 0);
+  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + plain)->max_length() == 10);
   CHECK(built(dense)->max_length() == 12);
-  CHECK(built(four + random)->max_length() == 9);
-  CHECK(built(dense + random)->max_length() == 9);
+  CHECK(built(plain + random_layer_1)->max_length() == 9);
+  CHECK(built(dense + random_layer_1)->max_length() == 9);
   CHECK(built("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
   CHECK(built("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);
   auto model = built("backbone = 'transformer-xl'\npositions = 'none'\n" + dense);
@@ -198,7 +198,7 @@ TEST_CASE("the longest input is the least that positions and any layer's stages 
   CHECK_THROWS_AS(model->require_length("x", 13), Error);
 }
 
-TEST_CASE("products of matrices with gaps between their rows, and of rows that are all one", "[model]") {
+TEST_CASE("product_nt and product_tn accept strided, expanded and transposed matrices", "[model]") {
   const at::Tensor states = at::randn({6, 5, 48}), weight = at::randn({32, 48}), bias = at::randn({32});
   const auto exact = [&](const at::Tensor& x) {
     return at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));

@@ -1,4 +1,4 @@
-// Transformer-XL: memories against the full pass, Skip-Retain, parameter counts.
+// Transformer-XL: memories against the full pass, Skip-Retain, parameter counts, agreement of devices and types.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -28,8 +28,8 @@ ModelConfig configured(const std::string& model, const std::string& attention) {
   return models::configured(str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
 }
 
-// Larger parameters than a new model's, so that attention is far from uniform.
-void spread(ParameterList& parameters, uint64_t seed) {
+// Initialises with matrices 12 times as large as usual, so that attention is far from uniform.
+void initialise_large(ParameterList& parameters, uint64_t seed) {
   parameters.initialise(seed);
   c10::NoGradGuard no_gradient;
   for (auto& p : parameters.all())
@@ -40,7 +40,7 @@ std::unique_ptr<LanguageModel> tiny(const std::string& extra, const std::string&
   auto model = build_language_model(
       configured(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra), "heads = 4\n" + attention),
       30, at::kCPU);
-  spread(model->parameters(), 1);
+  initialise_large(model->parameters(), 1);
   return model;
 }
 
@@ -48,10 +48,11 @@ at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::
 
 nn::ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
 
-// The layers that Skip-Retain skips, update by update.
-class Skips {
+// Draws the layers that Skip-Retain skips in each update.
+class SkipDraws {
  public:
-  Skips(LanguageModel& model, const std::string& options) : procedure_(train::procedures().make("skip-retain", "")) {
+  SkipDraws(LanguageModel& model, const std::string& options)
+      : procedure_(train::procedures().make("skip-retain", "")) {
     Config config;
     config.load_text("[p]\n" + options, "test");
     config.read("p", *procedure_);
@@ -61,7 +62,7 @@ class Skips {
     procedure_->plan(plan);
     procedure_->start(model);
   }
-  // Points into this object, and holds until the next call.
+  // Returns a context that points into this object and is valid until the next call.
   nn::ForwardContext update(uint32_t number) {
     pass_ = {};
     procedure_->change(pass_, {number, 0, 0});
@@ -77,22 +78,22 @@ class Skips {
 
 bool near(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-3, 1e-4); }
 
-// Last hidden states of the segments one after the other, cut at random or as given.
+// Returns the hidden states of x, read in segments of these lengths with the memory `state`, (B, T, d).
 at::Tensor in_segments(LanguageModel& model, const at::Tensor& x, const std::vector<int64_t>& lengths,
                        DecodingState& state) {
-  std::vector<at::Tensor> parts;
-  int64_t at = 0;
+  std::vector<at::Tensor> segments;
+  int64_t first = 0;
   for (int64_t n : lengths) {
-    parts.push_back(model.hidden(x.narrow(1, at, n), {}, &state));
-    at += n;
+    segments.push_back(model.hidden(x.narrow(1, first, n), {}, &state));
+    first += n;
   }
-  CHECK(state.length() == at);
-  return at::cat(parts, 1);
+  CHECK(state.length() == first);
+  return at::cat(segments, 1);
 }
 
 }  // namespace
 
-TEST_CASE("parameter counts of Transformer-XL", "[txl]") {
+TEST_CASE("parameter counts of Transformer-XL equal published sizes and the formula", "[txl]") {
   // Skip Cross-Head on enwik8: 41M in the paper.
   auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary) {
     return build_language_model(configured(kPublished + model, attention), vocabulary, at::kMeta)->parameters().count();
@@ -108,14 +109,14 @@ TEST_CASE("parameter counts of Transformer-XL", "[txl]") {
   }
 }
 
-TEST_CASE("segments behind a large memory equal the full pass, cut anywhere", "[txl]") {
+TEST_CASE("segments with a memory longer than the text equal the full pass for any segmentation", "[txl]") {
   for (const char* norm : {"post", "pre"}) {
     auto model = build_language_model(
         configured(str("backbone = 'transformer-xl'\nnorm = '", norm,
                        "'\npositions = 'none'\nlayers = 3\nwidth = 16\nffn = 24\ntransformer-xl.memory = 20\n"),
                    "heads = 4\n"),
         30, at::kCPU);
-    spread(model->parameters(), 1);
+    initialise_large(model->parameters(), 1);
     for (bool graph : {false, true}) {
       at::AutoGradMode mode(graph);
       at::Tensor x = tokens(2, 14, 5), full = model->hidden(x, {});
@@ -127,8 +128,8 @@ TEST_CASE("segments behind a large memory equal the full pass, cut anywhere", "[
   }
 }
 
-TEST_CASE("with same_length every query sees as many keys, so the cut never matters", "[txl]") {
-  // A window of M keys for each layer is what M slots give, itself included: the same model however it is fed.
+TEST_CASE("same_length gives every query M keys, so any segmentation equals the full pass", "[txl]") {
+  // M memory slots equal a window of M keys, the position of the query included.
   auto model = tiny("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
   at::Tensor x = tokens(2, 15, 5), full = model->hidden(x, {}), changed = x.clone();
   for (bool graph : {false, true}) {
@@ -139,37 +140,37 @@ TEST_CASE("with same_length every query sees as many keys, so the cut never matt
       CHECK(near(in_segments(*model, x, lengths, *state), full));
     }
   }
-  // Three layers reach 3 (M - 1) positions back and no further.
+  // The receptive field of three layers is 3 (M - 1) earlier positions.
   changed.narrow(1, 0, 5).copy_(tokens(2, 5, 9));
-  at::Tensor other = model->hidden(changed, {});
-  CHECK(near(other.narrow(1, 14, 1), full.narrow(1, 14, 1)));
-  CHECK(!near(other.narrow(1, 13, 1), full.narrow(1, 13, 1)));
+  at::Tensor changed_output = model->hidden(changed, {});
+  CHECK(near(changed_output.narrow(1, 14, 1), full.narrow(1, 14, 1)));
+  CHECK(!near(changed_output.narrow(1, 13, 1), full.narrow(1, 13, 1)));
 }
 
-TEST_CASE("a memory holds the last positions of each layer's inputs", "[txl]") {
-  // Without a graph keys and values are kept, with one the inputs; both forget alike.
+TEST_CASE("a memory stores the last positions: inputs with a graph, keys and values without", "[txl]") {
+  // Both forms drop the same positions.
   auto model = tiny("transformer-xl.memory = 4\n");
   at::Tensor x = tokens(2, 15, 5);
-  std::vector<at::Tensor> found;
+  std::vector<at::Tensor> outputs;
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto state = model->new_state();
-    found.push_back(in_segments(*model, x, {3, 2, 6, 1, 1, 2}, *state).detach());
+    outputs.push_back(in_segments(*model, x, {3, 2, 6, 1, 1, 2}, *state).detach());
     const auto& layer = static_cast<Memories&>(*state).layers[1];
     CHECK(layer.positions == std::vector<int64_t>{11, 12, 13, 14});
     CHECK(layer.inputs.defined() == graph);
     if (graph) CHECK(!layer.inputs.requires_grad());
     if (!graph) CHECK(layer.cache.length() == 4);
   }
-  CHECK(near(found[0], found[1]));
+  CHECK(near(outputs[0], outputs[1]));
   // Segments of one token with a memory of four: five keys for each query.
-  auto window = tiny("transformer-xl.memory = 5\ntransformer-xl.same_length = true\n");
+  auto windowed = tiny("transformer-xl.memory = 5\ntransformer-xl.same_length = true\n");
   auto state = model->new_state();
   c10::NoGradGuard no_gradient;
-  CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), window->hidden(x, {})));
+  CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), windowed->hidden(x, {})));
 }
 
-TEST_CASE("evaluation goes on from a memory that training made, but not the other way", "[txl]") {
+TEST_CASE("evaluation reads a memory of training, but training rejects a memory of evaluation", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n");
   at::Tensor x = tokens(2, 12, 5);
   auto trained = model->new_state(), evaluated = model->new_state();
@@ -182,7 +183,7 @@ TEST_CASE("evaluation goes on from a memory that training made, but not the othe
   CHECK_THROWS_AS(model->hidden(next, update(1), trained.get()), Error);
 }
 
-TEST_CASE("rows of a decoding are taken over in another order", "[txl]") {
+TEST_CASE("reordered rows of a decoding state continue as their source rows", "[txl]") {
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto model = tiny("transformer-xl.memory = 20\n");
@@ -195,14 +196,14 @@ TEST_CASE("rows of a decoding are taken over in another order", "[txl]") {
   }
 }
 
-TEST_CASE("without a memory training segments stand alone and decoding keeps all", "[txl]") {
+TEST_CASE("without a memory training segments are independent and decoding keeps all positions", "[txl]") {
   for (const char* score : {"relative", "dot-product", "synthesizer-dense", "synthesizer-random"}) {
     Config config;
     config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\nscore = '",
                          score, "'\n"),
                      "test");
     auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
-    spread(model->parameters(), 1);
+    initialise_large(model->parameters(), 1);
     at::Tensor x = tokens(2, 9, 5);
     auto state = model->new_state();
     model->hidden(x.narrow(1, 0, 4), update(0), state.get());
@@ -213,10 +214,10 @@ TEST_CASE("without a memory training segments stand alone and decoding keeps all
   }
 }
 
-TEST_CASE("the gradient stops at the memory", "[txl]") {
+TEST_CASE("no gradient flows through the memory to an earlier segment", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n", "", 2);
   at::Tensor x = tokens(1, 12, 5).clone(), first = x.narrow(1, 0, 6), second = x.narrow(1, 6, 6);
-  // Tokens of the first segment alone and of the second alone, so that the embedding's rows tell them apart.
+  // Disjoint tokens in the two segments, so that rows of the embedding gradient belong to one segment.
   first.copy_(first % 15);
   second.copy_(second % 15 + 15);
   auto state = model->new_state();
@@ -227,71 +228,72 @@ TEST_CASE("the gradient stops at the memory", "[txl]") {
   CHECK(gradient.narrow(0, 15, 15).abs().max().item<float>() > 0);
 }
 
-TEST_CASE("probabilities of skipping a layer", "[txl]") {
+TEST_CASE("skip_probability follows each schedule", "[txl]") {
   using train::SkipSchedule;
-  auto all = [](SkipSchedule schedule, int64_t layers) {
+  auto probabilities = [](SkipSchedule schedule, int64_t layers) {
     std::vector<double> p;
     for (int64_t i = 0; i < layers; ++i) p.push_back(train::skip_probability(schedule, 0.25, i, layers));
     return p;
   };
-  CHECK(all(SkipSchedule::linear, 8) == std::vector<double>{0, .0625, .125, .1875, .25, .3125, .375, 0});
+  CHECK(probabilities(SkipSchedule::linear, 8) == std::vector<double>{0, .0625, .125, .1875, .25, .3125, .375, 0});
   auto sum = [](const std::vector<double>& p) { return std::accumulate(p.begin(), p.end(), 0.0); };
-  CHECK(sum(all(SkipSchedule::linear, 12)) == Approx(2.29167).margin(1e-5));
-  CHECK(all(SkipSchedule::linear, 12)[7] == Approx(7 / 24.0));
-  CHECK(sum(all(SkipSchedule::linear, 15)) == Approx(3.03333).margin(1e-5));
-  CHECK(all(SkipSchedule::linear, 15)[14] == 0);
-  CHECK(all(SkipSchedule::all, 3) == std::vector<double>{.25, .25, .25});
-  CHECK(all(SkipSchedule::not_first, 3) == std::vector<double>{0, .25, .25});
-  CHECK(all(SkipSchedule::not_last, 3) == std::vector<double>{.25, .25, 0});
-  CHECK(all(SkipSchedule::not_ends, 3) == std::vector<double>{0, .25, 0});
+  CHECK(sum(probabilities(SkipSchedule::linear, 12)) == Approx(2.29167).margin(1e-5));
+  CHECK(probabilities(SkipSchedule::linear, 12)[7] == Approx(7 / 24.0));
+  CHECK(sum(probabilities(SkipSchedule::linear, 15)) == Approx(3.03333).margin(1e-5));
+  CHECK(probabilities(SkipSchedule::linear, 15)[14] == 0);
+  CHECK(probabilities(SkipSchedule::all, 3) == std::vector<double>{.25, .25, .25});
+  CHECK(probabilities(SkipSchedule::not_first, 3) == std::vector<double>{0, .25, .25});
+  CHECK(probabilities(SkipSchedule::not_last, 3) == std::vector<double>{.25, .25, 0});
+  CHECK(probabilities(SkipSchedule::not_ends, 3) == std::vector<double>{0, .25, 0});
 }
 
-TEST_CASE("a skipped layer leaves its input and its memory as they are", "[txl]") {
+TEST_CASE("a skipped layer passes its input on and leaves its memory unchanged", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\ndropout_ffn = 0.1\n");
-  Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
+  SkipDraws skips(*model, "schedule = 'all'\nrate = 0.5\n");
   auto state = model->new_state();
   auto& layers = static_cast<Memories&>(*state).layers;
-  int skipped = 0, all_skipped = 0;
+  int num_skipped = 0, num_all_skipped = 0;
   for (uint32_t i = 0; i < 40; ++i) {
     std::vector<at::Tensor> before;
     std::vector<std::vector<int64_t>> positions;
     for (const auto& layer : layers) before.push_back(layer.inputs), positions.push_back(layer.positions);
     at::Tensor x = tokens(2, 4, i), y = model->hidden(x, skips.update(i), state.get());
-    size_t kept = 0;
+    size_t num_unchanged = 0;
     for (size_t l = 0; l < layers.size(); ++l) {
       if (layers[l].positions != positions[l]) {
         CHECK(layers[l].positions.back() == 4 * i + 3);
         continue;
       }
-      ++kept;
+      ++num_unchanged;
       CHECK(layers[l].inputs.is_same(before[l]));
     }
-    skipped += static_cast<int>(kept);
-    if (kept == layers.size()) {
-      ++all_skipped;
+    num_skipped += static_cast<int>(num_unchanged);
+    if (num_unchanged == layers.size()) {
+      ++num_all_skipped;
       CHECK(at::equal(y, mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4)));
     }
   }
-  CHECK(skipped > 30);
-  CHECK(all_skipped > 0);
+  CHECK(num_skipped > 30);
+  CHECK(num_all_skipped > 0);
 }
 
-TEST_CASE("a rate of zero is the plain model, update by update", "[txl]") {
-  auto plain = tiny("transformer-xl.memory = 6\n"), zero = tiny("transformer-xl.memory = 6\n"),
-       often = tiny("transformer-xl.memory = 6\n");
-  Skips never(*zero, "schedule = 'all'\nrate = 0.0\n"), mostly(*often, "schedule = 'all'\nrate = 0.9\n");
-  auto a = plain->new_state(), b = zero->new_state();
-  int same = 0;
+TEST_CASE("Skip-Retain with rate 0 equals the model without it in every update", "[txl]") {
+  auto plain = tiny("transformer-xl.memory = 6\n"), rate_0 = tiny("transformer-xl.memory = 6\n"),
+       rate_90 = tiny("transformer-xl.memory = 6\n");
+  SkipDraws rate_0_skips(*rate_0, "schedule = 'all'\nrate = 0.0\n"),
+      rate_90_skips(*rate_90, "schedule = 'all'\nrate = 0.9\n");
+  auto a = plain->new_state(), b = rate_0->new_state();
+  int num_equal = 0;
   for (uint32_t i = 0; i < 6; ++i) {
     at::Tensor x = tokens(2, 4, i), y = plain->hidden(x, update(i), a.get());
-    CHECK(at::equal(y, zero->hidden(x, never.update(i), b.get())));
-    same += at::equal(y, often->hidden(x, mostly.update(i)));
+    CHECK(at::equal(y, rate_0->hidden(x, rate_0_skips.update(i), b.get())));
+    num_equal += at::equal(y, rate_90->hidden(x, rate_90_skips.update(i)));
   }
-  CHECK(same == 0);
+  CHECK(num_equal == 0);
 }
 
-TEST_CASE("ages of the memories that layers see", "[txl]") {
-  // Independent skips: an age of a blocks has probability p^(a - 1) (1 - p), and 1 / (1 - p) is the mean.
+TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
+  // Skips are independent, so an age of a segments has probability p^(a - 1) (1 - p).
   auto model = build_language_model(
       configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"), 30,
       at::kCPU);
@@ -299,7 +301,7 @@ TEST_CASE("ages of the memories that layers see", "[txl]") {
   c10::NoGradGuard no_gradient;
   auto state = model->new_state();
   auto& memories = static_cast<Memories&>(*state);
-  Skips skips(*model, "schedule = 'linear'\n");
+  SkipDraws skips(*model, "schedule = 'linear'\n");
   const int steps = 3000;
   std::vector<std::map<int64_t, int>> ages(8);
   at::Tensor x = tokens(1, 1, 1);
@@ -313,29 +315,30 @@ TEST_CASE("ages of the memories that layers see", "[txl]") {
     const double n = steps - 20;
     double mean = 0;
     for (auto [age, count] : ages[static_cast<size_t>(l)]) mean += static_cast<double>(age) * count / n;
-    // Ages of neighbouring updates go together: about (1 + p) / (1 - p) times the variance of independent ones.
-    const double more = std::sqrt((1 + p) / (1 - p));
-    CHECK(mean == Approx(1 / (1 - p)).margin(1e-9 + 5 * more * std::sqrt(p) / (1 - p) / std::sqrt(n)));
+    // Ages of consecutive updates are correlated: their variance is about (1 + p) / (1 - p) times that of independent
+    // ones. Margins of five standard deviations.
+    const double correlation = std::sqrt((1 + p) / (1 - p));
+    CHECK(mean == Approx(1 / (1 - p)).margin(1e-9 + 5 * correlation * std::sqrt(p) / (1 - p) / std::sqrt(n)));
     for (int64_t age = 1; age <= 4; ++age) {
-      const double share = std::pow(p, static_cast<double>(age - 1)) * (1 - p);
+      const double probability = std::pow(p, static_cast<double>(age - 1)) * (1 - p);
       CHECK(ages[static_cast<size_t>(l)][age] / n ==
-            Approx(share).margin(1e-9 + 5 * more * std::sqrt(share * (1 - share) / n)));
+            Approx(probability).margin(1e-9 + 5 * correlation * std::sqrt(probability * (1 - probability) / n)));
     }
   }
   CHECK(1 / (1 - 0.375) == Approx(1.6));                     // layer 7 of 8
   CHECK(1 / (1 - 13 / 30.0) == Approx(1.765).margin(5e-4));  // layer 14 of 15
 }
 
-TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
-  // One layer, against its parts put together by hand with explicit positions.
+TEST_CASE("a layer attends to its memory at the true positions after skipped updates", "[txl]") {
+  // One layer against its sublayers with explicit key positions.
   auto model = tiny("transformer-xl.memory = 8\n", "", 1);
-  Skips skips(*model, "schedule = 'all'\nrate = 0.5\n");
-  int gaps = 0;
+  SkipDraws skips(*model, "schedule = 'all'\nrate = 0.5\n");
+  int num_gaps = 0;
   auto state = model->new_state();
   auto& layer = static_cast<Memories&>(*state).layers[0];
   for (uint32_t i = 0; i < 30; ++i) {
     const std::vector<int64_t> before = layer.positions;
-    const at::Tensor kept = layer.inputs;
+    const at::Tensor memory = layer.inputs;
     at::Tensor x = tokens(1, 4, i), y = model->hidden(x, skips.update(i), state.get());
     if (layer.positions == before || before.size() < 8) continue;
     Config config;
@@ -347,7 +350,7 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
         attention::make_layer_spec(options, attention::AttentionKind::decoder_self, 0, 16, "decoder.layers.0.self");
     attention::AttentionLayer attention(parameters, options, shape, {});
     for (auto& p : parameters.all()) p.master().detach().copy_(model->parameters().find(p.name())->master().detach());
-    at::Tensor in = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
+    at::Tensor input = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
     std::vector<int64_t> positions;
     for (int64_t p : before) positions.push_back(p - 4 * i);
     for (int64_t t = 0; t < 4; ++t) positions.push_back(t);
@@ -355,79 +358,83 @@ TEST_CASE("a layer that was skipped sees its memory where it stands", "[txl]") {
     mask.causal = true;
     mask.offset = 8;
     mask.key_positions = at::tensor(positions, at::kLong);
-    at::Tensor z = in + attention.forward(in, at::cat({kept, in}, 1), mask, {});
-    auto value = [&](const char* name) { return model->parameters().find(str("decoder.layers.0.", name))->master(); };
-    z = layer_norm(z, value("self.norm.weight"), value("self.norm.bias"), 1e-5);
-    at::Tensor ffn = linear(at::relu(linear(z, value("ffn.up.weight"), value("ffn.up.bias"))), value("ffn.down.weight"),
-                            value("ffn.down.bias"));
-    CHECK(near(y, layer_norm(z + ffn, value("ffn.norm.weight"), value("ffn.norm.bias"), 1e-5)));
-    gaps += before.front() != 4 * i - 8;
+    at::Tensor z = input + attention.forward(input, at::cat({memory, input}, 1), mask, {});
+    auto parameter = [&](const char* name) {
+      return model->parameters().find(str("decoder.layers.0.", name))->master();
+    };
+    z = layer_norm(z, parameter("self.norm.weight"), parameter("self.norm.bias"), 1e-5);
+    at::Tensor ffn = linear(at::relu(linear(z, parameter("ffn.up.weight"), parameter("ffn.up.bias"))),
+                            parameter("ffn.down.weight"), parameter("ffn.down.bias"));
+    CHECK(near(y, layer_norm(z + ffn, parameter("ffn.norm.weight"), parameter("ffn.norm.bias"), 1e-5)));
+    num_gaps += before.front() != 4 * i - 8;
   }
-  CHECK(gaps > 3);
+  CHECK(num_gaps > 3);
 }
 
-TEST_CASE("the output layer's bias is in loss, log-probabilities and logits", "[txl]") {
+TEST_CASE("the bias of the output layer is part of the loss, the log-probabilities and the logits", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n");
   c10::NoGradGuard no_gradient;
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor x = tokens(2, 7, 1), targets = tokens(2, 7, 2), hidden = model->hidden(x, {});
-  at::Tensor by_logits = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1);
-  CHECK(near(model->target_log_probabilities(hidden, targets), by_logits));
-  CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-by_logits.sum().item<double>()).epsilon(1e-4));
+  at::Tensor expected = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1);
+  CHECK(near(model->target_log_probabilities(hidden, targets), expected));
+  CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-expected.sum().item<double>()).epsilon(1e-4));
 }
 
-TEST_CASE("distances to the end of the block keep inputs in evaluation too", "[txl]") {
+TEST_CASE("distances = block_end stores inputs instead of keys in evaluation, too", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n", "relative.distances = 'block_end'\n");
   at::Tensor x = tokens(2, 12, 5);
-  std::vector<at::Tensor> found;
+  std::vector<at::Tensor> outputs;
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto state = model->new_state();
-    found.push_back(in_segments(*model, x, {4, 4, 4}, *state).detach());
+    outputs.push_back(in_segments(*model, x, {4, 4, 4}, *state).detach());
     CHECK(static_cast<Memories&>(*state).layers[0].inputs.size(1) == 6);
   }
-  CHECK(at::equal(found[0], found[1]));
+  CHECK(at::equal(outputs[0], outputs[1]));
 }
 
-TEST_CASE("Transformer-XL on the device of the tests is the CPU's", "[txl][device]") {
+TEST_CASE("Transformer-XL on the test device equals the CPU in training, with skips, and in decoding",
+          "[txl][device]") {
   const at::Device device = choose_device(test_device());
   auto config = configured(
       str(kPublished, "layers = 4\nwidth = 16\nffn = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
       "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
-  auto here = build_language_model(config, 30, at::kCPU), there = build_language_model(config, 30, device);
-  for (auto* m : {here.get(), there.get()}) m->parameters().initialise(1);
-  Skips skips(*here, "schedule = 'linear'\n");
-  auto a = here->new_state(), b = there->new_state();
+  auto on_cpu = build_language_model(config, 30, at::kCPU), on_device = build_language_model(config, 30, device);
+  for (auto* m : {on_cpu.get(), on_device.get()}) m->parameters().initialise(1);
+  SkipDraws skips(*on_cpu, "schedule = 'linear'\n");
+  auto cpu_state = on_cpu->new_state(), device_state = on_device->new_state();
   auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
     const nn::ForwardContext step = skips.update(i);
-    CHECK(close(here->hidden(x, step, a.get()), there->hidden(x.to(device), step, b.get())));
+    CHECK(close(on_cpu->hidden(x, step, cpu_state.get()), on_device->hidden(x.to(device), step, device_state.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {
     at::Tensor x = tokens(2, length, 3);
-    CHECK(close(here->hidden(x, {}, a.get()), there->hidden(x.to(device), {}, b.get())));
+    CHECK(close(on_cpu->hidden(x, {}, cpu_state.get()), on_device->hidden(x.to(device), {}, device_state.get())));
   }
 }
 
-TEST_CASE("bf16 stays near fp32, with and without a graph, behind a memory", "[txl]") {
-  auto model = tiny("transformer-xl.memory = 6\n", "", 2), half = tiny("transformer-xl.memory = 6\n", "", 2);
-  for (auto* m : {model.get(), half.get()}) m->parameters().initialise(1);
-  half->parameters().set_bf16(true);
+TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without a graph", "[txl]") {
+  auto model = tiny("transformer-xl.memory = 6\n", "", 2), bf16_model = tiny("transformer-xl.memory = 6\n", "", 2);
+  for (auto* m : {model.get(), bf16_model.get()}) m->parameters().initialise(1);
+  bf16_model->parameters().set_bf16(true);
   at::Tensor x = tokens(2, 9, 5);
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto a = model->new_state(), b = half->new_state();
-    at::Tensor wanted = in_segments(*model, x, {4, 3, 1, 1}, *a), found = in_segments(*half, x, {4, 3, 1, 1}, *b);
-    CHECK((found.to(at::kFloat) - wanted).abs().max().item<float>() < 0.05F);
+    auto fp32_state = model->new_state(), bf16_state = bf16_model->new_state();
+    at::Tensor expected = in_segments(*model, x, {4, 3, 1, 1}, *fp32_state),
+               actual = in_segments(*bf16_model, x, {4, 3, 1, 1}, *bf16_state);
+    CHECK((actual.to(at::kFloat) - expected).abs().max().item<float>() < 0.05F);
   }
 }
 
-TEST_CASE("every stage that can act on a memory works in Transformer-XL", "[txl]") {
+TEST_CASE("segments equal the full pass with every stage; stages without memory support are rejected", "[txl]") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = tokens(2, 9, 5);
-  auto try_one = [&](const std::string& attention) {
+  auto check_stage = [&](const std::string& attention) {
     INFO(attention);
     for (const char* memory : {"transformer-xl.memory = 20\n", ""}) {
       Config config;
@@ -449,20 +456,22 @@ TEST_CASE("every stage that can act on a memory works in Transformer-XL", "[txl]
       for (uint32_t i = 0; i < 3; ++i) CHECK(model->hidden(x, update(i), training.get()).isfinite().all().item<bool>());
     }
   };
-  for (const auto& name : attention::pairings().names()) try_one(str("score = 'relative'\npairing = '", name, "'\n"));
-  for (const auto& name : attention::scores().names()) try_one(str("score = '", name, "'\n"));
+  for (const auto& name : attention::pairings().names())
+    check_stage(str("score = 'relative'\npairing = '", name, "'\n"));
+  for (const auto& name : attention::scores().names()) check_stage(str("score = '", name, "'\n"));
   for (const auto& name : attention::normalisers().names())
-    try_one(str("score = 'relative'\nnormaliser = '", name, "'\n"));
-  for (const auto& name : attention::mixers().names()) try_one(str("score = 'relative'\nmixer = '", name, "'\n"));
-  for (const auto& name : attention::combiners().names()) try_one(str("score = 'relative'\ncombiner = '", name, "'\n"));
+    check_stage(str("score = 'relative'\nnormaliser = '", name, "'\n"));
+  for (const auto& name : attention::mixers().names()) check_stage(str("score = 'relative'\nmixer = '", name, "'\n"));
+  for (const auto& name : attention::combiners().names())
+    check_stage(str("score = 'relative'\ncombiner = '", name, "'\n"));
 }
 
-TEST_CASE("what a memory has forgotten changes nothing, whatever the stage", "[txl]") {
+TEST_CASE("positions dropped from the memory do not change later outputs for any stage", "[txl]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = tokens(2, 24, 5);
-  at::Tensor other = x.clone();
-  other.narrow(1, 0, 8).copy_(tokens(2, 8, 6));
-  auto try_one = [&](const std::string& attention) {
+  at::Tensor changed = x.clone();
+  changed.narrow(1, 0, 8).copy_(tokens(2, 8, 6));
+  auto check_stage = [&](const std::string& attention) {
     INFO(attention);
     Config config;
     config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\ntransformer-xl.memory = 8\n",
@@ -471,21 +480,21 @@ TEST_CASE("what a memory has forgotten changes nothing, whatever the stage", "[t
     auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
     model->parameters().initialise(1);
     at::manual_seed(3);
-    for (auto& p : model->parameters().all())  // so that no gate is nearly even
+    for (auto& p : model->parameters().all())  // so that gates are far from uniform
       if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
-    // One layer: the last segment sees the eight tokens before it, and the first eight are long gone.
-    auto last = [&](const at::Tensor& text) {
+    // One layer: the last segment sees the eight tokens before it; the first eight of the 24 are dropped.
+    auto last_segment = [&](const at::Tensor& text) {
       auto state = model->new_state();
       return in_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
     };
-    CHECK(near(last(x), last(other)));
+    CHECK(near(last_segment(x), last_segment(changed)));
   };
-  for (const auto& name : attention::normalisers().names()) try_one(str("normaliser = '", name, "'\n"));
-  for (const auto& name : attention::mixers().names()) try_one(str("mixer = '", name, "'\n"));
-  for (const auto& name : attention::combiners().names()) try_one(str("combiner = '", name, "'\n"));
+  for (const auto& name : attention::normalisers().names()) check_stage(str("normaliser = '", name, "'\n"));
+  for (const auto& name : attention::mixers().names()) check_stage(str("mixer = '", name, "'\n"));
+  for (const auto& name : attention::combiners().names()) check_stage(str("combiner = '", name, "'\n"));
 }
 
-TEST_CASE("Transformer-XL refuses what makes no sense in it", "[txl]") {
+TEST_CASE("Transformer-XL rejects absolute positions, and same_length without a memory", "[txl]") {
   auto build = [](const std::string& model, const std::string& attention = "") {
     return build_language_model(
         configured("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30, at::kMeta);
