@@ -33,30 +33,30 @@ struct Matrix {
 };
 using Vector = std::vector<double>;
 
-// The equations of token_embedding.cpp and adaptive_output.cpp, one token after the other.
-struct Naive {
+// Adaptive input and softmax from the equations of token_embedding.cpp and adaptive_output.cpp, token by token.
+struct Reference {
   ModelOptions o;
   int64_t vocabulary = 0;
   std::map<std::string, Matrix> p;
 
   int64_t rows() const { return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary; }
-  int64_t scored() const { return o.score_padded_rows ? rows() : vocabulary; }
+  int64_t scored_rows() const { return o.score_padded_rows ? rows() : vocabulary; }
   bool has(const std::string& name) const { return p.count(name) > 0; }
 
-  // Band of an entry, and the band's first.
+  // Returns the band of an entry and the first entry of this band.
   static std::pair<int64_t, int64_t> band_of(const std::vector<int64_t>& cutoffs, int64_t entry) {
     int64_t band = 0, first = 0;
     for (int64_t c : cutoffs)
       if (entry >= c) ++band, first = c;
     return {band, first};
   }
-  static Vector times(const Matrix& m, const Vector& x) {  // m x
+  static Vector multiply(const Matrix& m, const Vector& x) {
     Vector y(static_cast<size_t>(m.rows));
     for (int64_t r = 0; r < m.rows; ++r)
       for (int64_t c = 0; c < m.columns; ++c) y[static_cast<size_t>(r)] += m.at(r, c) * x[static_cast<size_t>(c)];
     return y;
   }
-  static Vector transposed_times(const Matrix& m, const Vector& x) {
+  static Vector multiply_transposed(const Matrix& m, const Vector& x) {
     Vector y(static_cast<size_t>(m.columns));
     for (int64_t r = 0; r < m.rows; ++r)
       for (int64_t c = 0; c < m.columns; ++c) y[static_cast<size_t>(c)] += m.at(r, c) * x[static_cast<size_t>(r)];
@@ -65,11 +65,11 @@ struct Naive {
   static Vector row(const Matrix& m, int64_t r) {
     return {m.values.begin() + r * m.columns, m.values.begin() + (r + 1) * m.columns};
   }
-  static double log_sum(const Vector& x) {
-    double top = x[0], sum = 0;
-    for (double v : x) top = std::max(top, v);
-    for (double v : x) sum += std::exp(v - top);
-    return top + std::log(sum);
+  static double log_sum_exp(const Vector& x) {
+    double max_score = x[0], sum = 0;
+    for (double v : x) max_score = std::max(max_score, v);
+    for (double v : x) sum += std::exp(v - max_score);
+    return max_score + std::log(sum);
   }
 
   Vector embed(int64_t token) const {
@@ -79,25 +79,25 @@ struct Naive {
     } else {
       auto [band, first] = band_of(o.input_cutoffs, token);
       const std::string name = str("decoder.embedding.bands.", band);
-      x = times(p.at(name + ".projection.weight"), row(p.at(name + ".weight"), token - first));
+      x = multiply(p.at(name + ".projection.weight"), row(p.at(name + ".weight"), token - first));
     }
     for (double& v : x) v *= o.scale_embedding ? std::sqrt(static_cast<double>(o.width)) : 1;
     return x;
   }
 
-  // The scores of entries [first, end) of the vocabulary, all of band `band`, from x.
+  // Returns the scores of the entries [first, end) of the vocabulary, all of them in `band`, for the band's input x.
   Vector scores(int64_t band, int64_t first, int64_t end, const Vector& x) const {
-    const std::string place = o.tied ? "decoder.embedding" : "decoder.output";
-    const bool whole = has(place + ".weight");
-    const Matrix& table = p.at(whole ? place + ".weight" : str(place, ".bands.", band, ".weight"));
+    const std::string owner = o.tied ? "decoder.embedding" : "decoder.output";
+    const bool one_table = has(owner + ".weight");
+    const Matrix& table = p.at(one_table ? owner + ".weight" : str(owner, ".bands.", band, ".weight"));
     Vector y;
     for (int64_t e = first; e < end; ++e) {
-      const int64_t r = whole ? e : e - first;
+      const int64_t r = one_table ? e : e - first;
       double sum = 0;
       for (int64_t c = 0; c < table.columns; ++c) sum += table.at(r, c) * x[static_cast<size_t>(c)];
       if (o.output_bias)
-        sum += whole || o.cutoff_factor == 1 ? p.at("decoder.output.bias").at(e, 0)
-                                             : p.at(str("decoder.output.bands.", band, ".bias")).at(e - first, 0);
+        sum += one_table || o.cutoff_factor == 1 ? p.at("decoder.output.bias").at(e, 0)
+                                                 : p.at(str("decoder.output.bands.", band, ".bias")).at(e - first, 0);
       y.push_back(sum);
     }
     return y;
@@ -105,22 +105,22 @@ struct Naive {
 
   double log_p(const Vector& h, int64_t target) const {
     const int64_t first_cutoff = o.output_cutoffs[0];
-    const Vector h0 = o.project_head ? times(p.at("decoder.output.bands.0.projection.weight"), h) : h;
-    Vector head = scores(0, 0, first_cutoff, h0), classes = times(p.at("decoder.output.classes.weight"), h0);
+    const Vector h0 = o.project_head ? multiply(p.at("decoder.output.bands.0.projection.weight"), h) : h;
+    Vector head = scores(0, 0, first_cutoff, h0), classes = multiply(p.at("decoder.output.classes.weight"), h0);
     for (size_t k = 0; k < classes.size(); ++k)
       if (o.output_bias) classes[k] += p.at("decoder.output.classes.bias").at(static_cast<int64_t>(k), 0);
     head.insert(head.end(), classes.begin(), classes.end());
     auto [band, first] = band_of(o.output_cutoffs, target);
-    if (band == 0) return head[static_cast<size_t>(target)] - log_sum(head);
+    if (band == 0) return head[static_cast<size_t>(target)] - log_sum_exp(head);
     const auto bands = static_cast<int64_t>(o.output_cutoffs.size());
-    const int64_t end = band == bands ? scored() : o.output_cutoffs[static_cast<size_t>(band)];
+    const int64_t end = band == bands ? scored_rows() : o.output_cutoffs[static_cast<size_t>(band)];
     Vector x = h;
     if (o.cutoff_factor > 1)
-      x = o.tied_projections ? transposed_times(p.at(str("decoder.embedding.bands.", band, ".projection.weight")), h)
-                             : times(p.at(str("decoder.output.bands.", band, ".projection.weight")), h);
+      x = o.tied_projections ? multiply_transposed(p.at(str("decoder.embedding.bands.", band, ".projection.weight")), h)
+                             : multiply(p.at(str("decoder.output.bands.", band, ".projection.weight")), h);
     const Vector tail = scores(band, first, end, x);
-    return head[static_cast<size_t>(first_cutoff + band - 1)] - log_sum(head) +
-           tail[static_cast<size_t>(target - first)] - log_sum(tail);
+    return head[static_cast<size_t>(first_cutoff + band - 1)] - log_sum_exp(head) +
+           tail[static_cast<size_t>(target - first)] - log_sum_exp(tail);
   }
 
   double nll(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets) const {
@@ -131,37 +131,37 @@ struct Naive {
   }
 };
 
-// An embedding and an output layer with nothing between them.
-struct EndTokens {
+// An embedding and an output layer without hidden layers between them.
+struct EmbeddingAndOutput {
   ModelOptions o;
   int64_t vocabulary;
   ParameterList parameters{at::kCPU};
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
-  EndTokens(const ModelOptions& options, int64_t entries) : o(options), vocabulary(entries) {
+  EmbeddingAndOutput(const ModelOptions& options, int64_t entries) : o(options), vocabulary(entries) {
     check_bands(o, vocabulary);
     embedding = make_token_embedding(parameters, o, vocabulary);
     output = make_output(parameters, o, *embedding, vocabulary);
     parameters.initialise(1);
     c10::NoGradGuard no_gradient;
-    uint64_t seed = 1;  // away from zero biases and from small scores
+    uint64_t seed = 1;  // so that biases are not zero and scores not small
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& step = {}) {
     return output->loss((*embedding)(tokens), targets, 0, step);
   }
-  Naive naive() const {
-    Naive n{o, vocabulary, {}};
+  Reference reference() const {
+    Reference r{o, vocabulary, {}};
     for (const auto& p : parameters.all()) {
       const at::Tensor& m = p.master();
-      n.p[p.name()] = {m.size(0), m.dim() > 1 ? m.size(1) : 1, layers::doubles(m)};
+      r.p[p.name()] = {m.size(0), m.dim() > 1 ? m.size(1) : 1, layers::doubles(m)};
     }
-    return n;
+    return r;
   }
 };
 
-std::vector<int64_t> integers(const at::Tensor& t) {
+std::vector<int64_t> to_vector(const at::Tensor& t) {
   at::Tensor flat = t.flatten().contiguous();
   return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
 }
@@ -176,10 +176,9 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 
 }  // namespace
 
-TEST_CASE("parameter counts of published models with bands", "[adaptive]") {
+TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
   // Baevski & Auli on WikiText-103: 247M. Mixhead's tables 7 to 10 keep the width and change the size of heads: 314M,
-  // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; the 267,735 that mean something would give
-  // the same digits.
+  // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; its 267,735 entries give the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
     return count(str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
                      "input_cutoffs = ",
@@ -211,35 +210,36 @@ TEST_CASE("parameter counts of published models with bands", "[adaptive]") {
         122215992);
 }
 
-TEST_CASE("bands hold each entry once", "[adaptive]") {
+TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
   CHECK(rc::check("split", [] {
     const auto vocabulary = *rc::gen::inRange<int64_t>(4, 60);
     auto cutoffs = *rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary));
     cutoffs.resize(std::min<size_t>(cutoffs.size(), 4));
     std::sort(cutoffs.begin(), cutoffs.end());
-    const auto given = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary));
+    const auto entries_in = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary));
     Bands bands(cutoffs, vocabulary);
-    const auto parts = bands.split(at::tensor(given, at::kLong));
-    std::vector<int64_t> back(given.size(), -7);
-    for (size_t b = 0; b < parts.size(); ++b) {
-      const auto places = integers(parts[b].places), entries = integers(parts[b].entries);
-      RC_ASSERT(places.size() == entries.size());
-      RC_ASSERT(std::is_sorted(places.begin(), places.end()));
-      for (size_t i = 0; i < places.size(); ++i) {
+    const auto splits = bands.split(at::tensor(entries_in, at::kLong));
+    std::vector<int64_t> reassembled(entries_in.size(), -7);
+    for (size_t b = 0; b < splits.size(); ++b) {
+      const auto positions = to_vector(splits[b].places), entries = to_vector(splits[b].entries);
+      RC_ASSERT(positions.size() == entries.size());
+      RC_ASSERT(std::is_sorted(positions.begin(), positions.end()));
+      for (size_t i = 0; i < positions.size(); ++i) {
         RC_ASSERT(entries[i] >= 0);
         RC_ASSERT(entries[i] < bands.size(b));
-        RC_ASSERT(back[static_cast<size_t>(places[i])] == -7);
-        back[static_cast<size_t>(places[i])] = entries[i] + bands.first(b);
+        RC_ASSERT(reassembled[static_cast<size_t>(positions[i])] == -7);
+        reassembled[static_cast<size_t>(positions[i])] = entries[i] + bands.first(b);
       }
     }
-    for (size_t i = 0; i < given.size(); ++i) RC_ASSERT(back[i] == (given[i] < 0 ? -7 : given[i]));
+    for (size_t i = 0; i < entries_in.size(); ++i)
+      RC_ASSERT(reassembled[i] == (entries_in[i] < 0 ? -7 : entries_in[i]));
     const auto sizes = bands.sizes();
     RC_ASSERT(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == vocabulary);
   }));
 }
 
-TEST_CASE("adaptive input and softmax follow their equations, with all gradients", "[adaptive]") {
-  CHECK(rc::check("values and gradients", [] {
+TEST_CASE("adaptive input and softmax and their gradients equal the equations over random options", "[adaptive]") {
+  CHECK(rc::check("outputs and gradients", [] {
     ModelOptions o;
     o.cutoff_factor = *rc::gen::element<int64_t>(1, 2, 3);
     o.width = *rc::gen::element<int64_t>(12, 17, 20);
@@ -249,68 +249,68 @@ TEST_CASE("adaptive input and softmax follow their equations, with all gradients
     std::sort(cutoffs.begin(), cutoffs.end());
     o.output_cutoffs = cutoffs;
     o.tied = *rc::gen::arbitrary<bool>();
-    const bool bands = o.cutoff_factor > 1;
-    if ((o.tied && bands) || *rc::gen::arbitrary<bool>()) o.input_cutoffs = cutoffs;
-    o.tied_projections = bands && o.input_cutoffs == cutoffs && *rc::gen::arbitrary<bool>();
-    o.project_head = bands && *rc::gen::arbitrary<bool>();
+    const bool has_projections = o.cutoff_factor > 1;
+    if ((o.tied && has_projections) || *rc::gen::arbitrary<bool>()) o.input_cutoffs = cutoffs;
+    o.tied_projections = has_projections && o.input_cutoffs == cutoffs && *rc::gen::arbitrary<bool>();
+    o.project_head = has_projections && *rc::gen::arbitrary<bool>();
     o.output_bias = *rc::gen::arbitrary<bool>();
     o.scale_embedding = *rc::gen::arbitrary<bool>();
     o.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
     o.score_padded_rows = *rc::gen::arbitrary<bool>();
-    EndTokens ends(o, vocabulary);
-    Naive naive = ends.naive();
+    EmbeddingAndOutput model(o, vocabulary);
+    Reference reference = model.reference();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
     at::Tensor tokens = some_tokens(3, 4, vocabulary, seed), targets = some_tokens(3, 4, vocabulary, seed + 1);
     targets[1][2] = -1;
-    const auto from = integers(tokens), to = integers(targets);
+    const auto token_ids = to_vector(tokens), target_ids = to_vector(targets);
 
-    SlicedLoss loss = ends.loss(tokens, targets);
-    const double expected = naive.nll(from, to);
+    SlicedLoss loss = model.loss(tokens, targets);
+    const double expected = reference.nll(token_ids, target_ids);
     RC_ASSERT(loss.scored == 11);
     RC_ASSERT(std::abs(loss.nll.item<double>() - expected) < 1e-4 * (1 + expected));
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) < 1e-4 * (1 + expected));
 
-    at::Tensor hidden = (*ends.embedding)(tokens);
-    for (size_t i = 0; i < from.size(); ++i) {
-      const Vector x = naive.embed(from[i]);
-      const auto found = layers::doubles(hidden.flatten(0, 1)[static_cast<int64_t>(i)]);
-      for (size_t k = 0; k < x.size(); ++k) RC_ASSERT(std::abs(found[k] - x[k]) < 1e-5 * (1 + std::abs(x[k])));
+    at::Tensor hidden = (*model.embedding)(tokens);
+    for (size_t i = 0; i < token_ids.size(); ++i) {
+      const Vector x = reference.embed(token_ids[i]);
+      const auto actual = layers::doubles(hidden.flatten(0, 1)[static_cast<int64_t>(i)]);
+      for (size_t k = 0; k < x.size(); ++k) RC_ASSERT(std::abs(actual[k] - x[k]) < 1e-5 * (1 + std::abs(x[k])));
     }
-    const auto log_p = layers::doubles(ends.output->target_log_probabilities(hidden, targets).flatten());
-    at::Tensor all = ends.output->logits(hidden).flatten(0, 1);
-    RC_ASSERT(all.size(1) == vocabulary);
-    for (size_t i = 0; i < from.size(); ++i) {
-      const Vector h = naive.embed(from[i]);
-      const double p = to[i] < 0 ? 0 : naive.log_p(h, to[i]);
+    const auto log_p = layers::doubles(model.output->target_log_probabilities(hidden, targets).flatten());
+    at::Tensor all_log_p = model.output->logits(hidden).flatten(0, 1);
+    RC_ASSERT(all_log_p.size(1) == vocabulary);
+    for (size_t i = 0; i < token_ids.size(); ++i) {
+      const Vector h = reference.embed(token_ids[i]);
+      const double p = target_ids[i] < 0 ? 0 : reference.log_p(h, target_ids[i]);
       RC_ASSERT(std::abs(log_p[i] - p) < 1e-4 * (1 + std::abs(p)));
-      const auto scores = layers::doubles(all[static_cast<int64_t>(i)]);
+      const auto scores = layers::doubles(all_log_p[static_cast<int64_t>(i)]);
       for (int64_t e = 0; e < vocabulary; ++e) {
-        const double q = naive.log_p(h, e);
+        const double q = reference.log_p(h, e);
         RC_ASSERT(std::abs(scores[static_cast<size_t>(e)] - q) < 1e-4 * (1 + std::abs(q)));
       }
     }
 
-    // A few numbers of every parameter, moved by a little.
+    // Finite differences at four random entries of every parameter.
     loss.smoothed.backward();
-    for (auto& parameter : ends.parameters.all()) {
+    for (auto& parameter : model.parameters.all()) {
       const at::Tensor& gradient = parameter.master().grad();
-      const auto found = gradient.defined() ? layers::doubles(gradient) : Vector();
-      Matrix& m = naive.p.at(parameter.name());
+      const auto actual = gradient.defined() ? layers::doubles(gradient) : Vector();
+      Matrix& m = reference.p.at(parameter.name());
       for (int trial = 0; trial < 4; ++trial) {
         const auto k = static_cast<size_t>(*rc::gen::inRange<int64_t>(0, m.rows * m.columns));
-        const double before = m.values[k], by = 1e-5;
-        m.values[k] = before + by;
-        const double above = naive.nll(from, to);
-        m.values[k] = before - by;
-        const double slope = (above - naive.nll(from, to)) / (2 * by);
+        const double before = m.values[k], step = 1e-5;
+        m.values[k] = before + step;
+        const double above = reference.nll(token_ids, target_ids);
+        m.values[k] = before - step;
+        const double slope = (above - reference.nll(token_ids, target_ids)) / (2 * step);
         m.values[k] = before;
-        RC_ASSERT(std::abs((found.empty() ? 0 : found[k]) - slope) < 2e-4 * (1 + std::abs(slope)));
+        RC_ASSERT(std::abs((actual.empty() ? 0 : actual[k]) - slope) < 2e-4 * (1 + std::abs(slope)));
       }
     }
   }));
 }
 
-TEST_CASE("every trained parameter gets a gradient where a batch touches all bands", "[adaptive]") {
+TEST_CASE("every trainable parameter has a nonzero gradient if a batch has tokens of all bands", "[adaptive]") {
   for (const char* backbone : {"positions = 'none'\nbackbone = 'transformer-xl'\n", "backbone = 'decoder'\n"})
     for (const char* bands :
          {"", "tied_projections = true\n", "tied = false\nproject_head = true\n", "cutoff_factor = 1\n",
@@ -328,107 +328,110 @@ TEST_CASE("every trained parameter gets a gradient where a batch touches all ban
       for (auto& p : model->parameters().all()) {
         INFO(backbone << bands << p.name());
         REQUIRE(p.master().grad().defined());
-        // Softmax does not change with the bias of keys.
+        // The softmax is invariant to the bias of keys.
         if (p.name().find("key.bias") == std::string::npos) CHECK(p.master().grad().abs().max().item<float>() > 0);
       }
     }
 }
 
-TEST_CASE("bands that a batch does not touch are left out, and the optimiser leaves them as they are", "[adaptive]") {
+TEST_CASE("bands without tokens in a batch have no gradient and are not updated by the optimiser", "[adaptive]") {
   auto o = options_with({10, 20}, 4, 32);
   o.output_bias = true;
-  EndTokens ends(o, 30);
+  EmbeddingAndOutput model(o, 30);
   train::TrainOptions options;
   options.optimizer.rule = "adamw";
   train::Groups groups;
-  train::Optimizer optimizer(ends.parameters, options, groups);
-  // Once all bands, so that the moments of each are away from zero; then the first and the last alone.
+  train::Optimizer optimizer(model.parameters, options, groups);
+  // The first batch has all bands, so that no moment is zero; the second only the first and the last band.
   for (auto tokens :
        {at::arange(30, at::kLong).view({1, 30}), at::tensor({1, 4, 27, 25, 9, 29}, at::kLong).view({1, 6})}) {
     std::map<std::string, at::Tensor> before;
-    for (auto& p : ends.parameters.all()) before[p.name()] = p.master().detach().clone();
-    ends.parameters.zero_gradients();
-    ends.loss(tokens, tokens).smoothed.backward();
+    for (auto& p : model.parameters.all()) before[p.name()] = p.master().detach().clone();
+    model.parameters.zero_gradients();
+    model.loss(tokens, tokens).smoothed.backward();
     optimizer.step(0.1, 1);
-    for (auto& p : ends.parameters.all()) {
-      const bool touched = tokens.numel() == 30 || p.name().find("bands.1.") == std::string::npos;
+    for (auto& p : model.parameters.all()) {
+      const bool has_tokens = tokens.numel() == 30 || p.name().find("bands.1.") == std::string::npos;
       INFO(p.name());
-      CHECK(p.master().grad().defined() == touched);
-      CHECK(at::equal(p.master(), before[p.name()]) != touched);
-      CHECK(optimizer.steps().at(p.name()) == (tokens.numel() == 30 || !touched ? 1 : 2));
+      CHECK(p.master().grad().defined() == has_tokens);
+      CHECK(at::equal(p.master(), before[p.name()]) != has_tokens);
+      CHECK(optimizer.steps().at(p.name()) == (tokens.numel() == 30 || !has_tokens ? 1 : 2));
     }
   }
 }
 
-TEST_CASE("dropout acts on tails in training, by the place of a token in its update", "[adaptive]") {
+TEST_CASE("dropout_tail drops inputs of tail bands in training by the position of a token in the update",
+          "[adaptive]") {
   auto o = options_with({10, 20}, 2, 32);
-  EndTokens plain(o, 30);
+  EmbeddingAndOutput without_dropout(o, 30);
   o.dropout_tail = 0.4;
-  EndTokens ends(o, 30);
-  at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), frequent = targets % 10;
+  EmbeddingAndOutput model(o, 30);
+  at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), head_targets = targets % 10;
   nn::ForwardContext step{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
-  const double without = plain.loss(tokens, targets).nll.item<double>(),
-               with = ends.loss(tokens, targets, step).nll.item<double>();
-  CHECK(std::abs(with - without) > 1e-2);
-  CHECK(ends.loss(tokens, targets).nll.item<double>() == without);
-  CHECK(ends.loss(tokens, targets, step).nll.item<double>() == with);
-  CHECK(ends.loss(tokens, frequent, step).nll.item<double>() == plain.loss(tokens, frequent).nll.item<double>());
-  double parts = 0;
+  const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
+               nll_with = model.loss(tokens, targets, step).nll.item<double>();
+  CHECK(std::abs(nll_with - nll_without) > 1e-2);
+  CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without);
+  CHECK(model.loss(tokens, targets, step).nll.item<double>() == nll_with);
+  CHECK(model.loss(tokens, head_targets, step).nll.item<double>() ==
+        without_dropout.loss(tokens, head_targets).nll.item<double>());
+  double micro_batch_sum = 0;
   for (auto [row, rows] : {std::pair{0, 1}, {1, 2}, {3, 3}}) {
     step.row_offset = row;
-    parts += ends.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), step).nll.item<double>();
+    micro_batch_sum += model.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), step).nll.item<double>();
   }
-  CHECK(parts == Approx(with).epsilon(1e-6));
-  // Another update, other decisions.
+  CHECK(micro_batch_sum == Approx(nll_with).epsilon(1e-6));
+  // Another update draws another mask.
   step.row_offset = 0;
   step.update = 8;
-  CHECK(ends.loss(tokens, targets, step).nll.item<double>() != with);
+  CHECK(model.loss(tokens, targets, step).nll.item<double>() != nll_with);
 }
 
-TEST_CASE("bands work with bf16 copies of the parameters", "[adaptive]") {
+TEST_CASE("bands with bf16 copies of the parameters are within 2% of the fp32 loss and 5% of its gradients",
+          "[adaptive]") {
   for (int64_t factor : {1, 4}) {
     auto o = options_with({10, 20}, factor, 32);
     o.tied_projections = o.project_head = factor > 1;
     o.output_bias = true;
     o.dropout_tail = 0.1;
-    EndTokens exact(o, 30), ends(o, 30);
+    EmbeddingAndOutput fp32_model(o, 30), bf16_model(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext step{true, 3, 7, 0};
-    ends.parameters.set_bf16(true);
-    SlicedLoss a = exact.loss(tokens, targets, step), b = ends.loss(tokens, targets, step);
-    CHECK(b.nll.item<double>() == Approx(a.nll.item<double>()).epsilon(0.02));
-    a.smoothed.backward();
-    b.smoothed.backward();
-    ends.parameters.collect_gradients();
-    for (auto& p : ends.parameters.all()) {
+    bf16_model.parameters.set_bf16(true);
+    SlicedLoss fp32_loss = fp32_model.loss(tokens, targets, step), bf16_loss = bf16_model.loss(tokens, targets, step);
+    CHECK(bf16_loss.nll.item<double>() == Approx(fp32_loss.nll.item<double>()).epsilon(0.02));
+    fp32_loss.smoothed.backward();
+    bf16_loss.smoothed.backward();
+    bf16_model.parameters.collect_gradients();
+    for (auto& p : bf16_model.parameters.all()) {
       INFO(p.name());
-      const at::Tensor expected = exact.parameters.find(p.name())->master().grad(), found = p.master().grad();
-      REQUIRE(found.defined());
-      CHECK((found - expected).norm().item<double>() < 0.05 * expected.norm().item<double>());
+      const at::Tensor expected = fp32_model.parameters.find(p.name())->master().grad(), actual = p.master().grad();
+      REQUIRE(actual.defined());
+      CHECK((actual - expected).norm().item<double>() < 0.05 * expected.norm().item<double>());
     }
   }
 }
 
-TEST_CASE("an adaptive softmax never holds all scores of a tail", "[adaptive]") {
+TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adaptive]") {
   if (!reset_peak()) return;
   const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
   auto o = options_with({100, 200}, 2, 64);
-  EndTokens ends(o, vocabulary);
+  EmbeddingAndOutput model(o, vocabulary);
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
   at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
   reset_peak();
   const int64_t before = peak_kb();
-  ends.output->loss(hidden, targets, 0, {}).smoothed.backward();
+  model.output->loss(hidden, targets, 0, {}).smoothed.backward();
   CHECK(peak_kb() - before < 200 * 1024);
 }
 
-TEST_CASE("first values of bands, by scheme", "[adaptive]") {
+TEST_CASE("initial deviations of bands follow the initialisation scheme", "[adaptive]") {
   struct Expected {
     Scheme scheme;
-    double table, projection, own, classes;
+    double embedding, projection, output, classes;
   };
-  // Xavier-uniform has a deviation of √(2 / (fan in + fan out)).
+  // Xavier-uniform has a standard deviation of √(2 / (fan in + fan out)).
   const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
   for (const Expected& e : {Expected{Scheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
                             {Scheme::transformer_xl, .02, .01, .02, .02}}) {
@@ -436,15 +439,15 @@ TEST_CASE("first values of bands, by scheme", "[adaptive]") {
     o.tied = false;
     o.project_head = o.output_bias = true;
     o.init = e.scheme;
-    EndTokens ends(o, 3000);
-    ends.parameters.initialise(1);
+    EmbeddingAndOutput model(o, 3000);
+    model.parameters.initialise(1);
     const auto deviation = [&](const std::string& name) {
-      const at::Tensor& x = ends.parameters.find("decoder." + name)->master();
+      const at::Tensor& x = model.parameters.find("decoder." + name)->master();
       return std::sqrt(x.square().mean().item<double>());
     };
-    CHECK(deviation("embedding.bands.1.weight") == Approx(e.table).epsilon(0.02));
+    CHECK(deviation("embedding.bands.1.weight") == Approx(e.embedding).epsilon(0.02));
     CHECK(deviation("embedding.bands.1.projection.weight") == Approx(e.projection).epsilon(0.02));
-    CHECK(deviation("output.bands.1.weight") == Approx(e.own).epsilon(0.02));
+    CHECK(deviation("output.bands.1.weight") == Approx(e.output).epsilon(0.02));
     CHECK(deviation("output.bands.1.projection.weight") == Approx(e.projection).epsilon(0.02));
     CHECK(deviation("output.classes.weight") == Approx(e.classes).epsilon(0.1));
     CHECK(deviation("output.bands.1.bias") == 0);
@@ -452,43 +455,43 @@ TEST_CASE("first values of bands, by scheme", "[adaptive]") {
   }
 }
 
-TEST_CASE("bands that make no sense are refused, by the key that is wrong", "[adaptive]") {
-  const std::string both = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
+TEST_CASE("invalid options of bands are rejected with the name of the key", "[adaptive]") {
+  const std::string both_cutoffs = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
     build_language_model(configured("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
   };
-  for (const auto& good :
-       {std::string(), both, both + "tied_projections = true\n", both + "cutoff_factor = 1\n",
+  for (const auto& valid :
+       {std::string(), both_cutoffs, both_cutoffs + "tied_projections = true\n", both_cutoffs + "cutoff_factor = 1\n",
         std::string("output_cutoffs = [10]\ncutoff_factor = 1\n"), std::string("input_cutoffs = [10]\ntied = false\n"),
         std::string("output_cutoffs = [10]\ntied = false\nproject_head = true\ndropout_tail = 0.2\n")})
-    CHECK_NOTHROW(build(good));
-  for (auto [key, bad] : std::vector<std::pair<std::string, std::string>>{
+    CHECK_NOTHROW(build(valid));
+  for (auto [key, invalid] : std::vector<std::pair<std::string, std::string>>{
            {"model.input_cutoffs", "input_cutoffs = [20, 10]\noutput_cutoffs = [20, 10]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [10, 10]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [0]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [30]\n"},
-           {"model.cutoff_factor", both + "cutoff_factor = 6\n"},
+           {"model.cutoff_factor", both_cutoffs + "cutoff_factor = 6\n"},
            {"model.cutoff_factor", "cutoff_factor = 2\n"},
-           {"model.cutoff_factor", both + "cutoff_factor = 0\n"},
+           {"model.cutoff_factor", both_cutoffs + "cutoff_factor = 0\n"},
            {"model.tied", "output_cutoffs = [10]\n"},
            {"model.tied", "input_cutoffs = [10]\n"},
            {"model.tied", "input_cutoffs = [10]\noutput_cutoffs = [11]\n"},
            {"model.tied_projections", "tied_projections = true\n"},
-           {"model.tied_projections", both + "tied_projections = true\ncutoff_factor = 1\n"},
+           {"model.tied_projections", both_cutoffs + "tied_projections = true\ncutoff_factor = 1\n"},
            {"model.tied_projections", "output_cutoffs = [10]\ntied = false\ntied_projections = true\n"},
            {"model.project_head", "project_head = true\n"},
-           {"model.project_head", both + "project_head = true\ncutoff_factor = 1\n"},
+           {"model.project_head", both_cutoffs + "project_head = true\ncutoff_factor = 1\n"},
            {"model.dropout_tail", "dropout_tail = 0.1\n"}}) {
-    INFO(bad);
+    INFO(invalid);
     try {
-      build(bad);
-      FAIL_CHECK("not refused");
+      build(invalid);
+      FAIL_CHECK("the options were accepted");
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
       CHECK(std::string(error.what()).find(key) != std::string::npos);
     }
   }
-  EndTokens ends(options_with({10, 20}, 4, 32), 30);
+  EmbeddingAndOutput model(options_with({10, 20}, 4, 32), 30);
   at::Tensor tokens = some_tokens(1, 4, 30, 1);
-  CHECK_THROWS_AS(ends.output->loss((*ends.embedding)(tokens), tokens, 0.1, {}), Error);
+  CHECK_THROWS_AS(model.output->loss((*model.embedding)(tokens), tokens, 0.1, {}), Error);
 }

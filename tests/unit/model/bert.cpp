@@ -1,4 +1,4 @@
-// The encoder and its heads: parameter counts, the equations, padding, losses, gradients, keys.
+// The encoder and its heads (output layers for tasks): parameter counts, equations, padding, losses, gradients, keys.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -23,8 +23,8 @@ const char* const kBert =
     "512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = "
     "'bert'\n";
 
-// Without the heads, but with the pooler, which the published counts of bare encoders have.
-int64_t bare(const std::string& rest) {
+// Returns the parameter count without the heads but with the pooler, like published counts of encoders.
+int64_t encoder_count(const std::string& rest) {
   const auto model = build_language_model(configured(kBert + rest), 30522, at::kMeta);
   int64_t count = 0;
   for (const Parameter& p : model->parameters().all())
@@ -40,7 +40,7 @@ std::string tiny(const std::string& head) { return std::string(kTiny).replace(kT
 const std::vector<std::string> kHeads{"", "bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n",
                                       "bert.head = 'number'\n", "bert.head = 'span'\n"};
 
-// Weights and biases that do something, so that nothing hides behind a 0.
+// Builds a model with noise added to every parameter, so that no bias or gain has its neutral initial value.
 std::unique_ptr<LanguageModel> built(const std::string& toml) {
   auto model = translators::built(toml, 30);
   c10::NoGradGuard no_gradient;
@@ -49,21 +49,21 @@ std::unique_ptr<LanguageModel> built(const std::string& toml) {
   return model;
 }
 
-// Rows of these lengths, of two segments; behind them what must not matter.
+// Returns random rows of these lengths with two segments each; padding has random tokens.
 Input some_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   const auto rows = static_cast<int64_t>(lengths.size());
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  Input input(some_tokens(rows, longest, 30, seed));
+  const int64_t max_length = *std::max_element(lengths.begin(), lengths.end());
+  Input input(some_tokens(rows, max_length, 30, seed));
   input.lengths.encoder = at::tensor(lengths, at::kLong);
-  input.segments = at::zeros({rows, longest}, at::kLong);
+  input.segments = at::zeros({rows, max_length}, at::kLong);
   for (int64_t b = 0; b < rows; ++b)
     input.segments[b]
-        .narrow(0, (lengths[static_cast<size_t>(b)] + 1) / 2, longest - (lengths[static_cast<size_t>(b)] + 1) / 2)
+        .narrow(0, (lengths[static_cast<size_t>(b)] + 1) / 2, max_length - (lengths[static_cast<size_t>(b)] + 1) / 2)
         .fill_(1);
   return input;
 }
 
-// Of each head, of rows of the lengths 6 and 4.
+// Returns targets of a head for rows of the lengths 6 and 4.
 at::Tensor some_targets(const std::string& head) {
   if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
   if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});
@@ -91,12 +91,12 @@ struct Reference : reference::Blocks {
       for (size_t c = 0; c < x.size(); ++c) y[o] += w[o * x.size() + c] * x[c];
     return y;
   }
-  std::vector<double> pooled(const Rows& h) const {
+  std::vector<double> pool(const Rows& h) const {
     std::vector<double> p = dense("pooler", h[0]);
     for (double& v : p) v = std::tanh(v);
     return p;
   }
-  std::vector<double> words(const std::vector<double>& h) const {
+  std::vector<double> word_logits(const std::vector<double>& h) const {
     std::vector<double> x = dense("head.words.transform", h);
     for (double& v : x) v = activation(v);
     x = layer_norm("head.words.norm", {x})[0];
@@ -114,38 +114,39 @@ Reference reference_of(LanguageModel& model) {
   return r;
 }
 
-double minus_log_softmax(const std::vector<double>& scores, int64_t wanted) {
+// Returns the cross-entropy of one target, nats.
+double cross_entropy(const std::vector<double>& scores, int64_t target) {
   double sum = 0;
   for (double s : scores) sum += std::exp(s);
-  return std::log(sum) - scores[static_cast<size_t>(wanted)];
+  return std::log(sum) - scores[static_cast<size_t>(target)];
 }
 
 }  // namespace
 
-TEST_CASE("parameter counts of published encoders", "[bert]") {
+TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli et al. 2020", "[bert]") {
   const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
                     large =
                         "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
   CHECK(build_language_model(configured(kBert + base), 30522, at::kMeta)->parameters().count() == 110106428);
-  CHECK(bare(base) == 109482240);
-  CHECK(bare(large) == 335141888);
-  // The size of a head does not change with their number when it is their share.
+  CHECK(encoder_count(base) == 109482240);
+  CHECK(encoder_count(large) == 335141888);
+  // Without head_size the count is independent of the number of heads.
   for (int heads : {8, 32})
-    CHECK(bare(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
-  // Bhojanapalli et al. 2020: width 512, inner width 4096, heads of a size of their own.
-  const auto fixed = [](int heads, int size) {
-    return static_cast<double>(
-               bare(str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
-                        "\nhead_size = ", size, "\n"))) /
+    CHECK(encoder_count(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
+  // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
+  const auto millions_with = [](int heads, int size) {
+    return static_cast<double>(encoder_count(
+               str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
+                   "\nhead_size = ", size, "\n"))) /
            1e6;
   };
-  const double millions[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
-                                {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
-  for (const auto& [heads, size, count] : millions)
-    CHECK(fixed(static_cast<int>(heads), static_cast<int>(size)) == Approx(count).margin(0.05));
+  const double published[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
+                                 {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
+  for (const auto& [heads, size, count] : published)
+    CHECK(millions_with(static_cast<int>(heads), static_cast<int>(size)) == Approx(count).margin(0.05));
 }
 
-TEST_CASE("the encoder and its heads equal plain loops in double precision, rows of any length", "[bert]") {
+TEST_CASE("the encoder and its heads equal plain loops in double precision for rows of different lengths", "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{6, 1, 4};
   const Input input = some_input(lengths, 7);
@@ -157,43 +158,44 @@ TEST_CASE("the encoder and its heads equal plain loops in double precision, rows
       const Reference reference = reference_of(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
                        sentence = model->sentence_logits(hidden);
-      const auto equal = [](const at::Tensor& found, const std::vector<double>& expected) {
-        REQUIRE(found.numel() == static_cast<int64_t>(expected.size()));
-        for (int64_t i = 0; i < found.numel(); ++i)
-          REQUIRE(found[i].item<double>() == Approx(expected[static_cast<size_t>(i)]).margin(1e-4));
+      const auto require_close = [](const at::Tensor& actual, const std::vector<double>& expected) {
+        REQUIRE(actual.numel() == static_cast<int64_t>(expected.size()));
+        for (int64_t i = 0; i < actual.numel(); ++i)
+          REQUIRE(actual[i].item<double>() == Approx(expected[static_cast<size_t>(i)]).margin(1e-4));
       };
       CHECK(sentence.defined() == (head.find("next") != std::string::npos));
       for (int64_t b = 0; b < 3; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
         for (int64_t t = 0; t < n; ++t) {
-          equal(hidden[b][t], h[static_cast<size_t>(t)]);
-          if (head.find("head =") == std::string::npos) equal(logits[b][t], reference.words(h[static_cast<size_t>(t)]));
+          require_close(hidden[b][t], h[static_cast<size_t>(t)]);
+          if (head.find("head =") == std::string::npos)
+            require_close(logits[b][t], reference.word_logits(h[static_cast<size_t>(t)]));
           if (head.find("span") != std::string::npos)
-            equal(logits[b][t], reference.dense("head.span", h[static_cast<size_t>(t)]));
+            require_close(logits[b][t], reference.dense("head.span", h[static_cast<size_t>(t)]));
         }
-        if (sentence.defined()) equal(sentence[b], reference.dense("head.next", reference.pooled(h)));
+        if (sentence.defined()) require_close(sentence[b], reference.dense("head.next", reference.pool(h)));
         if (head.find("classes") != std::string::npos)
-          equal(logits[b][0], reference.dense("head.classes", reference.pooled(h)));
+          require_close(logits[b][0], reference.dense("head.classes", reference.pool(h)));
         if (head.find("number") != std::string::npos)
-          equal(logits[b][0], reference.dense("head.number", reference.pooled(h)));
+          require_close(logits[b][0], reference.dense("head.number", reference.pool(h)));
       }
     }
 }
 
-TEST_CASE("without segments given all is of the first", "[bert]") {
+TEST_CASE("an input without segments belongs to the first segment", "[bert]") {
   c10::NoGradGuard no_gradient;
   auto model = built(tiny(""));
   Input input = some_input({5, 3}, 3);
-  const at::Tensor two = model->hidden(input, {});
+  const at::Tensor two_segments = model->hidden(input, {});
   input.segments.zero_();
-  const at::Tensor first = model->hidden(input, {});
+  const at::Tensor first_segment = model->hidden(input, {});
   input.segments = at::Tensor();
-  CHECK(at::equal(model->hidden(input, {}), first));
-  CHECK(!at::allclose(two, first));
+  CHECK(at::equal(model->hidden(input, {}), first_segment));
+  CHECK(!at::allclose(two_segments, first_segment));
 }
 
-TEST_CASE("losses of the heads, and log probabilities, by their equations", "[bert]") {
+TEST_CASE("losses and log-probabilities of the heads equal their equations", "[bert]") {
   c10::NoGradGuard no_gradient;
   const Input input = some_input({6, 4}, 9);
   for (const std::string& head : kHeads) {
@@ -204,7 +206,7 @@ TEST_CASE("losses of the heads, and log probabilities, by their equations", "[be
     const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
     REQUIRE(log_p.sizes() == targets.sizes());
     const Reference reference = reference_of(*model);
-    double nll = 0, first = 0;  // of the words, classes…; and of the next sentence
+    double nll = 0, next_sentence_nll = 0;  // nll: of words, classes, number or span
     int64_t scored = 0;
     for (int64_t b = 0; b < 2; ++b) {
       const int64_t n = b == 0 ? 6 : 4;
@@ -215,18 +217,18 @@ TEST_CASE("losses of the heads, and log probabilities, by their equations", "[be
         CHECK(log_p[b][i].item<double>() == Approx(-value).margin(1e-4));
       };
       if (head.find("classes") != std::string::npos) {
-        add(0, minus_log_softmax(reference.dense("head.classes", reference.pooled(h)), target(0)));
+        add(0, cross_entropy(reference.dense("head.classes", reference.pool(h)), target(0)));
         ++scored;
       } else if (head.find("number") != std::string::npos) {
         const double error =
-            reference.dense("head.number", reference.pooled(h))[0] - 0.001 * static_cast<double>(target(0));
+            reference.dense("head.number", reference.pool(h))[0] - 0.001 * static_cast<double>(target(0));
         add(0, error * error);
         ++scored;
       } else if (head.find("span") != std::string::npos) {
         for (size_t end = 0; end < 2; ++end) {
           std::vector<double> scores;
-          for (const auto& place : h) scores.push_back(reference.dense("head.span", place)[end]);
-          const double value = minus_log_softmax(scores, target(static_cast<int64_t>(end)));
+          for (const auto& position_output : h) scores.push_back(reference.dense("head.span", position_output)[end]);
+          const double value = cross_entropy(scores, target(static_cast<int64_t>(end)));
           CHECK(log_p[b][static_cast<int64_t>(end)].item<double>() == Approx(-value).margin(1e-4));
           nll += value / 2;
         }
@@ -235,53 +237,53 @@ TEST_CASE("losses of the heads, and log probabilities, by their equations", "[be
       } else {
         for (int64_t t = 1; t < n; ++t)
           if (target(t) >= 0)
-            add(t, minus_log_softmax(reference.words(h[static_cast<size_t>(t)]), target(t))), ++scored;
+            add(t, cross_entropy(reference.word_logits(h[static_cast<size_t>(t)]), target(t))), ++scored;
         if (!head.empty()) {
-          const double value = minus_log_softmax(reference.dense("head.next", reference.pooled(h)), target(0));
+          const double value = cross_entropy(reference.dense("head.next", reference.pool(h)), target(0));
           CHECK(log_p[b][0].item<double>() == Approx(-value).margin(1e-4));
-          first += value;
+          next_sentence_nll += value;
         }
       }
     }
     CHECK(loss.scored == scored);
-    CHECK(loss.nll.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
-    CHECK(loss.smoothed.item<double>() == Approx(nll + 1.5 * first).epsilon(1e-5));
-    // What is not known is not scored.
-    const at::Tensor none = at::where(targets < 0, targets, -1);
-    CHECK(model->loss(hidden, none, 0).scored == 0);
-    CHECK(model->loss(hidden, none, 0).nll.item<double>() == 0);
+    CHECK(loss.nll.item<double>() == Approx(nll + 1.5 * next_sentence_nll).epsilon(1e-5));
+    CHECK(loss.smoothed.item<double>() == Approx(nll + 1.5 * next_sentence_nll).epsilon(1e-5));
+    // Targets of -1 are not scored.
+    const at::Tensor no_targets = at::where(targets < 0, targets, -1);
+    CHECK(model->loss(hidden, no_targets, 0).scored == 0);
+    CHECK(model->loss(hidden, no_targets, 0).nll.item<double>() == 0);
   }
 }
 
-TEST_CASE("a row is the same alone and among longer ones, in every stage and head", "[bert]") {
+TEST_CASE("an encoder row is independent of padding and of the other rows, in every stage and in spans", "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{7, 6, 2, 1};
-  const Input all = some_input(lengths, 5);
+  const Input batch = some_input(lengths, 5);
   for (const std::string& stage : translators::stages()) {
     if (stage.find("decoder") != std::string::npos && stage.find("encoder") == std::string::npos) continue;
-    std::string own = stage;
-    if (const auto at = own.find("[attention.decoder"); at != std::string::npos) own.resize(at);
-    INFO(own);
-    auto model = built(tiny("") + own);
-    const at::Tensor together = model->hidden(all, {});
+    std::string encoder_stage = stage;
+    if (const auto at = encoder_stage.find("[attention.decoder"); at != std::string::npos) encoder_stage.resize(at);
+    INFO(encoder_stage);
+    auto model = built(tiny("") + encoder_stage);
+    const at::Tensor batch_hidden = model->hidden(batch, {});
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
-      Input alone(all.tokens.narrow(0, b, 1).narrow(1, 0, n));
-      alone.segments = all.segments.narrow(0, b, 1).narrow(1, 0, n);
-      CHECK(at::allclose(model->hidden(alone, {})[0], together[b].narrow(0, 0, n), 1e-4, 1e-5));
+      Input single_row(batch.tokens.narrow(0, b, 1).narrow(1, 0, n));
+      single_row.segments = batch.segments.narrow(0, b, 1).narrow(1, 0, n);
+      CHECK(at::allclose(model->hidden(single_row, {})[0], batch_hidden[b].narrow(0, 0, n), 1e-4, 1e-5));
     }
   }
-  // What stands behind the end of a row is no place for an answer.
+  // Padding is excluded from the softmax over the positions of a span.
   auto model = built(tiny("bert.head = 'span'\n"));
   const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
-  Input alone(all.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
-  alone.segments = all.segments.narrow(0, 2, 1).narrow(1, 0, 2);
-  const double nll = model->loss(model->hidden(alone, {}), targets, 0).nll.item<double>();
-  CHECK(model->loss(model->hidden(all, {}).narrow(0, 2, 1), targets, 0).nll.item<double>() ==
+  Input single_row(batch.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
+  single_row.segments = batch.segments.narrow(0, 2, 1).narrow(1, 0, 2);
+  const double nll = model->loss(model->hidden(single_row, {}), targets, 0).nll.item<double>();
+  CHECK(model->loss(model->hidden(batch, {}).narrow(0, 2, 1), targets, 0).nll.item<double>() ==
         Approx(nll).epsilon(1e-4));
 }
 
-TEST_CASE("gradients of an encoder and its heads agree with differences", "[bert]") {
+TEST_CASE("gradients of an encoder and its heads equal finite differences", "[bert]") {
   for (const std::string& head : kHeads) {
     INFO(head);
     auto model = built(tiny(head) + "mixer = 'mixhead-b'\n");
@@ -292,7 +294,7 @@ TEST_CASE("gradients of an encoder and its heads agree with differences", "[bert
   }
 }
 
-TEST_CASE("keys that make no sense with a head, or without one", "[bert]") {
+TEST_CASE("invalid keys of an encoder and its heads are rejected; encoders cannot decode", "[bert]") {
   const auto build = [](const std::string& toml) { build_language_model(configured(toml), 30, at::kMeta); };
   CHECK(refusal([&] { build(tiny("bert.head = 'classes'\n")); }).find("model.bert.classes") != std::string::npos);
   CHECK(refusal([&] { build(tiny("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);

@@ -1,4 +1,4 @@
-// The encoder-decoder: parameter counts, the equations, causality, padding, incremental decoding, gradients.
+// The encoder-decoder: parameter counts, equations, causality, padding, incremental decoding, gradients.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -30,13 +30,13 @@ at::Tensor lengths(std::initializer_list<int64_t> values) {
   return at::tensor(std::vector<int64_t>(values), at::kLong);
 }
 
-// Rows of these lengths; behind them tokens that must not matter.
+// Returns random rows of these lengths; padding has random tokens.
 Input some_input(const std::vector<int64_t>& source, const std::vector<int64_t>& target, uint64_t seed) {
   const auto rows = static_cast<int64_t>(source.size());
-  const int64_t s = *std::max_element(source.begin(), source.end()),
-                t = *std::max_element(target.begin(), target.end());
-  return {some_tokens(rows, t, 30, seed),
-          some_tokens(rows, s, 20, seed + 1),
+  const int64_t source_length = *std::max_element(source.begin(), source.end()),
+                target_length = *std::max_element(target.begin(), target.end());
+  return {some_tokens(rows, target_length, 30, seed),
+          some_tokens(rows, source_length, 20, seed + 1),
           {at::tensor(target, at::kLong), at::tensor(source, at::kLong)}};
 }
 
@@ -44,7 +44,7 @@ at::Tensor logits(LanguageModel& model, const Input& input) { return model.logit
 
 }  // namespace
 
-TEST_CASE("parameter counts of published translation models", "[translation]") {
+TEST_CASE("parameter counts of encoder-decoders equal those of published translation models", "[translation]") {
   // fairseq's transformer_iwslt_de_en on De-En, and transformer_wmt_en_de with a joint vocabulary.
   const std::string iwslt =
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
@@ -56,33 +56,33 @@ TEST_CASE("parameter counts of published translation models", "[translation]") {
       "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
   CHECK(count(wmt, 32768) == 60915712);
-  // Alphas in all 18 layers (without the dead bias of the released code), and gates.
+  // Alphas in all 18 layers (without the unused bias of the released code), and gates of MAE.
   CHECK(count(iwslt + "combiner = 'alphas'\n", {6632, 8848}) == 39469056 + 1152);
   CHECK(count(iwslt + "combiner = 'alphas'\n[attention.encoder.self]\nheads = 16\n[attention.decoder.self]\nheads = "
                       "16\n[attention.decoder.cross]\nheads = 16\n",
               {6632, 8848}) == 39469056 + 4608);
   CHECK(count(wmt + "combiner = 'mae'\n", 32768) == 60915712 + 2419344);
   CHECK(count(wmt + "combiner = 'mae'\nmae.drop = 2\n", 32768) == 60915712 + 2511864);
-  // Mixing matrices in all of them.
+  // Mixing matrices in all 18 layers.
   CHECK(count(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
   CHECK(count(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
 }
 
 namespace {
 
-// The model of Vaswani et al. 2017 by plain loops in double precision.
+// The model of Vaswani et al. 2017 as plain loops in double precision.
 struct Reference : reference::Blocks {
-  Rows embedded(const std::string& owner, const std::vector<int64_t>& tokens) const {
+  Rows embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   Rows operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target, int64_t encoder_layers,
                   int64_t layers) const {
-    Rows m = embedded("encoder", source);
+    Rows m = embed_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (pre_norm) m = layer_norm("encoder.norm", m);
-    Rows x = embedded("decoder", target);
+    Rows x = embed_positions("decoder", target);
     for (int64_t i = 0; i < layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);
@@ -95,11 +95,12 @@ struct Reference : reference::Blocks {
 
 }  // namespace
 
-TEST_CASE("the model equals plain loops in double precision, pre- and post-norm, rows of any length", "[translation]") {
+TEST_CASE("the encoder-decoder equals plain loops in double precision, pre-norm and post-norm, with padding",
+          "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const bool pre : {true, false}) {
     auto model = built(std::string(kTiny).replace(8, 0, pre ? "norm = 'pre'\n" : "norm = 'post'\n"));
-    for (Parameter& p : model->parameters().all())  // norms and biases that do something
+    for (Parameter& p : model->parameters().all())  // so that gains and biases are not neutral
       if (p.master().dim() == 1) p.master().add_(at::randn(p.master().sizes()) * 0.2);
     const std::vector<int64_t> source{5, 1, 3}, target{4, 6, 2};
     const Input input = some_input(source, target, 7);
@@ -119,64 +120,65 @@ TEST_CASE("the model equals plain loops in double precision, pre- and post-norm,
   }
 }
 
-TEST_CASE("later target tokens change nothing before them, every source token may, in every stage", "[translation]") {
+TEST_CASE("target logits ignore later target tokens and depend on source tokens, in every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    const Input a = some_input({7, 5}, {9, 9}, 3);
-    Input b = a;
-    b.tokens = a.tokens.clone();
-    b.tokens.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
-    const at::Tensor x = logits(*model, a), y = logits(*model, b);
+    const Input original = some_input({7, 5}, {9, 9}, 3);
+    Input changed_target = original;
+    changed_target.tokens = original.tokens.clone();
+    changed_target.tokens.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
+    const at::Tensor x = logits(*model, original), y = logits(*model, changed_target);
     CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
     CHECK(!at::allclose(x.narrow(1, 6, 3), y.narrow(1, 6, 3)));
-    Input c = a;
-    c.source = a.source.clone();
-    c.source.select(1, 4).copy_((a.source.select(1, 4) + 1) % 20);
-    CHECK(!at::allclose(logits(*model, c).select(1, 0), x.select(1, 0)));
+    Input changed_source = original;
+    changed_source.source = original.source.clone();
+    changed_source.source.select(1, 4).copy_((original.source.select(1, 4) + 1) % 20);
+    CHECK(!at::allclose(logits(*model, changed_source).select(1, 0), x.select(1, 0)));
   }
 }
 
-TEST_CASE("a row is the same alone and among longer ones, in every stage", "[translation]") {
+TEST_CASE("a translation row is independent of padding and of the other rows, in every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    // Rows that lack one position only are short too.
-    const Input near = some_input({7, 6}, {4, 3}, 5);
-    const Input shorter{near.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
-                        near.source.narrow(0, 1, 1).narrow(1, 0, 6),
+    // A row that is one position shorter than the longest.
+    const Input one_shorter = some_input({7, 6}, {4, 3}, 5);
+    const Input shorter{one_shorter.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
+                        one_shorter.source.narrow(0, 1, 1).narrow(1, 0, 6),
                         {lengths({3}), lengths({6})}};
-    CHECK(at::allclose(logits(*model, shorter)[0], logits(*model, near)[1].narrow(0, 0, 3), 1e-4, 1e-5));
+    CHECK(at::allclose(logits(*model, shorter)[0], logits(*model, one_shorter)[1].narrow(0, 0, 3), 1e-4, 1e-5));
     const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
-    const Input all = some_input(source, target, 5);
-    const at::Tensor together = logits(*model, all);
+    const Input batch = some_input(source, target, 5);
+    const at::Tensor batch_logits = logits(*model, batch);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-      const Input alone{all.tokens.narrow(0, b, 1).narrow(1, 0, t),
-                        all.source.narrow(0, b, 1).narrow(1, 0, s),
-                        {lengths({t}), lengths({s})}};
-      CHECK(at::allclose(logits(*model, alone)[0], together[b].narrow(0, 0, t), 1e-4, 1e-5));
+      const Input single_row{batch.tokens.narrow(0, b, 1).narrow(1, 0, t),
+                             batch.source.narrow(0, b, 1).narrow(1, 0, s),
+                             {lengths({t}), lengths({s})}};
+      CHECK(at::allclose(logits(*model, single_row)[0], batch_logits[b].narrow(0, 0, t), 1e-4, 1e-5));
     }
   }
 }
 
-TEST_CASE("in training what stands behind the end of a row changes nothing, in every stage", "[translation]") {
+TEST_CASE("padding does not change hidden states in training, in every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
-  const Input one = some_input(source, target, 5);
-  Input other{one.tokens.clone(), one.source.clone(), one.lengths};
+  const Input original = some_input(source, target, 5);
+  Input changed_padding{original.tokens.clone(), original.source.clone(), original.lengths};
   for (int64_t b = 0; b < 4; ++b) {
     const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-    other.source[b].narrow(0, s, 7 - s).fill_(3);
-    other.tokens[b].narrow(0, t, 8 - t).fill_(4);
+    changed_padding.source[b].narrow(0, s, 7 - s).fill_(3);
+    changed_padding.tokens[b].narrow(0, t, 8 - t).fill_(4);
   }
   nn::ForwardContext step;
   step.training = true;
   for (const std::string& stage : stages()) {
     INFO(stage);
-    const at::Tensor x = built(kTiny + stage)->hidden(one, step), y = built(kTiny + stage)->hidden(other, step);
+    const at::Tensor x = built(kTiny + stage)->hidden(original, step),
+                     y = built(kTiny + stage)->hidden(changed_padding, step);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t t = target[static_cast<size_t>(b)];
       CHECK(at::allclose(x[b].narrow(0, 0, t), y[b].narrow(0, 0, t), 1e-4, 1e-5));
@@ -184,42 +186,44 @@ TEST_CASE("in training what stands behind the end of a row changes nothing, in e
   }
 }
 
-TEST_CASE("decoding token by token equals the full pass, and rows may be reordered, in every stage", "[translation]") {
+TEST_CASE("incremental decoding with reordered rows equals the full pass of the encoder-decoder, in every stage",
+          "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    const Input all = some_input({7, 4, 5}, {9, 9, 9}, 11);
-    const at::Tensor full = logits(*model, all);
+    const Input input = some_input({7, 4, 5}, {9, 9, 9}, 11);
+    const at::Tensor full = logits(*model, input);
     auto state = model->new_state();
-    int64_t at = 0;
+    int64_t position = 0;
     for (int64_t step : {1, 2, 1}) {
-      const Input part{all.tokens.narrow(1, at, step), all.source, {{}, all.lengths.encoder}};
-      CHECK(at::allclose(model->logits(model->hidden(part, {}, state.get())), full.narrow(1, at, step), 1e-4, 1e-5));
-      at += step;
+      const Input step_input{input.tokens.narrow(1, position, step), input.source, {{}, input.lengths.encoder}};
+      CHECK(at::allclose(model->logits(model->hidden(step_input, {}, state.get())), full.narrow(1, position, step),
+                         1e-4, 1e-5));
+      position += step;
     }
-    // Two rows of one sentence, one of another; the first sentence has left.
+    // Row 2 twice and row 1; row 0 is dropped, as in beam search.
     const at::Tensor rows = at::tensor({2, 1, 2}, at::kLong);
     state->reorder(rows);
-    const at::Tensor next = some_tokens(3, 1, 30, 12);
-    const Input longer{at::cat({all.tokens.index_select(0, rows).narrow(1, 0, 4), next}, 1),
-                       all.source.index_select(0, rows),
-                       {{}, all.lengths.encoder.index_select(0, rows)}};
-    CHECK(at::allclose(model->logits(model->hidden(next, {}, state.get())), logits(*model, longer).narrow(1, 4, 1),
-                       1e-4, 1e-5));
-    // Rows of one sentence among themselves.
+    const at::Tensor next_tokens = some_tokens(3, 1, 30, 12);
+    const Input longer{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
+                       input.source.index_select(0, rows),
+                       {{}, input.lengths.encoder.index_select(0, rows)}};
+    CHECK(at::allclose(model->logits(model->hidden(next_tokens, {}, state.get())),
+                       logits(*model, longer).narrow(1, 4, 1), 1e-4, 1e-5));
+    // A swap of two rows of one sentence.
     const at::Tensor swapped = at::tensor({2, 1, 0}, at::kLong);
     state->reorder(swapped);
-    const at::Tensor last = some_tokens(3, 1, 30, 13);
-    const Input longest{at::cat({longer.tokens.index_select(0, swapped), last}, 1),
+    const at::Tensor last_tokens = some_tokens(3, 1, 30, 13);
+    const Input longest{at::cat({longer.tokens.index_select(0, swapped), last_tokens}, 1),
                         longer.source.index_select(0, swapped),
                         {{}, longer.lengths.encoder.index_select(0, swapped)}};
-    CHECK(at::allclose(model->logits(model->hidden(last, {}, state.get())), logits(*model, longest).narrow(1, 5, 1),
-                       1e-4, 1e-5));
+    CHECK(at::allclose(model->logits(model->hidden(last_tokens, {}, state.get())),
+                       logits(*model, longest).narrow(1, 5, 1), 1e-4, 1e-5));
   }
 }
 
-TEST_CASE("gradients of an encoder-decoder agree with differences", "[translation]") {
+TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translation]") {
   for (const char* stage : {"", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n"}) {
     auto model = built(kTiny + std::string(stage));
     const Input input = some_input({4, 2}, {3, 5}, 21);
@@ -230,25 +234,26 @@ TEST_CASE("gradients of an encoder-decoder agree with differences", "[translatio
   }
 }
 
-TEST_CASE("keys that make no sense with an encoder, or without one", "[translation]") {
-  const auto with = [](const std::string& lines, const Vocabularies& v) {
+TEST_CASE("invalid keys of an encoder-decoder are rejected, and its keys in a decoder", "[translation]") {
+  const auto error_of = [](const std::string& lines, const Vocabularies& v) {
     return refusal([&] {
       build_language_model(
           configured("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"), v, at::kMeta);
     });
   };
-  const std::string e = "backbone = 'encoder-decoder'\n";
-  CHECK(with(e, {30, 20}).empty());
-  CHECK(with(e + "encoder-decoder.shared_embedding = true\n", {30, 20}).find("a joint vocabulary") !=
+  const std::string encoder_decoder = "backbone = 'encoder-decoder'\n";
+  CHECK(error_of(encoder_decoder, {30, 20}).empty());
+  CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\n", {30, 20}).find("a joint vocabulary") !=
         std::string::npos);
-  CHECK(with(e + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", 30)
+  CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", 30)
             .find("model.encoder-decoder.source_rows") != std::string::npos);
-  CHECK(with(e + "encoder-decoder.source_rows = 19\n", {30, 20}).find("at least the vocabulary's 20 entries") !=
+  CHECK(error_of(encoder_decoder + "encoder-decoder.source_rows = 19\n", {30, 20})
+            .find("at least the vocabulary's 20 entries") != std::string::npos);
+  CHECK(error_of(encoder_decoder + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
+  CHECK(error_of(encoder_decoder + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") !=
         std::string::npos);
-  CHECK(with(e + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
-  CHECK(with(e + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") != std::string::npos);
-  CHECK(with("encoder-decoder.encoder_layers = 2\n", 30)
+  CHECK(error_of("encoder-decoder.encoder_layers = 2\n", 30)
             .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
-  CHECK(with("encoder-decoder.shared_embedding = true\n", 30)
+  CHECK(error_of("encoder-decoder.shared_embedding = true\n", 30)
             .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
 }

@@ -1,5 +1,5 @@
-// Whole models on the device of the tests (--device cuda) against the CPU: updates, decoding, spectra, and a recorded
-// pass. Without a GPU most of them compare the CPU with itself, so that the tests are tested.
+// Whole models on the test device (--device cuda) against the CPU: updates, decoding, spectra, and CUDA graph capture.
+// Without a GPU most of them compare the CPU with itself, which checks the tests.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -37,33 +37,33 @@ struct Result {
   at::Tensor value;  // on the CPU
 };
 
-void require_near(const std::vector<Result>& found, const std::vector<Result>& wanted, double tolerance) {
-  REQUIRE(found.size() == wanted.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    INFO(wanted[i].name);
-    REQUIRE(found[i].name == wanted[i].name);
-    const double off = error(found[i].value, wanted[i].value);
-    INFO("off by " << off);
-    CHECK(off <= tolerance * (1 + size_of(wanted[i].value)));
+void require_near(const std::vector<Result>& actual, const std::vector<Result>& expected, double tolerance) {
+  REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    INFO(expected[i].name);
+    REQUIRE(actual[i].name == expected[i].name);
+    const double difference = error(actual[i].value, expected[i].value);
+    INFO("largest difference " << difference);
+    CHECK(difference <= tolerance * (1 + size_of(expected[i].value)));
   }
 }
 
-// What an update makes, and the loss of the next.
+// Returns the results of an update and the loss of the next.
 std::vector<Result> two_updates(const std::string& toml, at::Device device) {
   const auto model = built(toml, device);
-  const bool encodes = toml.find("'bert'") != toml.npos;
+  const bool encoder_only = toml.find("'bert'") != toml.npos;
   train::TrainOptions options;
   train::Optimizer optimizer(model->parameters(), options, train::Groups());
-  const Input input = every_model::input(*model, encodes);
-  std::vector<Result> all;
+  const Input input = every_model::input(*model, encoder_only);
+  std::vector<Result> results;
   const auto add = [&](const std::string& name, const at::Tensor& t) {
-    all.push_back({name, t.detach().to(at::kCPU, at::kDouble)});
+    results.push_back({name, t.detach().to(at::kCPU, at::kDouble)});
   };
   for (uint32_t update = 0; update < 2; ++update) {
     const nn::ForwardContext step{true, 5, update, 0};
     const at::Tensor hidden = model->hidden(input.to(device), step);
-    at::Tensor loss = hidden.square().mean();  // a head's targets are its own
-    if (!encodes) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, step).smoothed / 10;
+    at::Tensor loss = hidden.square().mean();  // targets depend on the encoder head
+    if (!encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, step).smoothed / 10;
     loss.backward();
     model->parameters().collect_gradients();
     add(str("loss ", update), loss);
@@ -75,12 +75,12 @@ std::vector<Result> two_updates(const std::string& toml, at::Device device) {
     optimizer.step(1e-3, 1);
     model->parameters().zero_gradients();
   }
-  return all;
+  return results;
 }
 
 }  // namespace
 
-TEST_CASE("updates of every model on the device of the tests are the CPU's", "[device]") {
+TEST_CASE("updates of every model on the test device equal those on the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
@@ -88,44 +88,44 @@ TEST_CASE("updates of every model on the device of the tests are the CPU's", "[d
   }
 }
 
-TEST_CASE("a search on the device of the tests finds what the CPU's finds", "[device]") {
+TEST_CASE("beam search on the test device has the hypotheses of the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   const c10::NoGradGuard no_gradient;
   for (const char* stage : {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n"}) {
     INFO(stage);
-    std::vector<std::vector<std::vector<search::Hypothesis>>> found;
+    std::vector<std::vector<std::vector<search::Hypothesis>>> hypotheses;
     for (const at::Device on : {device, at::Device(at::kCPU)}) {
       const auto model = built(translators::kTiny + std::string(stage), on);
       for (Parameter& p : model->parameters().all())
-        if (p.master().dim() == 2) p.master().mul_(1.7);  // so that no two ways to go on are near one another
+        if (p.master().dim() == 2) p.master().mul_(1.7);  // so that no two scores are nearly equal
       std::vector<search::Sentence> sentences;
       for (int32_t i = 0; i < 5; ++i) sentences.push_back({{2 + i, 3, 4 + i, 0}, {}, i});
       search::SearchOptions options;
       options.beam = 4, options.max_length_b = 20;
-      found.push_back(search::beam_search(*model, sentences, {0, 1}, options));
+      hypotheses.push_back(search::beam_search(*model, sentences, {0, 1}, options));
     }
-    REQUIRE(found[0].size() == found[1].size());
-    for (size_t i = 0; i < found[0].size(); ++i) {
-      REQUIRE(found[0][i].size() == found[1][i].size());
-      for (size_t n = 0; n < found[0][i].size(); ++n) {
-        CHECK(found[0][i][n].tokens == found[1][i][n].tokens);
-        CHECK(found[0][i][n].score == Approx(found[1][i][n].score).epsilon(1e-4));
+    REQUIRE(hypotheses[0].size() == hypotheses[1].size());
+    for (size_t i = 0; i < hypotheses[0].size(); ++i) {
+      REQUIRE(hypotheses[0][i].size() == hypotheses[1][i].size());
+      for (size_t n = 0; n < hypotheses[0][i].size(); ++n) {
+        CHECK(hypotheses[0][i][n].tokens == hypotheses[1][i][n].tokens);
+        CHECK(hypotheses[0][i][n].score == Approx(hypotheses[1][i][n].score).epsilon(1e-4));
       }
     }
   }
 }
 
-TEST_CASE("singular values on the device of the tests are the CPU's", "[device]") {
+TEST_CASE("singular values on the test device equal those of the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   at::manual_seed(4);
   for (const int64_t columns : {7, 40, 90}) {
     const at::Tensor x = at::randn({3, 2, 40, columns}).softmax(-1);
-    const at::Tensor found = analysis::singular_values(x.to(device)), wanted = analysis::singular_values(x);
-    CHECK(error(found, wanted) <= 1e-7 * size_of(wanted));
+    const at::Tensor actual = analysis::singular_values(x.to(device)), expected = analysis::singular_values(x);
+    CHECK(error(actual, expected) <= 1e-7 * size_of(expected));
   }
 }
 
-TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]") {
+TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels", "[device]") {
   if (test_device() != "cuda") SKIP("needs --device cuda");
   const at::Device device = choose_device("cuda");
   for (const char* stage : {"", "mixer = 'mixhead-a'\n", "pairing = 'cross-head'\n", "combiner = 'alphas'\n"})
@@ -136,9 +136,9 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
               "[model]\nlayers = 2\nwidth = 32\nffn = 48\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
               "[attention]\nheads = 4\ndropout = 0.1\n") +
           stage;
-      const auto recorded = built(toml, device), plain = built(toml, device);
-      recorded->parameters().set_bf16(bf16), plain->parameters().set_bf16(bf16);
-      const auto work_of = [](LanguageModel& model) {
+      const auto graphed = built(toml, device), eager = built(toml, device);
+      graphed->parameters().set_bf16(bf16), eager->parameters().set_bf16(bf16);
+      const auto pass_of = [](LanguageModel& model) {
         return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& step) {
           const SlicedLoss loss = model.loss(model.hidden(input, step), targets, 0.1, step);
           loss.smoothed.backward();
@@ -146,22 +146,25 @@ TEST_CASE("a graph of a GPU gives what its kernels give one by one", "[device]")
           return loss;
         };
       };
-      train::GraphedPass pass(*recorded, work_of(*recorded), make_device_graph);
+      train::GraphedPass pass(*graphed, pass_of(*graphed), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
         const data::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext step{true, 1, update, 0};
-        const SlicedLoss found = pass(batch, step),
-                         wanted = work_of(*plain)(batch.input.to(device), batch.wanted(), step);
-        CHECK(found.nll.item<double>() == Approx(wanted.nll.item<double>()).epsilon(1e-5));
-        CHECK(found.scored == wanted.scored);
-        for (const Parameter& p : plain->parameters().all()) {
+        const SlicedLoss actual = pass(batch, step),
+                         expected = pass_of(*eager)(batch.input.to(device), batch.wanted(), step);
+        CHECK(actual.nll.item<double>() == Approx(expected.nll.item<double>()).epsilon(1e-5));
+        CHECK(actual.scored == expected.scored);
+        for (const Parameter& p : eager->parameters().all()) {
           INFO(p.name());
-          const at::Tensor mine = recorded->parameters().find(p.name())->master().grad(), other = p.master().grad();
-          REQUIRE(mine.defined() == other.defined());
-          if (mine.defined()) CHECK(error(mine.to(at::kCPU), other.to(at::kCPU)) <= 1e-5 * (1 + size_of(other)));
+          const at::Tensor actual_gradient = graphed->parameters().find(p.name())->master().grad(),
+                           expected_gradient = p.master().grad();
+          REQUIRE(actual_gradient.defined() == expected_gradient.defined());
+          if (actual_gradient.defined())
+            CHECK(error(actual_gradient.to(at::kCPU), expected_gradient.to(at::kCPU)) <=
+                  1e-5 * (1 + size_of(expected_gradient)));
         }
-        recorded->parameters().zero_gradients(), plain->parameters().zero_gradients();
+        graphed->parameters().zero_gradients(), eager->parameters().zero_gradients();
       }
       CHECK(pass.recorded());
     }

@@ -317,12 +317,12 @@ TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)"
     for (auto [age, count] : ages[static_cast<size_t>(l)]) mean += static_cast<double>(age) * count / n;
     // Ages of consecutive updates are correlated: their variance is about (1 + p) / (1 - p) times that of independent
     // ones. Margins of five standard deviations.
-    const double correlation = std::sqrt((1 + p) / (1 - p));
-    CHECK(mean == Approx(1 / (1 - p)).margin(1e-9 + 5 * correlation * std::sqrt(p) / (1 - p) / std::sqrt(n)));
+    const double deviation_factor = std::sqrt((1 + p) / (1 - p));
+    CHECK(mean == Approx(1 / (1 - p)).margin(1e-9 + 5 * deviation_factor * std::sqrt(p) / (1 - p) / std::sqrt(n)));
     for (int64_t age = 1; age <= 4; ++age) {
       const double probability = std::pow(p, static_cast<double>(age - 1)) * (1 - p);
       CHECK(ages[static_cast<size_t>(l)][age] / n ==
-            Approx(probability).margin(1e-9 + 5 * correlation * std::sqrt(probability * (1 - probability) / n)));
+            Approx(probability).margin(1e-9 + 5 * deviation_factor * std::sqrt(probability * (1 - probability) / n)));
     }
   }
   CHECK(1 / (1 - 0.375) == Approx(1.6));                     // layer 7 of 8
