@@ -1,4 +1,4 @@
-// What runs on a GPU gives what the CPU gives: `torch-tests --device cuda`.
+// Operations, training steps and decoding on a GPU against the CPU: `torch-tests --device cuda`.
 #include <c10/core/GradMode.h>
 
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // for a listener
@@ -30,7 +30,7 @@ namespace {
 
 std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::string& extra = "") {
   Config config;
-  // Of gelu, whose gradient has no steps that rounding could move an input over.
+  // GELU, since rounding could move an input across the step in the gradient of ReLU.
   config.load_text(
       "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
       "activation = 'gelu'\n" +
@@ -49,7 +49,7 @@ at::Tensor some_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
 
-// Before the first test: what another one asks the tensor library would settle that there is no CUDA.
+// Chooses the device before the first test, since an earlier call of LibTorch would initialise it without CUDA.
 struct ChooseDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
@@ -70,33 +70,33 @@ CATCH_REGISTER_LISTENER(ChooseDevice)
 
 }  // namespace
 
-TEST_CASE("a device that is not there is refused", "[device]") {
-  if (test_device() == "cuda") SKIP("there is a GPU");
+TEST_CASE("choose_device rejects cuda without a GPU", "[device]") {
+  if (test_device() == "cuda") SKIP("this machine has a GPU");
   CHECK(nn::choose_device("cpu").is_cpu());
   CHECK(nn::choose_device("auto").is_cpu());
   CHECK_THROWS_AS(nn::choose_device("cuda"), Error);
 }
 
-TEST_CASE("dropout on a GPU takes the CPU's decisions", "[device]") {
+TEST_CASE("dropout on a GPU is bit-identical to the CPU", "[device]") {
   NEEDS_GPU;
   for (auto type : {at::kFloat, at::kBFloat16})
     for (int64_t width : {1, 5, 64, 4099}) {
       nn::ForwardContext step{true, 7, 3, 5};
       at::Tensor x = at::randn({3, width}).to(type);
-      at::Tensor cpu = nn::dropout(x, 0.3, step, "s", 2), there = nn::dropout(x.to(gpu), 0.3, step, "s", 2);
-      CHECK(at::equal(cpu, there.to(at::kCPU)));
+      at::Tensor on_cpu = nn::dropout(x, 0.3, step, "s", 2), on_gpu = nn::dropout(x.to(gpu), 0.3, step, "s", 2);
+      CHECK(at::equal(on_cpu, on_gpu.to(at::kCPU)));
     }
 }
 
-TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
+TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "[device]") {
   NEEDS_GPU;
   const at::Tensor inputs = some_tokens(3, 17), targets = some_tokens(3, 17).roll(1, 1);
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (auto [bf16, extra] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
-    auto here = small_model(at::kCPU, extra), there = small_model(gpu, extra);
+    auto cpu_model = small_model(at::kCPU, extra), gpu_model = small_model(gpu, extra);
     std::vector<double> losses;
-    for (auto* model : {here.get(), there.get()}) {
+    for (auto* model : {cpu_model.get(), gpu_model.get()}) {
       model->parameters().set_bf16(bf16);
       nn::ForwardContext step{true, 1, 4, 0};
       auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), step), targets,
@@ -107,52 +107,52 @@ TEST_CASE("a training step on a GPU is the CPU's", "[device]") {
     }
     const double tolerance = bf16 ? 3e-2 : 1e-4;
     CHECK(losses[0] == Approx(losses[1]).epsilon(tolerance));
-    for (auto& p : here->parameters().all()) {
+    for (auto& p : cpu_model->parameters().all()) {
       INFO(p.name() << ", bf16 " << bf16);
-      const at::Tensor wanted = p.master().grad();
-      CHECK(error(there->parameters().find(p.name())->master().grad().cpu(), wanted) <=
-            tolerance * (1 + size_of(wanted)));
+      const at::Tensor expected = p.master().grad();
+      CHECK(error(gpu_model->parameters().find(p.name())->master().grad().cpu(), expected) <=
+            tolerance * (1 + size_of(expected)));
     }
   }
 }
 
-TEST_CASE("optimisers on a GPU take the CPU's step", "[device]") {
+TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
   NEEDS_GPU;
   for (const auto& [rule, decays_all] : {std::pair("adamw", true), {"adamw", false}, {"sgd", true}, {"nag", true}}) {
     train::TrainOptions o;
     o.optimizer.rule = rule, o.optimizer.weight_decay = 0.1, o.optimizer.momentum = 0.9;
     o.optimizer.decay_norms_and_biases = decays_all;
-    nn::ParameterList here(at::kCPU), there(gpu);
-    for (auto* list : {&here, &there}) {
-      for (int64_t i = 0; i < 50; ++i)  // more than a launch takes
+    nn::ParameterList cpu_parameters(at::kCPU), gpu_parameters(gpu);
+    for (auto* list : {&cpu_parameters, &gpu_parameters}) {
+      for (int64_t i = 0; i < 50; ++i)  // more tensors than one kernel launch takes
         list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {nn::Init::normal(1), true, true});
       list->initialise(1);
       list->set_bf16(true);
     }
     const train::Groups groups;
-    train::Optimizer a(here, o, groups), b(there, o, groups);
+    train::Optimizer cpu_optimizer(cpu_parameters, o, groups), gpu_optimizer(gpu_parameters, o, groups);
     for (int n = 1; n <= 5; ++n) {
-      for (auto& p : here.all()) {
+      for (auto& p : cpu_parameters.all()) {
         const at::Tensor g = p.master().mutable_grad() = at::randn(p.master().sizes());
-        there.find(p.name())->master().mutable_grad() = g.to(gpu);
+        gpu_parameters.find(p.name())->master().mutable_grad() = g.to(gpu);
       }
-      CHECK(a.gradient_norm(0.5) == Approx(b.gradient_norm(0.5)).epsilon(1e-12));
-      CHECK(b.gradient_norm(0.5) == b.gradient_norm(0.5));
-      a.step(0.01, 0.5);
-      b.step(0.01, 0.5);
+      CHECK(cpu_optimizer.gradient_norm(0.5) == Approx(gpu_optimizer.gradient_norm(0.5)).epsilon(1e-12));
+      CHECK(gpu_optimizer.gradient_norm(0.5) == gpu_optimizer.gradient_norm(0.5));
+      cpu_optimizer.step(0.01, 0.5);
+      gpu_optimizer.step(0.01, 0.5);
     }
-    for (auto& p : there.all()) {
-      CHECK(near(here.find(p.name())->master(), p.master(), 1e-5));
+    for (auto& p : gpu_parameters.all()) {
+      CHECK(near(cpu_parameters.find(p.name())->master(), p.master(), 1e-5));
       CHECK(p.value().equal(p.master().to(at::kBFloat16)));
     }
   }
 }
 
-TEST_CASE("sliced cross-entropy on a GPU errs at most twice as much as the composed one, with the same bits twice",
+TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed error, bit-identical in two runs",
           "[device]") {
   NEEDS_GPU;
   at::manual_seed(3);
-  const int64_t n = 3000, d = 64, v = 33278;  // two slices, rows of no whole fours
+  const int64_t n = 3000, d = 64, v = 33278;  // two slices; v is no multiple of 4
   const at::Tensor h0 = at::randn({n, d}), w0 = at::randn({v, d}) * 0.3, targets = at::randint(v, {n}, at::kLong);
   targets.narrow(0, 100, 50).fill_(-1);
   using Tensors = std::vector<at::Tensor>;
@@ -166,62 +166,65 @@ TEST_CASE("sliced cross-entropy on a GPU errs at most twice as much as the compo
     return nn::sliced_cross_entropy(h, w, {}, targets, v, 0.1).smoothed;
   };
   const auto composed = [&](const at::Tensor& h, const at::Tensor& w) {
-    const auto wide = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    return at::cross_entropy_loss(at::linear(h, w).to(wide), targets.to(gpu), {}, at::Reduction::Sum, -1, 0.1);
+    const auto product_type = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return at::cross_entropy_loss(at::linear(h, w).to(product_type), targets.to(gpu), {}, at::Reduction::Sum, -1, 0.1);
   };
   const Tensors exact = results(at::kDouble, composed);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const Tensors found = results(type, sliced), again = results(type, sliced), other = results(type, composed);
+    const Tensors first = results(type, sliced), second = results(type, sliced),
+                  composed_results = results(type, composed);
     for (size_t i = 0; i < exact.size(); ++i) {
       INFO("result " << i);
-      CHECK(found[i].equal(again[i]));
+      CHECK(first[i].equal(second[i]));
       const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[i]).abs().max().item<double>(); };
-      CHECK(error(found[i]) <=
-            tolerance::beside_composed(error(other[i]), tolerance::kFp32, exact[i].abs().max().item<double>()));
+      CHECK(error(first[i]) <= tolerance::beside_composed(error(composed_results[i]), tolerance::kFp32,
+                                                          exact[i].abs().max().item<double>()));
     }
   }
 }
 
-TEST_CASE("sum, dropout and norm on a GPU are the CPU's", "[device]") {
+TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU and are bit-identical in two runs",
+          "[device]") {
   NEEDS_GPU;
   at::manual_seed(4);
   for (const int64_t size : {5, 512, 1026, 4096})
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       INFO("size " << size << ", " << type);
       const at::Tensor x0 = at::randn({3, 67, size}), y0 = at::randn({3, 67, size}).to(type), w0 = at::randn({size}),
-                       b0 = at::randn({size}), of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
+                       b0 = at::randn({size}), dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
       const auto results = [&](at::Device device) {
         const auto leaf = [&](const at::Tensor& t) { return t.to(device).detach().clone().requires_grad_(); };
         const at::Tensor x = leaf(x0), y = leaf(y0), w = leaf(w0), b = leaf(b0);
         const nn::ForwardContext step{true, 7, 3, 5};
-        const auto made = nn::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
-        ((made.sum * of_sum.to(device)).sum() + (made.norm * of_norm.to(device)).sum()).backward();
-        return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};
+        const auto result = nn::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
+        ((result.sum * dsum.to(device)).sum() + (result.norm * dnorm.to(device)).sum()).backward();
+        return std::vector<at::Tensor>{
+            result.sum.detach(), result.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};
       };
-      const auto here = results(at::kCPU), there = results(gpu), again = results(gpu);
-      for (size_t i = 0; i < here.size(); ++i) {
-        CHECK(near(here[i], there[i], i == 3 && type == at::kBFloat16 ? 1e-2 : 1e-4));
-        CHECK(there[i].equal(again[i]));
+      const auto cpu_results = results(at::kCPU), gpu_results = results(gpu), second_run = results(gpu);
+      for (size_t i = 0; i < cpu_results.size(); ++i) {
+        CHECK(near(cpu_results[i], gpu_results[i], i == 3 && type == at::kBFloat16 ? 1e-2 : 1e-4));
+        CHECK(gpu_results[i].equal(second_run[i]));
       }
     }
 }
 
-TEST_CASE("scores and greedy text on a GPU are the CPU's", "[device]") {
+TEST_CASE("nll and greedily generated text on a GPU agree with the CPU", "[device]") {
   NEEDS_GPU;
-  auto here = small_model(at::kCPU), there = small_model(gpu);
+  auto cpu_model = small_model(at::kCPU), gpu_model = small_model(gpu);
   std::vector<int32_t> text;
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
   data::ScoringOptions scoring;
   scoring.block = 16, scoring.context = 4;
-  CHECK(task::score(*here, corpora::text_of(text, 0), scoring).nll ==
-        Approx(task::score(*there, corpora::text_of(text, 0), scoring).nll).epsilon(1e-5));
+  CHECK(task::score(*cpu_model, corpora::text_of(text, 0), scoring).nll ==
+        Approx(task::score(*gpu_model, corpora::text_of(text, 0), scoring).nll).epsilon(1e-5));
   search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
-  std::vector<int32_t> written[2];
+  std::vector<int32_t> generated[2];
   for (int i = 0; i < 2; ++i)
-    search::generate(i == 0 ? *here : *there, {0, 3, 4}, options, 0, [&](int32_t token) {
-      written[i].push_back(token);
+    search::generate(i == 0 ? *cpu_model : *gpu_model, {0, 3, 4}, options, 0, [&](int32_t token) {
+      generated[i].push_back(token);
       return true;
     });
-  CHECK(written[0] == written[1]);
+  CHECK(generated[0] == generated[1]);
 }

@@ -1,6 +1,6 @@
-// What a model makes on its way lives where its parameters live. Told without a GPU: parameters are on the tensor
-// library's device "meta", which knows sizes alone and refuses a tensor of the CPU beside its own, and any look at
-// numbers. What has to be read on the way is not told of so: bands of the vocabulary, and the loss.
+// Every tensor of a pass is on the device of the parameters. Checked without a GPU: the parameters are on LibTorch's
+// device "meta", which has sizes without data and throws for operands on the CPU and for reads of data. Code that reads
+// data on the host cannot be checked so: bands of the vocabulary, and the loss.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
@@ -24,49 +24,50 @@ using namespace mh::nn;
 
 namespace {
 
-// An operation whose sizes the tensor library knows only in Python: done with zeros on the CPU.
-void by_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+// Runs an operation without a C++ meta kernel with zeros on the CPU and returns results on "meta".
+void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   INFO(op.schema().name());
-  const auto changed = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
-    return value.isTensor() && value.toTensor().defined() ? c10::IValue(change(value.toTensor())) : value;
+  const auto convert = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& conversion) {
+    return value.isTensor() && value.toTensor().defined() ? c10::IValue(conversion(value.toTensor())) : value;
   };
-  std::vector<c10::IValue> written;
+  std::vector<c10::IValue> written_arguments;
   const std::vector<c10::Argument>& arguments = op.schema().arguments();
-  const std::vector<c10::IValue> given = torch::jit::pop(*stack, arguments.size());
-  for (size_t i = 0; i < given.size(); ++i) {
+  const std::vector<c10::IValue> inputs = torch::jit::pop(*stack, arguments.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
     if (const auto* alias = arguments[i].alias_info(); alias != nullptr && alias->isWrite())
-      written.push_back(given[i]);
-    stack->push_back(changed(given[i], [](const at::Tensor& x) {
+      written_arguments.push_back(inputs[i]);
+    stack->push_back(convert(inputs[i], [](const at::Tensor& x) {
       REQUIRE((x.is_meta() || x.dim() == 0));
       return at::zeros(x.sizes(), x.options().device(at::kCPU));
     }));
   }
   op.callBoxed(stack);
-  const std::vector<c10::IValue> found = torch::jit::pop(*stack, op.schema().returns().size());
-  for (size_t i = 0; i < found.size(); ++i)
-    stack->push_back(i < written.size() ? written[i]
-                                        : changed(found[i], [](const at::Tensor& x) { return x.to(at::kMeta); }));
+  const std::vector<c10::IValue> outputs = torch::jit::pop(*stack, op.schema().returns().size());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    stack->push_back(i < written_arguments.size() ? written_arguments[i] : convert(outputs[i], [](const at::Tensor& x) {
+      return x.to(at::kMeta);
+    }));
 }
 
-// All of those.
-void know_sizes() {
+// Registers run_with_zeros() for all such operations.
+void register_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
-  static const bool once = [&] {
+  static const bool registered = [&] {
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
       if (!op || name.name.rfind("aten::", 0) != 0) continue;
-      const auto has = [&](c10::DispatchKey key) { return op->hasKernelForDispatchKey(key); };
-      if (has(c10::DispatchKey::CPU) && !has(c10::DispatchKey::Meta) &&
-          !has(c10::DispatchKey::CompositeExplicitAutograd))
-        library.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&by_zeros>());
+      const auto has_kernel = [&](c10::DispatchKey key) { return op->hasKernelForDispatchKey(key); };
+      if (has_kernel(c10::DispatchKey::CPU) && !has_kernel(c10::DispatchKey::Meta) &&
+          !has_kernel(c10::DispatchKey::CompositeExplicitAutograd))
+        library.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_with_zeros>());
     }
     return true;
   }();
-  static_cast<void>(once);
+  static_cast<void>(registered);
 }
 
-// Dropout is by kernels of the library's own, which the device has not.
+// Sets mae.dropout = 0, since our dropout kernels do not support "meta".
 std::string without_dropout(std::string toml) {
   const std::string mae = "combiner = 'mae'\n";
   if (const size_t at = toml.find(mae); at != toml.npos) toml.insert(at + mae.size(), "mae.dropout = 0\n");
@@ -76,18 +77,18 @@ std::string without_dropout(std::string toml) {
 struct Case {
   ModelConfig config;
   std::unique_ptr<LanguageModel> model;
-  bool encodes;  // only
+  bool encoder_only;
 
   explicit Case(const std::string& toml)
-      : config(models::configured(without_dropout(toml))), encodes(toml.find("'bert'") != toml.npos) {
-    know_sizes();
+      : config(models::configured(without_dropout(toml))), encoder_only(toml.find("'bert'") != toml.npos) {
+    register_meta_kernels();
     model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }
   at::Tensor hidden(const nn::ForwardContext& step, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
-    const Input made = every_model::input(*model, encodes, length);
-    if (observer != nullptr) observer->begin(made.lengths);
-    const at::Tensor h = model->hidden(made.to(at::kMeta), step, state, observer);
+    const Input input = every_model::input(*model, encoder_only, length);
+    if (observer != nullptr) observer->begin(input.lengths);
+    const at::Tensor h = model->hidden(input.to(at::kMeta), step, state, observer);
     REQUIRE(h.is_meta());
     REQUIRE(h.sizes() == at::IntArrayRef({2, length, config.model.width}));
     return h;
@@ -100,18 +101,18 @@ nn::ForwardContext training() {
   return step;
 }
 
-// Looks at everything, and asks for all there is.
-struct Looks : attention::Observer {
+// Observes probabilities, and scores of all keys.
+struct ScoreObserver : attention::Observer {
   bool wants_scores() const override { return true; }
 };
 
 }  // namespace
 
-TEST_CASE("passes and their gradients stay on the device of the parameters", "[devices]") {
+TEST_CASE("forward and backward passes create tensors only on the device of the parameters", "[devices]") {
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
     const Case c(toml);
-    Looks looks;
+    ScoreObserver observer;
     for (const bool experts : {false, true}) {
       nn::ForwardContext step = training();
       nn::Requests requests;
@@ -121,19 +122,19 @@ TEST_CASE("passes and their gradients stay on the device of the parameters", "[d
       for (const Parameter& p : c.model->parameters().all())
         if (p.master().grad().defined()) CHECK(p.master().grad().is_meta());
     }
-    c.hidden(training(), &looks).sum().backward();
+    c.hidden(training(), &observer).sum().backward();
     const c10::NoGradGuard no_gradient;
     for (const auto path : {attention::Path::automatic, attention::Path::composed}) {
       c.model->set_path(path);
       const at::Tensor h = c.hidden({});
       CHECK(c.model->logits(h).is_meta());
-      CHECK(c.hidden({}, &looks).is_meta());
+      CHECK(c.hidden({}, &observer).is_meta());
       if (c.config.model.bert.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
     }
   }
 }
 
-TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devices]") {
+TEST_CASE("memories and decoding states stay on the device of the parameters, also after a reorder", "[devices]") {
   const c10::NoGradGuard no_gradient;
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
@@ -145,11 +146,11 @@ TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devi
       const c10::AutoGradMode gradients(true);
       for (int times = 0; times < 2; ++times) c.hidden(training(), nullptr, in_training.get()).sum().backward();
     }
-    bool decodes = !c.encodes;
+    bool can_decode = !c.encoder_only;
     for (const attention::AttentionLayer* layer : c.model->attention_layers())
-      decodes = decodes && (layer->layer_spec().kind == attention::AttentionKind::encoder_self ||
-                            layer->capabilities().incremental);
-    if (!decodes) continue;
+      can_decode = can_decode && (layer->layer_spec().kind == attention::AttentionKind::encoder_self ||
+                                  layer->capabilities().incremental);
+    if (!can_decode) continue;
     const auto state = c.model->new_state();
     c.hidden({}, nullptr, state.get(), 1);
     const auto step = [&](int64_t rows) {
@@ -161,7 +162,7 @@ TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devi
     step(2);
     state->reorder(at::tensor(std::vector<int64_t>{0, 0, 0, 1, 1, 1}, at::kLong));
     step(6);
-    // The host does not see which rows these are.
+    // reorder_within() must not read the rows on the host.
     state->reorder_within(at::empty({6}, at::TensorOptions().dtype(at::kLong).device(at::kMeta)));
     step(6);
     state->reorder(at::tensor(std::vector<int64_t>{3, 4, 5}, at::kLong));
@@ -169,9 +170,9 @@ TEST_CASE("memories and steps of decoding stay there, in rows that move", "[devi
   }
 }
 
-TEST_CASE("terms of the loss are made there", "[devices]") {
+TEST_CASE("regularisers compute their terms on the device of the parameters", "[devices]") {
   for (const auto& name : train::regularisers().names()) {
-    if (name.rfind("test-", 0) == 0) continue;  // another test's
+    if (name.rfind("test-", 0) == 0) continue;  // registered by another test
     INFO(name);
     const std::string stages = name == "hard-concrete-penalty" ? "combiner = 'hard-concrete'\n"
                                : name == "head-balance"        ? "combiner = 'mixture-of-heads'\n"

@@ -1,4 +1,4 @@
-// The other primitive operations against double precision.
+// Linear, layer norm, add_and_norm, activations and embedding against double precision.
 #include "nn/ops.h"
 
 #include <c10/core/GradMode.h>
@@ -20,13 +20,14 @@ using numbers::size_of;
 
 namespace {
 
-struct Gradients {
+struct Results {
   at::Tensor y, dx, dw, db;
 };
 
+// Runs f(x, w, b) and its backward pass in `type`.
 template <class F>
-Gradients run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Tensor& b0, const at::Tensor& dy,
-              at::ScalarType type) {
+Results run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Tensor& b0, const at::Tensor& dy,
+            at::ScalarType type) {
   auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
   at::Tensor x = leaf(x0), w = leaf(w0), b = leaf(b0);
   at::Tensor y = f(x, w, b);
@@ -34,27 +35,28 @@ Gradients run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::
   return {y.detach(), x.grad(), w.grad(), b.defined() ? b.grad() : b};
 }
 
-// d/dx of sum(dy * f(x)) by central differences, in double.
-at::Tensor perturbed(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0,
-                     const at::Tensor& dy) {
+// Returns the gradient of sum(dy ∘ f(x)) by central differences in double precision.
+at::Tensor central_differences(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0,
+                               const at::Tensor& dy) {
   c10::NoGradGuard guard;
   at::Tensor x = x0.detach().clone(), g = at::zeros_like(x);
   auto* p = x.data_ptr<double>();
   for (int64_t i = 0; i < x.numel(); ++i) {
-    double old = p[i], step = 1e-5;
-    p[i] = old + step;
-    double up = (f(x) * dy).sum().item<double>();
-    p[i] = old - step;
-    double down = (f(x) * dy).sum().item<double>();
-    p[i] = old;
-    g.data_ptr<double>()[i] = (up - down) / (2 * step);
+    double x_i = p[i], step = 1e-5;
+    p[i] = x_i + step;
+    double above = (f(x) * dy).sum().item<double>();
+    p[i] = x_i - step;
+    double below = (f(x) * dy).sum().item<double>();
+    p[i] = x_i;
+    g.data_ptr<double>()[i] = (above - below) / (2 * step);
   }
   return g;
 }
 
 }  // namespace
 
-TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
+TEST_CASE("linear over several parameters is exact within rounding, in training and in decoding with activations",
+          "[ops]") {
   at::manual_seed(4);
   nn::ParameterList list(at::kCPU);
   auto add = [&](const char* name, std::vector<int64_t> shape) {
@@ -63,46 +65,50 @@ TEST_CASE("linear by parameters, while decoding and else", "[ops]") {
     p.master().normal_();
     return &p;
   };
-  nn::Parameter *a = add("a", {48, 32}), *b = add("b", {16, 32}), *of_a = add("of_a", {48}), *of_b = add("of_b", {16});
+  nn::Parameter *weight_a = add("a", {48, 32}), *weight_b = add("b", {16, 32}), *bias_a = add("of_a", {48}),
+                *bias_b = add("of_b", {16});
   for (const bool bf16 : {false, true}) {
     list.set_bf16(bf16);
     list.refresh_copies();
     for (const int64_t rows : {1, 5, 64, 200}) {
       INFO(rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({rows, 3, 32});
-      const auto joint = [&] { return nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}); };
-      const at::Tensor weight = at::cat({a->value(), b->value()}), bias = at::cat({of_a->value(), of_b->value()});
+      const auto joint = [&] { return nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}); };
+      const at::Tensor weight = at::cat({weight_a->value(), weight_b->value()}),
+                       bias = at::cat({bias_a->value(), bias_b->value()});
       const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)),
                        composed = at::linear(x.to(weight.scalar_type()), weight, bias.to(weight.scalar_type()));
-      const auto fault = [&](const at::Tensor& found, const at::Tensor& beside, const at::Tensor& wanted) {
-        return numbers::fault_beside_composed({found}, {beside}, {wanted}, weight.scalar_type());
+      const auto fault = [&](const at::Tensor& actual, const at::Tensor& composed_result,
+                             const at::Tensor& exact_result) {
+        return numbers::fault_beside_composed({actual}, {composed_result}, {exact_result}, weight.scalar_type());
       };
       CHECK(fault(joint(), composed, exact) == "");
-      CHECK(nn::linear(x, {b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
+      CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
       c10::NoGradGuard guard;
       const nn::DecodingProducts products;
       const at::Tensor first = joint();
       CHECK(fault(first, composed, exact) == "");
       CHECK(joint().equal(first));
-      for (const auto then : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
-        CHECK(fault(nn::linear(x, {a, nullptr, b}, {of_a, nullptr, of_b}, then), nn::activation(composed, then),
-                    nn::activation(exact, then)) == "");
-      const nn::DecodingProducts same(&products);
+      for (const auto activation : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
+        CHECK(fault(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
+                    nn::activation(composed, activation), nn::activation(exact, activation)) == "");
+      const nn::DecodingProducts reused(&products);
       CHECK(joint().equal(first));
       if (bf16) continue;
-      // A row is the same whatever stands beside it.
+      // A row does not depend on the other rows.
       for (const int64_t row : {int64_t{0}, rows - 1})
-        CHECK(nn::linear(x.narrow(0, row, 1), {a, nullptr, b}, {of_a, nullptr, of_b}).equal(first.narrow(0, row, 1)));
-      c10::AutoGradMode on(true);
-      CHECK(joint().requires_grad());  // what is kept has no gradient, so it is not taken here
+        CHECK(nn::linear(x.narrow(0, row, 1), {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b})
+                  .equal(first.narrow(0, row, 1)));
+      c10::AutoGradMode gradient_mode(true);
+      CHECK(joint().requires_grad());  // cached weights have no gradient and are not used here
     }
   }
 }
 
-TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
+TEST_CASE("error of linear and its gradients is at most twice the composed error, in fp32 and bf16", "[ops]") {
   at::manual_seed(3);
-  auto ours = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
-  auto plain = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
+  auto our_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
+  auto torch_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
   for (auto [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                                {3, 5, 2},
                                {64, 32, 48},
@@ -115,22 +121,23 @@ TEST_CASE("linear and its gradients, fp32 and bf16", "[ops]") {
       if (with_bias) b = at::randn({out});
       for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         auto round = [&](const at::Tensor& t) { return t.defined() ? t.to(type).to(at::kDouble) : t; };
-        Gradients exact = run(plain, round(x), round(w), round(b), round(dy), at::kDouble);
-        Gradients composed = run(plain, x, w, b, dy, type);
-        Gradients fast = run(ours, x, w, b, dy, type);
-        auto within = [&](const at::Tensor& mine, const at::Tensor& other, const at::Tensor& truth) {
-          CHECK(mine.scalar_type() == type);
-          CHECK(numbers::fault_beside_composed({mine}, {other}, {truth}, type) == "");
+        Results exact = run(torch_linear, round(x), round(w), round(b), round(dy), at::kDouble);
+        Results composed = run(torch_linear, x, w, b, dy, type);
+        Results actual = run(our_linear, x, w, b, dy, type);
+        auto check_within = [&](const at::Tensor& result, const at::Tensor& composed_result,
+                                const at::Tensor& exact_result) {
+          CHECK(result.scalar_type() == type);
+          CHECK(numbers::fault_beside_composed({result}, {composed_result}, {exact_result}, type) == "");
         };
-        within(fast.y, composed.y, exact.y);
-        within(fast.dx, composed.dx, exact.dx);
-        within(fast.dw, composed.dw, exact.dw);
-        if (with_bias) within(fast.db, composed.db, exact.db);
+        check_within(actual.y, composed.y, exact.y);
+        check_within(actual.dx, composed.dx, exact.dx);
+        check_within(actual.dw, composed.dw, exact.dw);
+        if (with_bias) check_within(actual.db, composed.db, exact.db);
       }
     }
 }
 
-TEST_CASE("linear casts its input and takes any strides", "[ops]") {
+TEST_CASE("linear casts its input to the type of the weight and accepts any strides", "[ops]") {
   at::Tensor w = at::randn({6, 4}), x = at::randn({4, 3, 5}).transpose(0, 2);  // (5, 3, 4), not contiguous
   CHECK(error(nn::linear(x, w, {}), at::linear(x, w)) < 1e-5);
   CHECK(nn::linear(x, w.to(at::kBFloat16), {}).scalar_type() == at::kBFloat16);
@@ -141,16 +148,16 @@ TEST_CASE("linear casts its input and takes any strides", "[ops]") {
   CHECK(leaf.grad().scalar_type() == at::kFloat);
 }
 
-TEST_CASE("gradients by perturbation", "[ops]") {
+TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", "[ops]") {
   at::manual_seed(4);
   auto options = at::TensorOptions(at::kDouble);
   at::Tensor x = at::randn({2, 3, 6}, options), w = at::randn({4, 6}, options), b = at::randn({4}, options);
   at::Tensor gain = at::randn({6}, options), shift = at::randn({6}, options);
-  auto check = [&](const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& at_point) {
-    at::Tensor leaf = at_point.detach().clone().requires_grad_();
+  auto check = [&](const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0) {
+    at::Tensor leaf = x0.detach().clone().requires_grad_();
     at::Tensor y = f(leaf), dy = at::randn_like(y);
     y.backward(dy);
-    CHECK(error(leaf.grad(), perturbed(f, at_point, dy)) < 1e-6);
+    CHECK(error(leaf.grad(), central_differences(f, x0, dy)) < 1e-6);
   };
   check([&](const at::Tensor& t) { return nn::linear(t, w, b); }, x);
   check([&](const at::Tensor& t) { return nn::linear(x, t, b); }, w);
@@ -161,18 +168,18 @@ TEST_CASE("gradients by perturbation", "[ops]") {
   check([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu_tanh); }, x);
 }
 
-TEST_CASE("layer_norm keeps its input's type and sums in fp32", "[ops]") {
+TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", "[ops]") {
   at::Tensor x = at::randn({50, 300}) * 3 + 100, gain = at::randn({300}), shift = at::randn({300});
   at::Tensor xd = x.to(at::kDouble);
   at::Tensor mean = xd.mean(1, true), variance = (xd - mean).square().mean(1, true);
   at::Tensor exact = (xd - mean) / (variance + 1e-5).sqrt() * gain + shift;
   CHECK(error(nn::layer_norm(x, gain, shift, 1e-5), exact) < 1e-3);
-  at::Tensor half = nn::layer_norm((x - 100).to(at::kBFloat16), gain, shift, 1e-5);
-  CHECK(half.scalar_type() == at::kBFloat16);
-  CHECK(error(half, exact) < 0.1);
+  at::Tensor bf16 = nn::layer_norm((x - 100).to(at::kBFloat16), gain, shift, 1e-5);
+  CHECK(bf16.scalar_type() == at::kBFloat16);
+  CHECK(error(bf16, exact) < 0.1);
 }
 
-TEST_CASE("a part's output is dropped, added and normalised at once, as by single operations in double", "[ops]") {
+TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in double precision", "[ops]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
@@ -186,89 +193,90 @@ TEST_CASE("a part's output is dropped, added and normalised at once, as by singl
     const at::Tensor x0 = at::randn({rows, length, size}) + offset,
                      y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
                      gain0 = at::randn({size}), shift0 = at::randn({size});
-    const at::Tensor of_sum = at::randn_like(x0), of_norm = at::randn_like(x0);
-    const at::Tensor kept = nn::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
+    const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
+    const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
     const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
-                             const nn::SumAndNorm& made) {
-      const at::Tensor norms = (made.norm * of_norm.to(made.norm.scalar_type())).sum();
-      (with_sum ? norms + (made.sum * of_sum.to(made.sum.scalar_type())).sum() : norms).backward();
-      return std::vector<at::Tensor>{made.sum.detach(), made.norm.detach(), x.grad(),
-                                     y.grad(),          gain.grad(),        shift.grad()};
+                             const nn::SumAndNorm& result) {
+      const at::Tensor norms = (result.norm * dnorm.to(result.norm.scalar_type())).sum();
+      (with_sum ? norms + (result.sum * dsum.to(result.sum.scalar_type())).sum() : norms).backward();
+      return std::vector<at::Tensor>{result.sum.detach(), result.norm.detach(), x.grad(), y.grad(),
+                                     gain.grad(),         shift.grad()};
     };
     const at::Tensor xd = leaf(x0.to(at::kDouble)), yd = leaf(y0.to(at::kDouble)), gd = leaf(gain0.to(at::kDouble)),
                      sd = leaf(shift0.to(at::kDouble));
-    const at::Tensor s = xd + yd * kept, centred = s - s.mean(-1, true);
+    const at::Tensor s = xd + yd * dropout_mask, centred = s - s.mean(-1, true);
     const at::Tensor n = centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * gd + sd;
     const auto exact = results(xd, yd, gd, sd, {s, n});
     const at::Tensor xc = leaf(x0), yc = leaf(y0), gc = leaf(gain0), sc = leaf(shift0);
-    const at::Tensor sum = xc + yc * kept.to(at::kFloat);
+    const at::Tensor sum = xc + yc * dropout_mask.to(at::kFloat);
     const auto composed = results(xc, yc, gc, sc, {sum, at::layer_norm(sum, {size}, gc, sc, 1e-5)});
     const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
-    const auto fast = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
-    RC_ASSERT(fast[3].scalar_type() == y0.scalar_type());
-    // Numbers of a row that are nearly alike cancel before the factor multiplies them: 1 / √epsilon for a size of 1.
+    const auto fused = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
+    RC_ASSERT(fused[3].scalar_type() == y0.scalar_type());
+    // Nearly equal numbers of a row cancel before the multiplication by 1 / deviation, which is 1 / √epsilon for
+    // size 1.
     const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
-                 cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(of_norm);
+                 cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
-      const double scale = std::max(size_of(exact[i]), i == 0 ? 0 : cancelled),
+      const double size_of_terms = std::max(size_of(exact[i]), i == 0 ? 0 : cancelled),
                    bound = tolerance::beside_composed(error(composed[i], exact[i]),
-                                                      numbers::rounding_unit(fast[i].scalar_type()), scale);
-      RC_LOG() << "result " << i << ": error " << error(fast[i], exact[i]) << " of " << bound << "\n";
-      RC_ASSERT(error(fast[i], exact[i]) <= bound);
+                                                      numbers::rounding_unit(fused[i].scalar_type()), size_of_terms);
+      RC_LOG() << "result " << i << ": error " << error(fused[i], exact[i]) << " of " << bound << "\n";
+      RC_ASSERT(error(fused[i], exact[i]) <= bound);
     }
-    // Without a gradient, and without what is not asked for, the same bits.
+    // Without a gradient, and with only one of the two outputs, the results are bit-identical.
     const c10::NoGradGuard no_gradient;
-    RC_ASSERT(nn::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fast[1]));
-    RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fast[0]));
-    RC_ASSERT(nn::add(x0, y0, drop).equal(fast[0]));
-    // A row is the same whatever stands beside it.
+    RC_ASSERT(nn::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fused[1]));
+    RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fused[0]));
+    RC_ASSERT(nn::add(x0, y0, drop).equal(fused[0]));
+    // A row does not depend on the other rows.
     if (!trains)
       RC_ASSERT(nn::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
-                    .equal(fast[1].narrow(1, 0, 1)));
+                    .equal(fused[1].narrow(1, 0, 1)));
   }));
 }
 
-TEST_CASE("a sum alone gives its gradient on, less what is dropped", "[ops]") {
+TEST_CASE("add passes its gradient on to x and, with the dropout mask, to y", "[ops]") {
   at::manual_seed(7);
   const nn::ForwardContext step{true, 3, 5};
-  // In double by single operations, in the others in one pass.
-  for (const auto& [of_x, of_y] :
+  // Double precision has no kernel and takes single operations.
+  for (const auto& [x_type, y_type] :
        {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
     for (const double p : {0.0, 0.25}) {
-      INFO(of_x << " and " << of_y << ", p " << p);
-      const at::Tensor x = at::randn({2, 9, 20}).to(of_x).requires_grad_(),
-                       y = at::randn({2, 9, 20}).to(of_y).requires_grad_(), given = at::randn({2, 9, 20}).to(of_x),
-                       kept = nn::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
+      INFO(x_type << " and " << y_type << ", p " << p);
+      const at::Tensor x = at::randn({2, 9, 20}).to(x_type).requires_grad_(),
+                       y = at::randn({2, 9, 20}).to(y_type).requires_grad_(), dsum = at::randn({2, 9, 20}).to(x_type),
+                       dropout_mask = nn::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
       const at::Tensor sum = nn::add(x, y, {p, step, "place", 1});
-      CHECK(sum.scalar_type() == of_x);
-      CHECK(error(sum.detach(), (x + y.to(of_x) * kept).detach()) <= 1e-6);
-      sum.backward(given);
-      CHECK(x.grad().equal(given));
-      CHECK(y.grad().scalar_type() == of_y);
-      CHECK(error(y.grad(), (given * kept).to(of_y)) <= (of_y == at::kBFloat16 ? 0 : 1e-6));
+      CHECK(sum.scalar_type() == x_type);
+      CHECK(error(sum.detach(), (x + y.to(x_type) * dropout_mask).detach()) <= 1e-6);
+      sum.backward(dsum);
+      CHECK(x.grad().equal(dsum));
+      CHECK(y.grad().scalar_type() == y_type);
+      CHECK(error(y.grad(), (dsum * dropout_mask).to(y_type)) <= (y_type == at::kBFloat16 ? 0 : 1e-6));
     }
-  const at::Tensor none = at::zeros({0, 4, 20});
-  CHECK(nn::add(none, none, {0.25, step, "place", 1}).sizes().equals(none.sizes()));
+  const at::Tensor empty = at::zeros({0, 4, 20});
+  CHECK(nn::add(empty, empty, {0.25, step, "place", 1}).sizes().equals(empty.sizes()));
 }
 
-TEST_CASE("a norm whose weights are not of the row's size is refused", "[ops]") {
+TEST_CASE("norm_of_sum throws if gain and shift do not have the size of a row", "[ops]") {
   const at::Tensor x = at::randn({2, 3, 20});
   CHECK_THROWS(nn::norm_of_sum(x, x, {0, {}, "place", 1}, at::ones({16}), at::zeros({16}), 1e-5));
 }
 
-TEST_CASE("gelu is the exact one, gelu-tanh that of GPT-2", "[ops]") {
+TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, relu clamps at 0", "[ops]") {
   at::Tensor x = at::linspace(-5, 5, 101), y = nn::activation(x, nn::Activation::gelu);
-  at::Tensor by_tanh = nn::activation(x, nn::Activation::gelu_tanh);
+  at::Tensor tanh_gelu = nn::activation(x, nn::Activation::gelu_tanh);
   for (int64_t i = 0; i < 101; ++i) {
     double v = x[i].item<double>();
     const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-    CHECK(by_tanh[i].item<double>() == Approx(0.5 * v * (1 + std::tanh(inner))).margin(1e-6));
+    CHECK(tanh_gelu[i].item<double>() == Approx(0.5 * v * (1 + std::tanh(inner))).margin(1e-6));
     CHECK(y[i].item<double>() == Approx(0.5 * v * (1 + std::erf(v / std::sqrt(2.0)))).margin(1e-6));
   }
   CHECK(at::equal(nn::activation(x, nn::Activation::relu), x.clamp_min(0)));
 }
 
-TEST_CASE("embedding scales, and its gradient adds up repeated tokens", "[ops]") {
+TEST_CASE("embedding scales its rows, and its gradient sums over repeated tokens", "[ops]") {
   at::Tensor w = at::randn({10, 4}).requires_grad_();
   at::Tensor tokens = at::randint(10, {3, 40}, at::kLong);
   at::Tensor y = nn::embedding(tokens, w, 3), dy = at::randn({3, 40, 4});

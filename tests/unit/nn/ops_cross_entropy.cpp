@@ -1,4 +1,4 @@
-// Sliced cross-entropy against loops in double precision.
+// Sliced cross-entropy and its gradients against plain loops in double precision.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ struct Reference {
   at::Tensor dhidden, dweight, dbias, log_p;
 };
 
-// All in double, one row after the other: loss = (1 - e) nll + e / V * sum_j nll_j.
+// Returns loss = (1 - e) nll + e / V Σ_j nll_j and its gradients in double precision, row by row; e: label smoothing.
 Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                     const at::Tensor& targets, int64_t vocabulary, double e) {
   at::Tensor h = hidden.to(at::kDouble).contiguous(), w = weight.to(at::kDouble).contiguous();
@@ -34,22 +34,22 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
   for (int64_t i = 0; i < h.size(0); ++i) {
     int64_t target = targets.const_data_ptr<int64_t>()[i];
     if (target < 0) continue;
-    double top = -1e300, sum = 0, all = 0;
+    double max_logit = -1e300, sum = 0, sum_nll = 0;
     for (int64_t j = 0; j < vocabulary; ++j) {
       double x = bp[j];
       for (int64_t k = 0; k < d; ++k) x += hp[i * d + k] * wp[j * d + k];
       logits[static_cast<size_t>(j)] = x;
-      top = std::max(top, x);
+      max_logit = std::max(max_logit, x);
     }
-    for (double x : logits) sum += std::exp(x - top);
-    double log_sum = top + std::log(sum);
-    for (double x : logits) all += log_sum - x;
-    double nll = log_sum - logits[static_cast<size_t>(target)];
+    for (double x : logits) sum += std::exp(x - max_logit);
+    double lse = max_logit + std::log(sum);
+    for (double x : logits) sum_nll += lse - x;
+    double nll = lse - logits[static_cast<size_t>(target)];
     r.nll += nll;
-    r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary) * all;
+    r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary) * sum_nll;
     r.log_p.data_ptr<double>()[i] = -nll;
     for (int64_t j = 0; j < vocabulary; ++j) {
-      double g = std::exp(logits[static_cast<size_t>(j)] - log_sum) - e / static_cast<double>(vocabulary) -
+      double g = std::exp(logits[static_cast<size_t>(j)] - lse) - e / static_cast<double>(vocabulary) -
                  (j == target ? 1 - e : 0);
       db[j] += g;
       for (int64_t k = 0; k < d; ++k) {
@@ -63,7 +63,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
 
 }  // namespace
 
-TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
+TEST_CASE("sliced cross-entropy, its gradients and log-probabilities equal the equation", "[ops]") {
   at::manual_seed(1);
   struct Case {
     int64_t n, d, rows, vocabulary;
@@ -100,7 +100,7 @@ TEST_CASE("sliced cross-entropy follows its equation", "[ops]") {
   }
 }
 
-TEST_CASE("rows beyond the vocabulary take no part and get no gradient", "[ops]") {
+TEST_CASE("weight rows past the vocabulary have zero gradient", "[ops]") {
   at::Tensor h = at::randn({9, 4}).requires_grad_(), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(10, {9}, at::kLong);
   nn::sliced_cross_entropy(h, w, {}, targets, 10, 0.1).smoothed.backward();
@@ -108,7 +108,7 @@ TEST_CASE("rows beyond the vocabulary take no part and get no gradient", "[ops]"
   CHECK(w.grad().narrow(0, 0, 10).ne(0).any().item<bool>());
 }
 
-TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "[ops]") {
+TEST_CASE("error of bf16 cross-entropy is at most twice the error of composed operations", "[ops]") {
   at::manual_seed(2);
   at::Tensor h0 = at::randn({300, 64}).to(at::kBFloat16), w0 = (at::randn({500, 64}) * 0.3).to(at::kBFloat16);
   at::Tensor targets = at::randint(500, {300}, at::kLong);
@@ -116,32 +116,34 @@ TEST_CASE("bf16 cross-entropy errs at most twice as much as the composed one", "
   at::Tensor h = h0.clone().requires_grad_(), w = w0.clone().requires_grad_();
   nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 500, 0);
   loss.smoothed.backward();
-  at::Tensor hc = h0.clone().requires_grad_(), wc = w0.clone().requires_grad_();
-  at::Tensor log_p = at::log_softmax(at::linear(hc, wc).to(at::kFloat), 1);
+  at::Tensor composed_h = h0.clone().requires_grad_(), composed_w = w0.clone().requires_grad_();
+  at::Tensor log_p = at::log_softmax(at::linear(composed_h, composed_w).to(at::kFloat), 1);
   at::Tensor composed = log_p.gather(1, targets.unsqueeze(1)).sum().neg();
   composed.backward();
-  const auto bound = [](double of_composed, double size) {
-    return tolerance::beside_composed(of_composed, tolerance::kBf16, size);
+  const auto bound = [](double composed_error, double size) {
+    return tolerance::beside_composed(composed_error, tolerance::kBf16, size);
   };
   CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
         bound(std::abs(composed.item<double>() - expected.nll), expected.nll));
   CHECK(w.grad().scalar_type() == at::kBFloat16);
-  CHECK(error(h.grad(), expected.dhidden) <= bound(error(hc.grad(), expected.dhidden), size_of(expected.dhidden)));
-  CHECK(error(w.grad(), expected.dweight) <= bound(error(wc.grad(), expected.dweight), size_of(expected.dweight)));
+  CHECK(error(h.grad(), expected.dhidden) <=
+        bound(error(composed_h.grad(), expected.dhidden), size_of(expected.dhidden)));
+  CHECK(error(w.grad(), expected.dweight) <=
+        bound(error(composed_w.grad(), expected.dweight), size_of(expected.dweight)));
 }
 
-TEST_CASE("cross-entropy without a gradient makes none", "[ops]") {
+TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; no rows give 0", "[ops]") {
   at::Tensor h = at::randn({9, 4}), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(12, {9}, at::kLong);
-  double with = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
+  double nll_with_graph = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
   c10::NoGradGuard guard;
   nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0);
   CHECK_FALSE(loss.smoothed.requires_grad());
-  CHECK(loss.nll.item<double>() == Approx(with).epsilon(1e-6));
+  CHECK(loss.nll.item<double>() == Approx(nll_with_graph).epsilon(1e-6));
   CHECK(nn::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() == 0);
 }
 
-TEST_CASE("a tied weight gets both gradients", "[ops]") {
+TEST_CASE("a weight tied between embedding and output sums both gradients", "[ops]") {
   at::Tensor w = at::randn({20, 6}).requires_grad_();
   at::Tensor tokens = at::randint(20, {1, 15}, at::kLong), targets = at::randint(20, {15}, at::kLong);
   at::Tensor h = nn::embedding(tokens, w, 2).view({15, 6});
@@ -152,7 +154,7 @@ TEST_CASE("a tied weight gets both gradients", "[ops]") {
   CHECK(error(w.grad(), wd.grad()) <= 1e-4);
 }
 
-TEST_CASE("extreme logits give finite losses, and NaN stays NaN", "[ops]") {
+TEST_CASE("cross-entropy is finite for extreme logits and propagates NaN", "[ops]") {
   at::Tensor h = at::ones({2, 1}), w = at::empty({40, 1});
   for (int64_t i = 0; i < 40; ++i) w[i] = static_cast<double>(i) * 1e4;
   at::Tensor targets = at::zeros({2}, at::kLong);
@@ -161,7 +163,7 @@ TEST_CASE("extreme logits give finite losses, and NaN stays NaN", "[ops]") {
   CHECK(std::isnan(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
 }
 
-TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient", "[ops]") {
+TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of the weight", "[ops]") {
   if (!reset_peak()) return;
   const int64_t n = 4096, d = 32, vocabulary = 40000;  // all logits: 655 MB
   at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
@@ -172,7 +174,7 @@ TEST_CASE("cross-entropy holds a slice of the logits and the weight's gradient",
   CHECK(peak_kb() - before < 200 * 1024);
 }
 
-TEST_CASE("two runs of cross-entropy have the same bits", "[ops]") {
+TEST_CASE("cross-entropy gradients are bit-identical in two runs", "[ops]") {
   at::Tensor h0 = at::randn({700, 48}), w0 = at::randn({900, 48}), targets = at::randint(900, {700}, at::kLong);
   auto run = [&](at::ScalarType type) {
     at::Tensor h = h0.to(type).detach().clone().requires_grad_(), w = w0.to(type).detach().clone().requires_grad_();
@@ -180,8 +182,8 @@ TEST_CASE("two runs of cross-entropy have the same bits", "[ops]") {
     return std::pair{h.grad(), w.grad()};
   };
   for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    auto a = run(type), b = run(type);
-    CHECK(at::equal(a.first, b.first));
-    CHECK(at::equal(a.second, b.second));
+    auto first = run(type), second = run(type);
+    CHECK(at::equal(first.first, second.first));
+    CHECK(at::equal(first.second, second.second));
   }
 }

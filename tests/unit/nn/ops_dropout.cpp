@@ -1,4 +1,4 @@
-// Dropout against its definition, one element at a time, and the properties that resume and distribution rest on.
+// Dropout against its definition, element by element, and the invariances that resume and micro-batches rely on.
 #include <ATen/Parallel.h>
 
 #include <catch2/catch.hpp>
@@ -11,6 +11,7 @@ using namespace mh;
 
 namespace {
 
+// Returns dropout of x in double precision, element by element.
 at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
                      uint32_t site) {
   RandomStream random(step.seed, stream);
@@ -24,11 +25,9 @@ at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& st
   return y;
 }
 
-bool same(const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); }
-
 }  // namespace
 
-TEST_CASE("dropout takes its decisions from the counter", "[ops]") {
+TEST_CASE("dropout decides by the random number of seed, stream, update, site and position", "[ops]") {
   nn::ForwardContext step{true, 7, 3, 0};
   for (auto [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {4, 64}, {7, 129}, {33, 4099}})
     for (double p : {0.1, 0.5, 0.9}) {
@@ -36,48 +35,48 @@ TEST_CASE("dropout takes its decisions from the counter", "[ops]") {
       at::Tensor x = at::randn({rows, width});
       at::Tensor expected = reference(x, p, step, "attention.output", 2);
       at::Tensor y = nn::dropout(x, p, step, "attention.output", 2);
-      CHECK(same(y.ne(0), expected.ne(0)));
+      CHECK(at::equal(y.ne(0), expected.ne(0)));
       CHECK(at::allclose(y.to(at::kDouble), expected, 1e-6, 1e-7));
-      at::Tensor half = nn::dropout(x.to(at::kBFloat16), p, step, "attention.output", 2);
-      CHECK(half.scalar_type() == at::kBFloat16);
-      CHECK(same(half.ne(0), expected.ne(0)));
-      at::Tensor twice = nn::dropout(x.to(at::kDouble), p, step, "attention.output", 2);
-      CHECK(at::allclose(twice, expected, 1e-6, 1e-7));
+      at::Tensor bf16 = nn::dropout(x.to(at::kBFloat16), p, step, "attention.output", 2);
+      CHECK(bf16.scalar_type() == at::kBFloat16);
+      CHECK(at::equal(bf16.ne(0), expected.ne(0)));
+      at::Tensor fp64 = nn::dropout(x.to(at::kDouble), p, step, "attention.output", 2);
+      CHECK(at::allclose(fp64, expected, 1e-6, 1e-7));
     }
 }
 
-TEST_CASE("dropout is the identity where it should be", "[ops]") {
+TEST_CASE("dropout is the identity in evaluation and with p = 0, and accepts empty tensors", "[ops]") {
   at::Tensor x = at::randn({2, 3});
-  CHECK(same(nn::dropout(x, 0.5, {false, 1, 0, 0}, "s", 0), x));
-  CHECK(same(nn::dropout(x, 0, {true, 1, 0, 0}, "s", 0), x));
+  CHECK(at::equal(nn::dropout(x, 0.5, {false, 1, 0, 0}, "s", 0), x));
+  CHECK(at::equal(nn::dropout(x, 0, {true, 1, 0, 0}, "s", 0), x));
   CHECK(nn::dropout(at::empty({0, 3}), 0.5, {true, 1, 0, 0}, "s", 0).numel() == 0);
 }
 
-TEST_CASE("dropout has the same bits with any threads and micro-batches", "[ops]") {
+TEST_CASE("dropout is bit-identical for any number of threads and micro-batches; sites and streams differ", "[ops]") {
   nn::ForwardContext step{true, 1, 9, 4};
   at::Tensor x = at::randn({6, 50000});
   at::Tensor whole = nn::dropout(x, 0.3, step, "s", 0);
   int threads = at::get_num_threads();
   at::set_num_threads(1);
-  CHECK(same(nn::dropout(x, 0.3, step, "s", 0), whole));
+  CHECK(at::equal(nn::dropout(x, 0.3, step, "s", 0), whole));
   at::set_num_threads(threads);
-  nn::ForwardContext second = step;
-  second.row_offset += 2;
-  CHECK(same(nn::dropout(x.narrow(0, 2, 4), 0.3, second, "s", 0), whole.narrow(0, 2, 4)));
-  CHECK_FALSE(same(nn::dropout(x, 0.3, step, "s", 1).ne(0), whole.ne(0)));
-  CHECK_FALSE(same(nn::dropout(x, 0.3, step, "t", 0).ne(0), whole.ne(0)));
+  nn::ForwardContext micro_step = step;
+  micro_step.row_offset += 2;
+  CHECK(at::equal(nn::dropout(x.narrow(0, 2, 4), 0.3, micro_step, "s", 0), whole.narrow(0, 2, 4)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, step, "s", 1).ne(0), whole.ne(0)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, step, "t", 0).ne(0), whole.ne(0)));
 }
 
-TEST_CASE("dropout's gradient has the mask of its forward pass", "[ops]") {
+TEST_CASE("the gradient of dropout has the mask of the forward pass", "[ops]") {
   nn::ForwardContext step{true, 5, 2, 1};
   at::Tensor x = at::randn({3, 1000}).requires_grad_();
   at::Tensor y = nn::dropout(x, 0.25, step, "s", 3);
   at::Tensor dy = at::randn_like(y);
   y.backward(dy);
-  CHECK(same(x.grad(), nn::dropout(dy, 0.25, step, "s", 3)));
+  CHECK(at::equal(x.grad(), nn::dropout(dy, 0.25, step, "s", 3)));
 }
 
-TEST_CASE("a dropped infinity is zero", "[ops]") {
+TEST_CASE("dropout of an infinity is 0, not NaN", "[ops]") {
   at::Tensor x = at::full({1, 256}, std::numeric_limits<float>::infinity());
   at::Tensor y = nn::dropout(x, 0.5, {true, 1, 0, 0}, "s", 0);
   CHECK_FALSE(y.isnan().any().item<bool>());
