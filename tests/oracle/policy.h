@@ -96,13 +96,13 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
         Doubles a = zeros(m), slopes = zeros(m);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
-          double x = 0, by_distance = 0, size = 0;
+          double x = 0, distance_logit = 0, size = 0;
           const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
           for (int64_t e = 0; e < dk; ++e) add(x, query(j, e, c.u) * at(k, row_of_k(j, s) + e));
           for (int64_t e = 0; e < dk && !c.r.empty(); ++e)
-            add(by_distance, query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e));
+            add(distance_logit, query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e));
           r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
-          if (!c.r.empty()) x = c.round(x) + c.round(by_distance);
+          if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
           slopes[static_cast<size_t>(s)] = 1;
           if (p.normaliser == mh::kernels::Normaliser::sigsoftmax) {
@@ -183,16 +183,16 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
             to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
           };
           for (int64_t e = 0; e < dk; ++e) {
-            const int64_t of_query = ((b * c.in + j) * n + t) * dk + e, of_key = ((b * c.in + j) * m + s) * dk + e;
+            const int64_t q_index = ((b * c.in + j) * n + t) * dk + e, k_index = ((b * c.in + j) * m + s) * dk + e;
             const double key = at(k, row_of_k(j, s) + e);
-            add(r.dq, r.dq_size, of_query, key);
-            add(r.dk, r.dk_size, of_key, query(j, e, c.u));
+            add(r.dq, r.dq_size, q_index, key);
+            add(r.dk, r.dk_size, k_index, query(j, e, c.u));
             if (c.r.empty()) continue;
-            const int64_t of_distance = row_of_r(j, s) + e;
-            add(r.dq, r.dq_size, of_query, at(c.r, of_distance));
+            const int64_t r_index = row_of_r(j, s) + e;
+            add(r.dq, r.dq_size, q_index, at(c.r, r_index));
             add(r.du, r.du_size, j * dk + e, key);
-            add(r.dv_bias, r.dv_bias_size, j * dk + e, at(c.r, of_distance));
-            add(r.dr, r.dr_size, of_distance, query(j, e, c.v_bias));
+            add(r.dv_bias, r.dv_bias_size, j * dk + e, at(c.r, r_index));
+            add(r.dr, r.dr_size, r_index, query(j, e, c.v_bias));
           }
         }
       }

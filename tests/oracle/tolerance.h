@@ -23,7 +23,7 @@ inline double beside_composed(double composed_error, double unit, double size) {
 // Returns the addition to that bound for sums weighted by probabilities: the error of the logits. A logit is a sum in
 // fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019; three times that is rare). The
 // softmax turns it into a relative error of each probability, once directly and once through the sum of the row. The
-// composed path of tests without a tensor library accumulates in double, so its own error lacks this part.
+// composed path of tests without LibTorch accumulates in double, so its own error lacks this part.
 inline double of_logits(double logit_size, double size) { return 4 * kFp32 * logit_size * size; }
 
 // Factor on the size of fp16 results with head mixing, for beside_composed: their probabilities are rounded three

@@ -203,7 +203,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   };
   // Transformer-XL on WikiText-103, 151M: bands as wide as the model, so that only the classes are added.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
-  // On One Billion Word, 294M in Mixhead: projections of its own at each end, the head's too.
+  // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
   // Skip Cross-Head on WikiText-103, 122M: nothing tied. Widths 624, 156, 39 and 9.
   CHECK(xl("layers = 15\nwidth = 624\nffn = 2496\nproject_head = true\ntied = false\n", "heads = 16\n", 267735) ==

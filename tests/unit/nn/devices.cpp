@@ -1,6 +1,6 @@
 // Every tensor of a pass is on the device of the parameters. Checked without a GPU: the parameters are on LibTorch's
 // device "meta", which has sizes without data and throws for operands on the CPU and for reads of data. Code that reads
-// data on the host cannot be checked so: bands of the vocabulary, and the loss.
+// data on the host cannot be checked this way: bands of the vocabulary, and the loss.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>

@@ -92,7 +92,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
       for (const auto activation : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
         CHECK(fault(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
                     nn::activation(composed, activation), nn::activation(exact, activation)) == "");
-      const nn::DecodingProducts reused(&products);
+      const nn::DecodingProducts sharing_cache(&products);
       CHECK(joint().equal(first));
       if (bf16) continue;
       // A row does not depend on the other rows.

@@ -516,13 +516,13 @@ TEST_CASE("sampling draws one expert per row and layer in every backbone; sample
       INFO(c.toml << gate);
       bool rows_differ = false, layers_differ = false, positions_differ = false;
       for (uint32_t update = 0; update < 8; ++update) {
-        const auto by_row = dropped_heads("", update);
-        REQUIRE(by_row.size() == c.layers);
-        for (const auto& [kind, dropped] : by_row) {
+        const auto dropped_by_row = dropped_heads("", update);
+        REQUIRE(dropped_by_row.size() == c.layers);
+        for (const auto& [kind, dropped] : dropped_by_row) {
           CHECK(equal_in_row(dropped));
           CHECK(at::equal(dropped.sum(-1), at::ones_like(dropped.sum(-1))));
           rows_differ |= !at::equal(dropped[0], dropped[1]);
-          const at::Tensor first = by_row[0].second;
+          const at::Tensor first = dropped_by_row[0].second;
           layers_differ |= !at::equal(dropped.dim() == 2 ? dropped : dropped.select(1, 0),
                                       first.dim() == 2 ? first : first.select(1, 0));
         }

@@ -15,8 +15,7 @@ using Layer = layers::Shaken;
 
 namespace {
 
-// Returns attention with synthesized logits as plain loops, with the dot product of the reference made zero by zero
-// keys.
+// Returns attention with synthesized logits as plain loops. Zero keys remove the dot product of the reference.
 Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
                    int64_t first, const reference::Allowed& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
