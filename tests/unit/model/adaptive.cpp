@@ -12,6 +12,7 @@
 #include "fixtures/layers.h"
 #include "fixtures/models.h"
 #include "fixtures/peak_memory.h"
+#include "fixtures/skip.h"
 #include "model/bands.h"
 #include "model/output.h"
 #include "model/token_embedding.h"
@@ -414,7 +415,7 @@ TEST_CASE("bands with bf16 copies of the parameters are within 2% of the fp32 lo
 }
 
 TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adaptive]") {
-  if (!reset_peak()) return;
+  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
   auto o = options_with({100, 200}, 2, 64);
   EmbeddingAndOutput model(o, vocabulary);

@@ -325,8 +325,6 @@ TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)"
             Approx(probability).margin(1e-9 + 5 * deviation_factor * std::sqrt(probability * (1 - probability) / n)));
     }
   }
-  CHECK(1 / (1 - 0.375) == Approx(1.6));                     // layer 7 of 8
-  CHECK(1 / (1 - 13 / 30.0) == Approx(1.765).margin(5e-4));  // layer 14 of 15
 }
 
 TEST_CASE("a layer attends to its memory at the true positions after skipped updates", "[txl]") {

@@ -7,6 +7,7 @@
 #include "fixtures/aten.h"
 #include "fixtures/numbers.h"
 #include "fixtures/peak_memory.h"
+#include "fixtures/skip.h"
 #include "nn/ops.h"
 #include "oracle/tolerance.h"
 
@@ -164,7 +165,7 @@ TEST_CASE("cross-entropy is finite for extreme logits and propagates NaN", "[ops
 }
 
 TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of the weight", "[ops]") {
-  if (!reset_peak()) return;
+  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 4096, d = 32, vocabulary = 40000;  // all logits: 655 MB
   at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
   at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);

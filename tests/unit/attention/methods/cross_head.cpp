@@ -101,7 +101,9 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
 TEST_CASE("cross-head permutes no heads with rate 0 or in evaluation", "[cross-head]") {
   Layer never(configured("relative", 4, 0), 8, 5), always(configured("relative", 4, 1), 8, 5);
   at::Tensor x = normal({2, 6, 8}, 1);
+  Layer unpaired("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);  // the same parameters
   at::Tensor plain = always.layer->forward(x, x, causal(), {});
+  CHECK(at::equal(unpaired.layer->forward(x, x, causal(), {}), plain));
   int num_equal = 0;
   for (uint32_t i = 0; i < 20; ++i) {
     ForwardContext evaluation = update(i);
