@@ -42,6 +42,6 @@ struct CudaApi {
 };
 
 // The only symbol of the library.
-constexpr const char* kCudaApiSymbol = "multihead_cuda_table";
+constexpr const char* kCudaApiSymbol = "multihead_cuda_api";
 
 }  // namespace mh::kernels
