@@ -107,14 +107,14 @@ void score_together(const AnalysisInput& subject, const std::vector<HeadSet>& wi
   const ScalesKept kept(subject.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
   data::ScoringOptions how = subject.how;
-  how.batch = std::clamp<int64_t>(tokens_at_once / (plan.head_blocks * how.block), 1, how.batch);
+  how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
   data::BatchVisitor visitor;
   visitor.progress = subject.progress;
   visitor.visit = [&](const data::VisitedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
-    if (pass.hidden.size(0) != plan.head_blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
-    const at::Tensor log_p = subject.model.target_log_probabilities(pass.hidden, targets.repeat({plan.head_blocks, 1}));
-    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.head_blocks, -1}).sum(1, false, at::kDouble);
+    if (pass.hidden.size(0) != plan.blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
+    const at::Tensor log_p = subject.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
+    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.blocks, -1}).sum(1, false, at::kDouble);
     const int64_t tokens = targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < into.size(); ++i) {
       into[i]->nll -= sums[static_cast<int64_t>(plan.block_of[i])].item<double>();
