@@ -1,4 +1,4 @@
-// Work in a child process: its result, its errors, and every way in which it can die, come back to the parent.
+// Child processes: the parent receives the result, the error, or the cause of death.
 #include "base/child.h"
 
 #include <pthread.h>
@@ -27,37 +27,37 @@ using namespace mh;
 
 namespace {
 
-struct Ended {
+struct Outcome {
   ChildEnd end;
   std::vector<std::string> lines;
 };
 
-Ended run(const Child::Work& work, const std::string& input = "") {
-  Ended ended;
-  Child child(work, [&](std::string_view line) { ended.lines.emplace_back(line); });
+Outcome run(const Child::Work& work, const std::string& input = "") {
+  Outcome outcome;
+  Child child(work, [&](std::string_view line) { outcome.lines.emplace_back(line); });
   child.write(input);
-  ended.end = child.finish();
-  return ended;
+  outcome.end = child.finish();
+  return outcome;
 }
 
-// Sets the action of a signal for the life of the object.
-class Action {
+// Sets the action of a signal during its lifetime.
+class ScopedSignalAction {
  public:
-  Action(int number, void (*handler)(int)) : number_(number) {
+  ScopedSignalAction(int number, void (*handler)(int)) : number_(number) {
     struct sigaction action {};
     action.sa_handler = handler;
     sigaction(number, &action, &before_);
   }
-  ~Action() { sigaction(number_, &before_, nullptr); }
-  Action(const Action&) = delete;
-  Action& operator=(const Action&) = delete;
+  ~ScopedSignalAction() { sigaction(number_, &before_, nullptr); }
+  ScopedSignalAction(const ScopedSignalAction&) = delete;
+  ScopedSignalAction& operator=(const ScopedSignalAction&) = delete;
 
  private:
   int number_;
   struct sigaction before_ {};
 };
 
-// The socket of a child to its parent, the only one it has.
+// Returns the child's socket to its parent, the only socket of the child.
 int socket_of_child() {
   for (int descriptor = 0; descriptor < 1024; ++descriptor) {
     int type = 0;
@@ -67,7 +67,7 @@ int socket_of_child() {
   std::abort();
 }
 
-// The open descriptors of a process that are the same file as `descriptor`.
+// Returns the open descriptors of this process that refer to the same file as `descriptor`, each with a trailing space.
 std::string descriptors_like(int descriptor) {
   namespace fs = std::filesystem;
   const fs::path folder = "/proc/self/fd", file = fs::read_symlink(folder / std::to_string(descriptor));
@@ -78,7 +78,7 @@ std::string descriptors_like(int descriptor) {
   return all;
 }
 
-// Sends a signal to a process between its fork and the first of its own instructions.
+// Whether a forked child raises SIGTERM before its first instruction.
 bool signal_after_fork = false;
 std::string file_of_parent;
 void raise_after_fork() {
@@ -88,11 +88,12 @@ void remove_file_of_parent(int) { unlink(file_of_parent.c_str()); }
 
 }  // namespace
 
-TEST_CASE("a child returns what its work returns, and the parent reads its standard error by lines", "[child]") {
+TEST_CASE("a child returns the result of its work, and the parent receives its standard error line by line",
+          "[child]") {
   std::string text, longest(300000, 'x');
   for (int i = 0; i < 20000; ++i) text += std::to_string(i) + "\n";
   text += longest + "\n\nlast";
-  const Ended ended = run(
+  const Outcome outcome = run(
       [](ChildInput& input) {
         std::string all, line;
         while (input.next(line)) {
@@ -103,51 +104,51 @@ TEST_CASE("a child returns what its work returns, and the parent reads its stand
         return all;
       },
       text);
-  CHECK(ended.end.done);
-  CHECK(ended.end.cause.empty());
+  CHECK(outcome.end.done);
+  CHECK(outcome.end.cause.empty());
   std::string expected;
   for (int i = 0; i < 20000; ++i) expected += "<" + std::to_string(i) + ">";
-  CHECK(ended.end.result == expected + "<" + longest + "><><last>");
-  CHECK(ended.lines == std::vector<std::string>{"line of 1 bytes", "line of 300000 bytes", "no line feed"});
+  CHECK(outcome.end.result == expected + "<" + longest + "><><last>");
+  CHECK(outcome.lines == std::vector<std::string>{"line of 1 bytes", "line of 300000 bytes", "no line feed"});
 }
 
-TEST_CASE("a child that writes much to its standard error while it is fed never waits", "[child]") {
+TEST_CASE("a child that fills its standard error while it receives input does not deadlock", "[child]") {
   std::string text(100, 'x');
   text.back() = '\n';
-  size_t lines = 0, read = 0;
+  size_t lines = 0, bytes_read = 0;
   Child child(
       [](ChildInput& input) {
         for (std::string line; input.next(line);) std::fprintf(stderr, "%s\n", line.c_str());
         return std::string(1 << 20, 'r');
       },
-      [&](std::string_view line) { ++lines, read += line.size(); });
+      [&](std::string_view line) { ++lines, bytes_read += line.size(); });
   for (int i = 0; i < 20000; ++i) REQUIRE(child.write(text));
   CHECK(child.finish().result.size() == 1 << 20);
   CHECK(lines == 20000);
-  CHECK(read == 99 * 20000);
+  CHECK(bytes_read == 99 * 20000);
 }
 
-TEST_CASE("an Error of the work is thrown in the parent with its exit status", "[child]") {
+TEST_CASE("an Error of the child's work is rethrown in the parent with its message and exit status", "[child]") {
   for (const Exit exit : {Exit::failed, Exit::usage, Exit::input, Exit::device}) {
     std::string message;
     try {
-      run([&](ChildInput&) -> std::string { throw Error(exit, "what was found"); });
+      run([&](ChildInput&) -> std::string { throw Error(exit, "message of the error"); });
     } catch (const Error& error) {
       message = error.what();
       CHECK(error.exit() == exit);
     }
-    CHECK(message == "what was found");
+    CHECK(message == "message of the error");
   }
 }
 
-TEST_CASE("a child that dies leaves the parent alive and says how", "[child]") {
+TEST_CASE("the parent survives the death of a child and reports the cause", "[child]") {
   auto cause = [](const Child::Work& work) {
-    const Ended ended = run(work, std::string(1 << 20, 'x'));
-    CHECK_FALSE(ended.end.done);
-    CHECK_FALSE(ended.end.out_of_memory);
-    return ended.end.cause + (ended.end.crashed ? "; crashed" : "");
+    const Outcome outcome = run(work, std::string(1 << 20, 'x'));
+    CHECK_FALSE(outcome.end.done);
+    CHECK_FALSE(outcome.end.out_of_memory);
+    return outcome.end.cause + (outcome.end.crashed ? "; crashed" : "");
   };
-  const auto ended_by = [&](int number) {
+  const auto cause_of_signal = [&](int number) {
     return cause([=](ChildInput&) -> std::string {
       raise(number);
       return "";
@@ -155,30 +156,30 @@ TEST_CASE("a child that dies leaves the parent alive and says how", "[child]") {
   };
   CHECK(cause([](ChildInput&) -> std::string { std::exit(7); }) == "ended by exit status 255; crashed");
   CHECK(cause([](ChildInput&) -> std::string { std::abort(); }) == "ended by signal 6 (Aborted); crashed");
-  CHECK(ended_by(SIGSEGV) == "ended by signal 11 (Segmentation fault); crashed");
-  CHECK(ended_by(SIGBUS) == "ended by signal 7 (Bus error); crashed");
-  CHECK(ended_by(SIGTERM) == "ended by signal 15 (Terminated)");
+  CHECK(cause_of_signal(SIGSEGV) == "ended by signal 11 (Segmentation fault); crashed");
+  CHECK(cause_of_signal(SIGBUS) == "ended by signal 7 (Bus error); crashed");
+  CHECK(cause_of_signal(SIGTERM) == "ended by signal 15 (Terminated)");
   CHECK(cause([](ChildInput&) -> std::string { throw std::runtime_error("odd"); }) == "threw the exception odd");
   CHECK(cause([](ChildInput&) -> std::string {
           std::thread([] { throw std::runtime_error("in a thread"); }).join();
           return "";
         }) == "threw the exception in a thread");
-  // The work is done only when the process has ended well.
+  // Exit status 0 without a reply does not count as finished.
   CHECK(cause([](ChildInput&) -> std::string { _exit(0); }) == "ended by exit status 0");
-  // A result is taken only as a whole.
+  // A truncated reply is not a result.
   CHECK(cause([](ChildInput&) -> std::string {
-          const std::string part = std::string("R") + "\x64" + std::string(7, '\0') + "less than 100 bytes";
-          if (send(socket_of_child(), part.data(), part.size(), 0) < 0) std::abort();
+          const std::string truncated_reply = std::string("R") + "\x64" + std::string(7, '\0') + "less than 100 bytes";
+          if (send(socket_of_child(), truncated_reply.data(), truncated_reply.size(), 0) < 0) std::abort();
           _exit(0);
         }) == "ended by exit status 0");
   CHECK(cause([](ChildInput&) -> std::string {
           shutdown(socket_of_child(), SHUT_WR);
-          return "what is never sent";
+          return "a result after shutdown";
         }) == "ended by exit status 254");
 }
 
-TEST_CASE("the end of a child is known although the process ignores SIGCHLD", "[child]") {
-  const Action ignored(SIGCHLD, SIG_IGN);
+TEST_CASE("the cause of a child's end is known even if the process ignores SIGCHLD", "[child]") {
+  const ScopedSignalAction ignored(SIGCHLD, SIG_IGN);
   const ChildEnd crash = run([](ChildInput&) -> std::string { std::abort(); }).end;
   CHECK_FALSE(crash.done);
   CHECK(crash.cause == "ended by signal 6 (Aborted)");
@@ -193,7 +194,7 @@ TEST_CASE("the end of a child is known although the process ignores SIGCHLD", "[
   CHECK(after.sa_handler == SIG_IGN);
 }
 
-TEST_CASE("a child without a status is not done", "[child]") {
+TEST_CASE("a child whose status another waitpid took counts as not finished", "[child]") {
   Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
   REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
   const ChildEnd end = child.finish();
@@ -202,12 +203,12 @@ TEST_CASE("a child without a status is not done", "[child]") {
   CHECK(end.cause == "ended with an unknown status");
 }
 
-TEST_CASE("a signal to a child never runs a handler of its parent", "[child]") {
+TEST_CASE("a signal to a new child does not run the parent's handler", "[child]") {
   REQUIRE(pthread_atfork(nullptr, nullptr, raise_after_fork) == 0);
   Folder folder;
   file_of_parent = folder.file("unfinished");
   write_file_atomically(file_of_parent, "text");
-  const Action handler(SIGTERM, remove_file_of_parent);
+  const ScopedSignalAction handler(SIGTERM, remove_file_of_parent);
   signal_after_fork = true;
   const ChildEnd end = run([](ChildInput&) { return std::string("result"); }).end;
   signal_after_fork = false;
@@ -219,25 +220,26 @@ TEST_CASE("a signal to a child never runs a handler of its parent", "[child]") {
   CHECK_FALSE(sigismember(&signals, SIGTERM));
 }
 
-TEST_CASE("a child holds its end of each descriptor alone, and its standard output and error", "[child]") {
+TEST_CASE("a child holds one descriptor of its socket, and its stderr pipe only as standard output and error",
+          "[child]") {
   const auto work = [](ChildInput&) {
     const int socket = socket_of_child();
     return descriptors_like(STDERR_FILENO) + (descriptors_like(socket) == std::to_string(socket) + " " ? "one" : "");
   };
   CHECK(run(work).end.result == "1 2 one");
-  // Whatever the parent has closed.
+  // Also if the parent has closed one of its standard descriptors.
   for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     std::fflush(nullptr);
     const int copy = dup(standard);
     close(standard);
-    const Ended ended = run([](ChildInput&) {
+    const Outcome outcome = run([](ChildInput&) {
       std::fputs("line\n", stderr);
       return descriptors_like(STDERR_FILENO);
     });
     dup2(copy, standard);
     close(copy);
-    CHECK(ended.end.result == "1 2 ");
-    CHECK(ended.lines == std::vector<std::string>{"line"});
+    CHECK(outcome.end.result == "1 2 ");
+    CHECK(outcome.lines == std::vector<std::string>{"line"});
   }
 }
 
@@ -258,7 +260,7 @@ TEST_CASE("out of memory is distinguished from other failures of a child", "[chi
   }
 }
 
-TEST_CASE("a child that is not waited for is ended with its parent's object", "[child]") {
+TEST_CASE("the destructor of Child kills a child that still runs", "[child]") {
   pid_t pid = 0;
   {
     Child child(
@@ -272,7 +274,7 @@ TEST_CASE("a child that is not waited for is ended with its parent's object", "[
   CHECK(kill(pid, 0) != 0);
 }
 
-TEST_CASE("a child dies with a parent that is killed", "[child]") {
+TEST_CASE("a child dies when its parent is killed", "[child]") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t middle = fork();
@@ -300,7 +302,7 @@ TEST_CASE("a child dies with a parent that is killed", "[child]") {
   CHECK(WIFSIGNALED(status));
 }
 
-TEST_CASE("a child is refused where other threads run", "[child]") {
+TEST_CASE("starting a child in a process with other threads is refused", "[child]") {
   std::atomic<bool> stop = false;
   std::thread other([&] {
     while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));

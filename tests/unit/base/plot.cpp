@@ -1,4 +1,4 @@
-// Pictures by gnuplot: files whole or not at all, and what is refused before any work.
+// Plots by gnuplot: formats, atomic output, and checks of the path before any work.
 #include "base/plot.h"
 
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ bool has_gnuplot() {
   return status_of([] { Plot plot("x.svg"); }) == 0;
 }
 
-Plot some(const std::string& path) {
+Plot sample_plot(const std::string& path) {
   Plot plot(path);
   Chart chart{"it's one", "k", "share", {}};
   chart.curves.push_back({"layer 0", {1, 2, 3}, {0.2, 0.7, 1}});
@@ -31,31 +31,32 @@ Plot some(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("curves and heat maps become files of the kind their ending says", "[plot]") {
+TEST_CASE("curves and heat maps are drawn in the format of the file's suffix", "[plot]") {
   if (!has_gnuplot()) SKIP("gnuplot is not installed");
   const Folder folder;
-  const std::pair<const char*, const char*> kinds[] = {{"a b.svg", "<?xml"}, {"a.png", "\x89PNG"}, {"a'.pdf", "%PDF"}};
-  for (const auto& [name, begins] : kinds) {
-    some(folder.file(name)).draw();
-    CHECK(read_text_file(folder.file(name)).rfind(begins, 0) == 0);
+  const std::pair<const char*, const char*> formats[] = {
+      {"a b.svg", "<?xml"}, {"a.png", "\x89PNG"}, {"a'.pdf", "%PDF"}};
+  for (const auto& [name, magic] : formats) {
+    sample_plot(folder.file(name)).draw();
+    CHECK(read_text_file(folder.file(name)).rfind(magic, 0) == 0);
   }
   const std::string svg = read_text_file(folder.file("a b.svg"));
   for (const char* text : {"it's one", "layer 0", "share", "map"}) CHECK(svg.find(text) != std::string::npos);
 }
 
-TEST_CASE("a picture that cannot be drawn leaves nothing behind", "[plot]") {
+TEST_CASE("a plot that cannot be drawn leaves no file and keeps an existing one", "[plot]") {
   CHECK(status_of([] { Plot plot("x.jpeg"); }) == 2);
   CHECK(status_of([] { Plot plot("svg"); }) == 2);
   if (!has_gnuplot()) SKIP("gnuplot is not installed");
   const Folder folder;
   write_file_atomically(folder.file("old.svg"), "old");
-  CHECK(status_of([&] { some(folder.file("none/x.svg")).draw(); }) == 1);
+  CHECK(status_of([&] { sample_plot(folder.file("none/x.svg")).draw(); }) == 1);
   // A gnuplot that fails halfway.
   const std::string path = std::getenv("PATH");
   write_file_atomically(folder.file("gnuplot"), "#!/bin/sh\nexit 3\n");
   chmod(folder.file("gnuplot").c_str(), 0755);
   setenv("PATH", (folder.path.string() + ":" + path).c_str(), 1);
-  CHECK(status_of([&] { some(folder.file("old.svg")).draw(); }) == 1);
+  CHECK(status_of([&] { sample_plot(folder.file("old.svg")).draw(); }) == 1);
   setenv("PATH", (folder.path / "none").c_str(), 1);
   CHECK(status_of([&] { Plot plot("x.svg"); }) == 1);
   setenv("PATH", path.c_str(), 1);
@@ -63,7 +64,7 @@ TEST_CASE("a picture that cannot be drawn leaves nothing behind", "[plot]") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }
 
-TEST_CASE("names in a picture leave out what all paths have at either end", "[plot]") {
+TEST_CASE("short_names removes the leading folders and trailing names that all paths share", "[plot]") {
   using Names = std::vector<std::string>;
   CHECK(short_names({"runs/a/best.safetensors", "runs/b/best.safetensors"}) == Names{"a", "b"});
   CHECK(short_names({"a/x/best", "b/y/last"}) == Names{"a/x/best", "b/y/last"});

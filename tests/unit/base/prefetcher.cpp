@@ -1,4 +1,4 @@
-// What is made in a thread of its own: its order, how far ahead it is, its end, and what goes wrong.
+// Prefetch queue: order, queue limit, end, and exceptions of the producer thread.
 #include "base/prefetcher.h"
 
 #include <rapidcheck.h>
@@ -12,53 +12,54 @@
 
 using namespace mh;
 
-TEST_CASE("all comes in its order, and no more is made than may wait", "[ahead]") {
+TEST_CASE("a prefetcher returns values in order and queues at most its limit", "[ahead]") {
   CHECK(rc::check([] {
-    const int count = *rc::gen::inRange(0, 60), taken = *rc::gen::inRange(0, 70);
-    const auto most = static_cast<size_t>(*rc::gen::inRange(1, 5));
+    const int count = *rc::gen::inRange(0, 60), requests = *rc::gen::inRange(0, 70);
+    const auto limit = static_cast<size_t>(*rc::gen::inRange(1, 5));
     const bool slow = *rc::gen::arbitrary<bool>();
-    std::atomic<int> made{0}, asked{0}, furthest{0};
-    std::vector<int> found;
+    std::atomic<int> produced{0}, requested{0}, max_queued{0};
+    std::vector<int> actual;
     {
-      Prefetcher<int> ahead(most, [&]() -> std::optional<int> {
-        if (made == count) return std::nullopt;
-        furthest = std::max<int>(furthest, made + 1 - asked);
-        return made++;
+      Prefetcher<int> prefetcher(limit, [&]() -> std::optional<int> {
+        if (produced == count) return std::nullopt;
+        max_queued = std::max<int>(max_queued, produced + 1 - requested);
+        return produced++;
       });
-      for (int i = 0; i < taken; ++i) {
+      for (int i = 0; i < requests; ++i) {
         if (slow && i % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-        ++asked;
-        if (const auto one = ahead.next()) found.push_back(*one);
+        ++requested;
+        if (const auto value = prefetcher.next()) actual.push_back(*value);
       }
     }
-    RC_ASSERT(static_cast<int>(found.size()) == std::min(count, taken));
-    for (size_t i = 0; i < found.size(); ++i) RC_ASSERT(found[i] == static_cast<int>(i));
-    RC_ASSERT(furthest <= static_cast<int>(most));
+    RC_ASSERT(static_cast<int>(actual.size()) == std::min(count, requests));
+    for (size_t i = 0; i < actual.size(); ++i) RC_ASSERT(actual[i] == static_cast<int>(i));
+    RC_ASSERT(max_queued <= static_cast<int>(limit));
   }));
 }
 
-TEST_CASE("it works while nobody asks", "[ahead]") {
-  std::atomic<int> made{0};
-  Prefetcher<int> ahead(2, [&]() -> std::optional<int> { return made++; });
-  while (made < 2) std::this_thread::yield();
+TEST_CASE("a prefetcher fills its queue before the first call of next()", "[ahead]") {
+  std::atomic<int> produced{0};
+  Prefetcher<int> prefetcher(2, [&]() -> std::optional<int> { return produced++; });
+  while (produced < 2) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  CHECK(made == 2);
-  CHECK(ahead.next() == 0);
-  while (made < 3) std::this_thread::yield();
+  CHECK(produced == 2);
+  CHECK(prefetcher.next() == 0);
+  while (produced < 3) std::this_thread::yield();
 }
 
-TEST_CASE("what is thrown comes in its place, and again", "[ahead]") {
-  Prefetcher<int> ahead(8, [next = 0]() mutable -> std::optional<int> {
+TEST_CASE("a prefetcher throws the exception of its producer in place of the value, and in each later call",
+          "[ahead]") {
+  Prefetcher<int> prefetcher(8, [next = 0]() mutable -> std::optional<int> {
     if (next == 3) throw std::runtime_error("the fourth");
     return next++;
   });
-  for (int i = 0; i < 3; ++i) CHECK(ahead.next() == i);
-  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(ahead.next(), "the fourth");
+  for (int i = 0; i < 3; ++i) CHECK(prefetcher.next() == i);
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(prefetcher.next(), "the fourth");
 }
 
-TEST_CASE("what is not asked for is forgotten, and the thread ends", "[ahead]") {
+TEST_CASE("destroying a prefetcher drops queued values and ends its thread", "[ahead]") {
   for (int i = 0; i < 100; ++i) {
-    Prefetcher<std::vector<int>> ahead(1, [] { return std::optional(std::vector<int>(1000)); });
-    if (i % 2 == 0) CHECK(ahead.next()->size() == 1000);
+    Prefetcher<std::vector<int>> prefetcher(1, [] { return std::optional(std::vector<int>(1000)); });
+    if (i % 2 == 0) CHECK(prefetcher.next()->size() == 1000);
   }
 }

@@ -1,4 +1,4 @@
-// Signals that arrive in the middle of a product.
+// Signals that arrive during a matrix product.
 #include "base/signals.h"
 
 #include <signal.h>
@@ -18,35 +18,35 @@ constexpr int kSignals[5] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM};
 
 }  // namespace
 
-TEST_CASE("a signal in the middle of a product changes nothing but that it is noted", "[signals]") {
-  const struct Restored {
+TEST_CASE("signals during a matrix product are stored and do not change the product", "[signals]") {
+  const struct ScopedSignalActions {
     struct sigaction before[5];
-    Restored() {
+    ScopedSignalActions() {
       for (int i = 0; i < 5; ++i) sigaction(kSignals[i], nullptr, &before[i]);
     }
-    ~Restored() {
-      itimerval none{};
-      setitimer(ITIMER_REAL, &none, nullptr);
-      catch_stop_signals();  // forgets what came
+    ~ScopedSignalActions() {
+      itimerval no_timer{};
+      setitimer(ITIMER_REAL, &no_timer, nullptr);
+      catch_stop_signals();  // clears the stored signal
       for (int i = 0; i < 5; ++i) sigaction(kSignals[i], &before[i], nullptr);
     }
-  } restored;
+  } scoped_actions;
   catch_stop_signals();
   CHECK(stop_signal() == 0);
-  // An alarm every millisecond, to the handler of a stop.
-  struct sigaction noted {};
-  sigaction(SIGUSR1, nullptr, &noted);
-  sigaction(SIGALRM, &noted, nullptr);
-  const itimerval often{{0, 900}, {0, 900}};
-  setitimer(ITIMER_REAL, &often, nullptr);
+  // An alarm every 0.9 ms, to the handler of stop signals.
+  struct sigaction stop_action {};
+  sigaction(SIGUSR1, nullptr, &stop_action);
+  sigaction(SIGALRM, &stop_action, nullptr);
+  const itimerval interval{{0, 900}, {0, 900}};
+  setitimer(ITIMER_REAL, &interval, nullptr);
   at::manual_seed(3);
-  double worst = 0;
+  double max_error = 0;
   for (int i = 0; i < 60; ++i) {
-    const int64_t rows = 401 + 2 * i;  // an odd number: oneDNN's own product, by no other library
+    const int64_t rows = 401 + 2 * i;  // odd: oneDNN uses its own kernel, not that of another library
     const at::Tensor a = at::randn({rows, 384}), b = at::randn({rows, 384});
-    const at::Tensor truth = at::mm(a.t().to(at::kDouble), b.to(at::kDouble));
-    worst = std::max(worst, (nn::product_tn(a, b).to(at::kDouble) - truth).abs().max().item<double>());
+    const at::Tensor reference = at::mm(a.t().to(at::kDouble), b.to(at::kDouble));
+    max_error = std::max(max_error, (nn::product_tn(a, b).to(at::kDouble) - reference).abs().max().item<double>());
   }
-  CHECK(worst < 1e-3);
+  CHECK(max_error < 1e-3);
   CHECK(stop_signal() == SIGALRM);
 }
