@@ -1,4 +1,4 @@
-// Checkpoints: round trips, and every way to be broken is refused.
+// Checkpoints: round trips, and refusal of truncated, damaged and inconsistent files.
 #include "io/checkpoint.h"
 
 #include <catch2/catch.hpp>
@@ -30,7 +30,7 @@ struct Content {
   }
 };
 
-Content content() {
+Content sample_content() {
   Content c;
   c.a.resize(400);
   std::iota(c.a.begin(), c.a.end(), 0.5F);
@@ -64,16 +64,16 @@ std::string with_header(const std::string& json, const std::string& data) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint gives back what was written") {
+TEST_CASE("a written checkpoint reads back equal") {
   Folder folder;
-  write_to(folder.file("x"), content());
-  CHECK(equals(folder.file("x"), content()));
+  write_to(folder.file("x"), sample_content());
+  CHECK(equals(folder.file("x"), sample_content()));
   Checkpoint read(folder.file("x"));
   CHECK(from_base64(read.entry(kTokenizerKey)) == std::string("a\0b", 3));
   CHECK(status_of([&] { read.entry("multihead.none"); }) == 3);
 }
 
-TEST_CASE("base64 round trip") {
+TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") {
   RandomSequence random(RandomStream(1, "base64"));
   for (size_t n = 0; n < 50; ++n) {
     std::string bytes(n, '\0');
@@ -81,20 +81,21 @@ TEST_CASE("base64 round trip") {
     CHECK(from_base64(base64(bytes)) == bytes);
   }
   CHECK(base64("multihead") == "bXVsdGloZWFk");
-  for (const char* bad : {"a", "====", "ab!=", "a==="}) CHECK_THROWS_AS(from_base64(bad), std::invalid_argument);
+  for (const char* invalid : {"a", "====", "ab!=", "a==="})
+    CHECK_THROWS_AS(from_base64(invalid), std::invalid_argument);
 }
 
-TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
+TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or changes no tensor and no metadata") {
   Folder folder;
-  write_to(folder.file("x"), content());
+  write_to(folder.file("x"), sample_content());
   std::string whole = read_text_file(folder.file("x"));
-  auto refused = [&](const std::string& bytes) {
+  auto is_refused = [&](const std::string& bytes) {
     std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // not synced: there are thousands
     return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
   };
-  for (size_t i = 0; i < 16; ++i) CHECK(refused(whole.substr(0, whole.size() * i / 16)));
-  CHECK(refused(whole.substr(0, whole.size() - 1)));
-  CHECK(refused(whole + "x"));
+  for (size_t i = 0; i < 16; ++i) CHECK(is_refused(whole.substr(0, whole.size() * i / 16)));
+  CHECK(is_refused(whole.substr(0, whole.size() - 1)));
+  CHECK(is_refused(whole + "x"));
   RandomSequence random(RandomStream(1, "flips"));
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
   for (int i = 0; i < 4000; ++i) {
@@ -102,16 +103,16 @@ TEST_CASE("a checkpoint cut off or with a flipped bit is refused") {
     size_t at = i % 2 == 0 ? random.below(1000) : random.below(whole.size());
     broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
     INFO("byte " << at);
-    CHECK((refused(broken) ||
-           (equals(folder.file("y"), content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
+    CHECK((is_refused(broken) ||
+           (equals(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
 }
 
-TEST_CASE("a header changed with care is refused all the same") {
+TEST_CASE("an edited checkpoint header is refused although it parses") {
   Folder folder;
-  write_to(folder.file("x"), content());
+  write_to(folder.file("x"), sample_content());
   const std::string whole = read_text_file(folder.file("x"));
-  auto with = [&](const std::string& from, const std::string& to) {
+  auto status_after_edit = [&](const std::string& from, const std::string& to) {
     std::string broken = whole;
     size_t at = broken.find(from);
     REQUIRE(at != std::string::npos);
@@ -119,52 +120,53 @@ TEST_CASE("a header changed with care is refused all the same") {
     write_file_atomically(folder.file("y"), broken);
     return status_of([&] { Checkpoint(folder.file("y")).verify(); });
   };
-  CHECK(with("heads = 8", "heads = 4") == 3);
-  CHECK(with("[100,4]", "[4,100]") == 3);
-  CHECK(with("multihead.xxh64", "multihead.xxh65") == 3);
-  CHECK(with("__metadata__\\\"", "__metadatb__\\\"") == 3);
+  CHECK(status_after_edit("heads = 8", "heads = 4") == 3);
+  CHECK(status_after_edit("[100,4]", "[4,100]") == 3);
+  CHECK(status_after_edit("multihead.xxh64", "multihead.xxh65") == 3);
+  CHECK(status_after_edit("__metadata__\\\"", "__metadatb__\\\"") == 3);
 }
 
-TEST_CASE("headers that make no sense are refused") {
+TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
   Folder folder;
-  auto refused = [&](const std::string& bytes) {
+  auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y"), bytes);
     CHECK(status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3);
   };
-  refused("");
-  refused("short");
-  refused("a long text that is no checkpoint at all");
-  refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // a header of 2^60 bytes
-  refused(with_header("{\"a\":1}", ""));
-  refused(with_header("[1]", ""));
-  refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})",
-                      "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
-  refused(with_header(
+  check_refused("");
+  check_refused("short");
+  check_refused("a long text that is not a checkpoint");
+  check_refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // a header of 2^60 bytes
+  check_refused(with_header("{\"a\":1}", ""));
+  check_refused(with_header("[1]", ""));
+  check_refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(
+      R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
+  check_refused(with_header(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
       "0000"));
-  refused(with_header(
+  check_refused(with_header(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "00000000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
-  // Damage that the parser accepts: fractions, bytes after a NUL, a key twice within a tensor or the metadata.
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
-  refused(with_header(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  refused(with_header(
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
+  // Damage that the parser accepts: fractions, bytes after a NUL, a duplicate key within a tensor or the metadata.
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
+  check_refused(
+      with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
+  check_refused(with_header(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(with_header(
       R"({"__metadata__":{"format":"pt","format":"np"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
       "0000"));
   CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
   CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
 }
 
-TEST_CASE("a header that no reader of the format takes is not written") {
+TEST_CASE("a checkpoint header above the format's limit of 100 MB is not written") {
   Folder folder;
   auto sink = open_sink(folder.file("y"));
   CHECK(status_of([&] { write_checkpoint(*sink, {}, {{"text", std::string(100'000'000, 'a')}}); }) == 1);
@@ -179,13 +181,13 @@ TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is 
       "t.mhs: expected vocabularies of at most 67500000 bytes, which the header of a checkpoint can hold; "
       "found 67500002 bytes; use a smaller vocabulary");
   CHECK(status_of([&] { tokenizers_of(header, "t.mhs"); }) == 3);
-  // At the bound, what is found is no vocabulary.
+  // At the limit the size is accepted, and the bytes are refused since they are not a vocabulary.
   header.tokenizer.pop_back();
   header.source_tokenizer.pop_back();
   CHECK_THROWS_WITH(tokenizers_of(header, "t.mhs"), !Catch::Contains("header of a checkpoint"));
 }
 
-TEST_CASE("a checkpoint of others, without our entries, is plain tensors") {
+TEST_CASE("a safetensors file without multihead entries is read as plain tensors") {
   Folder folder;
   write_file_atomically(folder.file("y"),
                         with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));

@@ -1,4 +1,4 @@
-// Shards: round trips, streaming equals random access, and every way to be broken is refused.
+// Shards: round trips, equality of streaming and random access, and refusal of truncated, damaged and invalid files.
 #include "io/shard.h"
 
 #include <rapidcheck.h>
@@ -69,7 +69,7 @@ std::vector<int32_t> joined(const Sequences& runs) {
   return all;
 }
 
-// Reads a file both ways; throws what either throws.
+// Reads a shard by random access and by streaming, and checks that both agree; throws the errors of both.
 std::vector<int32_t> read_all(const std::string& path) {
   ShardFile file(path);
   verify(file);
@@ -83,7 +83,7 @@ std::vector<int32_t> read_all(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a shard gives back what was written, by file and by stream") {
+TEST_CASE("a written shard reads back equal by random access and by streaming") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
   for (auto [width, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
@@ -104,7 +104,7 @@ TEST_CASE("a shard gives back what was written, by file and by stream") {
   }
 }
 
-TEST_CASE("random blocks of a shard are what a plain array gives") {
+TEST_CASE("reading any block of a shard equals slicing the concatenated runs") {
   Folder folder;
   Sequences runs = random_runs(20000, 900, 5);
   write_shard(folder.file("x.mhs"), header(), runs);
@@ -121,21 +121,21 @@ TEST_CASE("random blocks of a shard are what a plain array gives") {
   CHECK_THROWS_AS(file.read(all.size(), one), std::out_of_range);
 }
 
-TEST_CASE("records of several fields keep their runs") {
+TEST_CASE("a record of several fields keeps its run lengths, and an incomplete record is refused") {
   Folder folder;
-  ShardHeader two = header(2, 1000, {"one", "other"});
-  two.kind = "any";
-  write_shard(folder.file("x.mhs"), two, {{1, 2, 3}, {4}, {}, {5, 6}});
+  ShardHeader two_fields = header(2, 1000, {"one", "other"});
+  two_fields.kind = "any";
+  write_shard(folder.file("x.mhs"), two_fields, {{1, 2, 3}, {4}, {}, {5, 6}});
   ShardFile file(folder.file("x.mhs"));
   CHECK(file.counts().records == 2);
   CHECK(file.run_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
   auto sink = open_sink(folder.file("y.mhs"));
-  ShardWriter writer(*sink, two);
+  ShardWriter writer(*sink, two_fields);
   writer.add_run(std::vector<int32_t>{1});
   CHECK_THROWS_AS(writer.finish(), Error);
 }
 
-TEST_CASE("zstd alone reads a shard's tokens") {
+TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   Folder folder;
   Sequences runs = random_runs(5000, 1000, 9);
   write_shard(folder.file("x.mhs"), header(), runs);
@@ -148,7 +148,7 @@ TEST_CASE("zstd alone reads a shard's tokens") {
   CHECK(std::equal(all.begin(), all.end(), out.begin()));
 }
 
-TEST_CASE("the same input gives the same bytes") {
+TEST_CASE("writing the same runs twice gives identical shard files") {
   Folder folder;
   Sequences runs = random_runs(300, 1000, 2);
   write_shard(folder.file("a"), header(), runs);
@@ -156,7 +156,7 @@ TEST_CASE("the same input gives the same bytes") {
   CHECK(read_text_file(folder.file("a")) == read_text_file(folder.file("b")));
 }
 
-TEST_CASE("a shard cut off anywhere is refused") {
+TEST_CASE("a truncated or extended shard is refused") {
   Folder folder;
   write_shard(folder.file("x.mhs"), header(), random_runs(3000, 1000, 3));
   std::string whole = read_text_file(folder.file("x.mhs"));
@@ -171,7 +171,7 @@ TEST_CASE("a shard cut off anywhere is refused") {
   CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
 }
 
-TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
+TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equal") {
   Folder folder;
   Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
@@ -180,7 +180,7 @@ TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
   RandomSequence random(RandomStream(4, "flips"));
   int refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
-    // Half of the flips go where little stands: the first and last 400 bytes.
+    // Half of the flips hit the header, trailer and seek table: the first and last 400 bytes.
     size_t at = i % 4 == 0   ? random.below(400)
                 : i % 4 == 1 ? whole.size() - 1 - random.below(400)
                              : random.below(whole.size());
@@ -188,15 +188,15 @@ TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
     broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
     write_file_atomically(folder.file("y.mhs"), broken);
     try {
-      std::vector<int32_t> found = read_all(folder.file("y.mhs"));
-      CHECK(found == all);
+      std::vector<int32_t> actual = read_all(folder.file("y.mhs"));
+      CHECK(actual == all);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       ++refused;
     }
     try {
-      std::vector<int32_t> found = read_tokens(folder.file("y.mhs")).tokens;
-      CHECK(found == all);
+      std::vector<int32_t> actual = read_tokens(folder.file("y.mhs")).tokens;
+      CHECK(actual == all);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
     }
@@ -204,9 +204,9 @@ TEST_CASE("a flipped bit anywhere is refused or changes nothing") {
   CHECK(refused > 1900);
 }
 
-TEST_CASE("headers that claim too much are refused before memory is taken") {
+TEST_CASE("a shard header with implausible sizes is refused before any allocation of these sizes") {
   Folder folder;
-  auto refused = [&](const std::string& bytes) {
+  auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y.mhs"), bytes);
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
     CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
@@ -214,10 +214,10 @@ TEST_CASE("headers that claim too much are refused before memory is taken") {
   std::string head;
   store32(head, kHeaderMagic);
   store32(head, 0xFFFFFFFF);
-  refused(head + std::string(100, 'x'));
-  refused("");
-  refused("x");
-  refused("plain text that is no shard at all");
+  check_refused(head + std::string(100, 'x'));
+  check_refused("");
+  check_refused("x");
+  check_refused("plain text that is not a shard");
   // A sealed header of 2^60 vocabulary entries, and one whose JSON claims 2^60 bytes.
   ShardHeader h = header(4, 1000);
   h.vocabulary = int64_t{1} << 60;
@@ -225,15 +225,15 @@ TEST_CASE("headers that claim too much are refused before memory is taken") {
   head.clear();
   store32(head, kHeaderMagic);
   store32(head, static_cast<uint32_t>(payload.size()));
-  refused(head + payload);
+  check_refused(head + payload);
   std::string huge = encode_header(header());
   huge[8 + 7] = 0x10;
-  refused(head + huge);
+  check_refused(head + huge);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
 }
 
-TEST_CASE("another kind and another vocabulary are refused with what to do") {
+TEST_CASE("a shard of another kind or vocabulary is refused, with both fingerprints in the message") {
   ShardHeader h = header();
   CHECK(status_of([&] { require_kind(h, "x.mhs", "translation"); }) == 3);
   require_kind(h, "x.mhs", "language-model");
@@ -245,31 +245,31 @@ TEST_CASE("another kind and another vocabulary are refused with what to do") {
     CHECK(std::string(error.what()).find(h.fingerprint) != std::string::npos);
   }
   // A tokenizer has an entry for every token that the header allows.
-  const auto bytes = make_byte_tokenizer();
-  h.fingerprint = bytes->fingerprint(), h.vocabulary = bytes->size();
-  require_vocabulary(h, "x.mhs", *bytes, "run1");
+  const auto byte_tokenizer = make_byte_tokenizer();
+  h.fingerprint = byte_tokenizer->fingerprint(), h.vocabulary = byte_tokenizer->size();
+  require_vocabulary(h, "x.mhs", *byte_tokenizer, "run1");
   ++h.vocabulary;
-  CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *bytes, "run1"); }) == 3);
+  CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *byte_tokenizer, "run1"); }) == 3);
 }
 
 namespace {
 
-// Words w2, w3, … behind the end of a line (0) and the unknown word (1).
-std::unique_ptr<Tokenizer> words(int64_t size) {
+// Returns a word tokenizer: end of line (0), unknown word (1), then w2, w3, …
+std::unique_ptr<Tokenizer> word_tokenizer(int64_t size) {
   std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
   for (int64_t i = 2; i < size; ++i) pieces.push_back({"w" + std::to_string(i), 1});
   return make_word_tokenizer(std::move(pieces));
 }
 
-// Of a source side of its own where it has entries, else of one joint vocabulary.
+// Returns the header of a translation shard; source_size 0 means a joint vocabulary.
 ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   ShardHeader h;
-  const auto target = words(target_size);
+  const auto target = word_tokenizer(target_size);
   h.vocabulary = target_size;
   h.fingerprint = target->fingerprint();
   h.tokenizer = target->serialize();
   if (source_size > 0) {
-    const auto source = words(source_size);
+    const auto source = word_tokenizer(source_size);
     h.source_vocabulary = source_size;
     h.source_fingerprint = source->fingerprint();
     h.source_tokenizer = source->serialize();
@@ -278,8 +278,8 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   return h;
 }
 
-// All pairs, one after the other.
-Sequences streamed(const std::string& path) {
+// Returns the source and target runs of all pairs, read by streaming.
+Sequences read_by_streaming(const std::string& path) {
   ShardStream stream(path);
   Sequences runs;
   std::vector<int32_t> source, target;
@@ -287,16 +287,16 @@ Sequences streamed(const std::string& path) {
   return runs;
 }
 
-// All readers of all of it must refuse with the status 3.
-void refused_whole(const std::string& path) {
+// Checks that every reader of the whole shard refuses it with status 3.
+void check_readers_refuse(const std::string& path) {
   CHECK(status_of([&] { verify(ShardFile(path)); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);
-  CHECK(status_of([&] { streamed(path); }) == 3);
+  CHECK(status_of([&] { read_by_streaming(path); }) == 3);
 }
 
 }  // namespace
 
-TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
+TEST_CASE("pairs of random runs read back equal by random access and by streaming", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
   CHECK(rc::check([&] {
@@ -322,7 +322,7 @@ TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
     const PairText text = read_pairs(path);
     RC_ASSERT(text.size() == runs.size() / 2);
     RC_ASSERT(text.tokens == joined(runs));
-    RC_ASSERT(streamed(path) == runs);
+    RC_ASSERT(read_by_streaming(path) == runs);
     for (size_t i = 0; i < text.size(); ++i) {
       const auto source = text.source(i), target = text.target(i);
       RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);
@@ -333,44 +333,44 @@ TEST_CASE("pairs of random runs come back by file and by stream", "[pairs]") {
     const ShardFile file(path);
     verify(file);
     RC_ASSERT(file.counts().dropped == text.counts.dropped);
-    for (const ShardHeader& found : {file.header(), text.header}) {
-      RC_ASSERT(found.kind == "translation");
-      RC_ASSERT(found.joint() == (source_size == 0));
-      RC_ASSERT(found.vocabulary == target_size);
-      RC_ASSERT(found.source_vocabulary == source_size);
-      RC_ASSERT(found.tokenizer == h.tokenizer);
-      RC_ASSERT(found.source_tokenizer == h.source_tokenizer);
-      RC_ASSERT(found.source_fingerprint == h.source_fingerprint);
+    for (const ShardHeader& actual : {file.header(), text.header}) {
+      RC_ASSERT(actual.kind == "translation");
+      RC_ASSERT(actual.joint() == (source_size == 0));
+      RC_ASSERT(actual.vocabulary == target_size);
+      RC_ASSERT(actual.source_vocabulary == source_size);
+      RC_ASSERT(actual.tokenizer == h.tokenizer);
+      RC_ASSERT(actual.source_tokenizer == h.source_tokenizer);
+      RC_ASSERT(actual.source_fingerprint == h.source_fingerprint);
     }
   }));
 }
 
-TEST_CASE("each side of a header is the joint vocabulary or its own", "[pairs]") {
-  const ShardHeader joint = pair_header(10, 0), two = pair_header(10, 20);
+TEST_CASE("each side of a pair header has the joint vocabulary or its own", "[pairs]") {
+  const ShardHeader joint = pair_header(10, 0), separate = pair_header(10, 20);
   for (Side side : {Side::source, Side::target}) {
     CHECK(joint.vocabulary_of(side) == 10);
     CHECK(joint.tokenizer_of(side) == joint.tokenizer);
-    require_vocabulary(joint, "x.mhs", *words(10), "m", side);
+    require_vocabulary(joint, "x.mhs", *word_tokenizer(10), "m", side);
   }
-  CHECK(two.vocabulary_of(Side::source) == 20);
-  CHECK(two.vocabulary_of(Side::target) == 10);
-  CHECK(two.largest_limit() == 20);
-  require_vocabulary(two, "x.mhs", *words(20), "m", Side::source);
-  require_vocabulary(two, "x.mhs", *words(10), "m", Side::target);
-  CHECK(status_of([&] { require_vocabulary(two, "x.mhs", *words(11), "m", Side::source); }) == 3);
+  CHECK(separate.vocabulary_of(Side::source) == 20);
+  CHECK(separate.vocabulary_of(Side::target) == 10);
+  CHECK(separate.largest_limit() == 20);
+  require_vocabulary(separate, "x.mhs", *word_tokenizer(20), "m", Side::source);
+  require_vocabulary(separate, "x.mhs", *word_tokenizer(10), "m", Side::target);
+  CHECK(status_of([&] { require_vocabulary(separate, "x.mhs", *word_tokenizer(11), "m", Side::source); }) == 3);
   try {
-    require_vocabulary(two, "x.mhs", *words(10), "m", Side::source);
-    FAIL("the vocabulary of the other side is taken");
+    require_vocabulary(separate, "x.mhs", *word_tokenizer(10), "m", Side::source);
+    FAIL("the vocabulary of the target side was accepted for the source side");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
     CHECK(std::string(error.what()).find("the other side") != std::string::npos);
   }
-  // What one vocabulary's header says stays as it was before there were pairs.
+  // A text shard has no entry for pairs, so that its bytes equal those of versions without pairs.
   CHECK(encode_header(header()).find("source") == std::string::npos);
   CHECK(encode_trailer(Trailer{}).find("dropped") == std::string::npos);
 }
 
-TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
+TEST_CASE("the shard writer refuses pairs outside the vocabularies and inconsistent pair headers", "[pairs]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   {
@@ -381,7 +381,7 @@ TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
   ShardWriter writer(*sink, pair_header(20, 10));
   CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
   CHECK_THROWS_AS(ShardWriter(*sink, pair_header(20, 10)).end_run(), Error);
-  auto bad = [&](const std::function<void(ShardHeader&)>& change) {
+  auto check_header_refused = [&](const std::function<void(ShardHeader&)>& change) {
     ShardHeader h = pair_header(10, 20);
     change(h);
     CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
@@ -392,13 +392,13 @@ TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
     store32(head, static_cast<uint32_t>(payload.size()));
     CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
   };
-  bad([](ShardHeader& h) { h.fields = {"target", "source"}; });
-  bad([](ShardHeader& h) { h.fields = {"source"}; });
-  bad([](ShardHeader& h) { h.kind = kTextKind; });
-  bad([](ShardHeader& h) { h.source_vocabulary = -1; });
-  bad([](ShardHeader& h) { h.source_vocabulary = int64_t{1} << 40; });
-  bad([](ShardHeader& h) { h.source_fingerprint.clear(); });
-  bad([](ShardHeader& h) { h.source_tokenizer.clear(); });
+  check_header_refused([](ShardHeader& h) { h.fields = {"target", "source"}; });
+  check_header_refused([](ShardHeader& h) { h.fields = {"source"}; });
+  check_header_refused([](ShardHeader& h) { h.kind = kTextKind; });
+  check_header_refused([](ShardHeader& h) { h.source_vocabulary = -1; });
+  check_header_refused([](ShardHeader& h) { h.source_vocabulary = int64_t{1} << 40; });
+  check_header_refused([](ShardHeader& h) { h.source_fingerprint.clear(); });
+  check_header_refused([](ShardHeader& h) { h.source_tokenizer.clear(); });
   CHECK(status_of([&] {
           ShardHeader h = pair_header(10, 70000);
           h.token_bytes = 2;
@@ -406,11 +406,11 @@ TEST_CASE("pairs that are none are refused by the writer", "[pairs]") {
         }) == 2);
 }
 
-TEST_CASE("sealed shards with runs that no pair has are refused by both readers", "[pairs]") {
+TEST_CASE("shards with valid checksums but runs that no pair can have are refused by all readers", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  // Written with a header that lets the writer pass them, which then is exchanged for that of pairs.
-  auto sealed = [&](const Sequences& runs, ShardHeader wanted, bool fits) {
+  // Writes the runs under a permissive header, and then replaces it by the header of pairs.
+  auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool accepted) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";
     auto sink = open_sink(path);
@@ -418,32 +418,32 @@ TEST_CASE("sealed shards with runs that no pair has are refused by both readers"
     for (const auto& run : runs) writer.add_run(run);
     writer.finish();
     sink->close();
-    exchange_header(path, wanted);
-    if (!fits) return refused_whole(path);
+    exchange_header(path, pair_header_of_file);
+    if (!accepted) return check_readers_refuse(path);
     verify(ShardFile(path));
     CHECK(read_pairs(path).tokens == joined(runs));
   };
-  const ShardHeader two = pair_header(10, 20);
-  sealed({{19, 0}, {9, 0}, {0}, {0}}, two, true);
-  sealed({{19, 0}, {10, 0}}, two, false);        // outside the target's vocabulary, inside the source's
-  sealed({{20, 0}, {9, 0}}, two, false);         // outside both
-  sealed({{19, 0}, {9}}, two, false);            // no end
-  sealed({{19}, {9, 0}}, two, false);            //
-  sealed({{19, 0, 18, 0}, {9, 0}}, two, false);  // an end amid the run
-  sealed({{19, 0}, {}}, two, false);             // an empty side
-  sealed({{19, 0, 9}, {0}}, two, false);         // the right tokens, cut elsewhere
-  ShardHeader wrong = two;
-  std::swap(wrong.tokenizer, wrong.source_tokenizer);
-  sealed({{9, 0}, {9, 0}}, wrong, false);
-  wrong = two;
-  wrong.source_tokenizer = "no vocabulary";
-  sealed({{9, 0}, {9, 0}}, wrong, false);
-  // A text is not read as pairs.
+  const ShardHeader separate = pair_header(10, 20);
+  check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate, true);
+  check_runs({{19, 0}, {10, 0}}, separate, false);        // outside the target's vocabulary, inside the source's
+  check_runs({{20, 0}, {9, 0}}, separate, false);         // outside both
+  check_runs({{19, 0}, {9}}, separate, false);            // no end token
+  check_runs({{19}, {9, 0}}, separate, false);            // no end token of the source
+  check_runs({{19, 0, 18, 0}, {9, 0}}, separate, false);  // an end token within the run
+  check_runs({{19, 0}, {}}, separate, false);             // an empty side
+  check_runs({{19, 0, 9}, {0}}, separate, false);         // valid tokens, run boundary moved
+  ShardHeader inconsistent = separate;
+  std::swap(inconsistent.tokenizer, inconsistent.source_tokenizer);
+  check_runs({{9, 0}, {9, 0}}, inconsistent, false);
+  inconsistent = separate;
+  inconsistent.source_tokenizer = "not a vocabulary";
+  check_runs({{9, 0}, {9, 0}}, inconsistent, false);
+  // A shard of text is not read as pairs.
   write_shard(path, header(), {{1, 2}});
   CHECK(status_of([&] { read_pairs(path); }) == 3);
 }
 
-TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pairs]") {
+TEST_CASE("a flipped bit in a shard of pairs is refused or leaves all tokens equal", "[pairs]") {
   Folder folder;
   Sequences runs = random_runs(600, 20, 6);
   for (auto& run : runs) {
@@ -460,8 +460,8 @@ TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pai
     broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
     write_file_atomically(folder.file("y.mhs"), broken);
     try {
-      const std::vector<int32_t> found = read_pairs(folder.file("y.mhs")).tokens;
-      CHECK(found == joined(runs));
+      const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;
+      CHECK(actual == joined(runs));
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       ++refused;
@@ -470,7 +470,7 @@ TEST_CASE("a flipped bit anywhere in pairs is refused or changes nothing", "[pai
   CHECK(refused > 500);
 }
 
-TEST_CASE("tokens outside the vocabulary are refused by the writer") {
+TEST_CASE("the shard writer refuses tokens and token widths that the vocabulary does not allow") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   ShardWriter writer(*sink, header());

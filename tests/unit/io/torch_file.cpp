@@ -1,4 +1,4 @@
-// Files of torch.save, made by hand: tensors in every form that they come in, and every way to be broken is refused.
+// Files of torch.save, assembled byte by byte: every form of a tensor, and refusal of truncated and damaged files.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -24,7 +24,7 @@ std::string tuple(const Numbers& numbers) {
   return out + "t";
 }
 const std::string kOrderedDict = "ccollections\nOrderedDict\n)R";
-std::string stored(const std::string& type, const std::string& key, uint64_t size) {
+std::string storage_of(const std::string& type, const std::string& key, uint64_t size) {
   return "(" + text("storage") + "ctorch\n" + type + "\n" + text(key) + text("cpu") + integer(size) + "tQ";
 }
 std::string tensor(const std::string& storage, uint64_t offset, const Numbers& shape, const Numbers& strides) {
@@ -46,8 +46,8 @@ std::vector<StoredTensor> read(const std::string& pickle) {
   return read_state_dict({reinterpret_cast<const uint8_t*>(pickle.data()), pickle.size()}, "test");
 }
 
-// What is said of a pickle that is refused.
-std::string said(const std::string& pickle) {
+// Returns the error for a refused pickle, or "" for an accepted one.
+std::string error_of(const std::string& pickle) {
   try {
     read(pickle);
   } catch (const Error& error) {
@@ -57,9 +57,9 @@ std::string said(const std::string& pickle) {
   return "";
 }
 
-const std::string kOne = tensor(stored("FloatStorage", "0", 6), 0, {2, 3}, {3, 1});
+const std::string kTensor = tensor(storage_of("FloatStorage", "0", 6), 0, {2, 3}, {3, 1});
 
-struct Files {
+struct SavedFiles {
   Folder folder;
   std::string save(const std::string& bytes, const std::string& name = "pytorch_model.bin") const {
     write_file_atomically(folder.file(name), bytes);
@@ -73,47 +73,47 @@ struct Files {
   }
 };
 
-const std::vector<float> kSix{1, 2, 3, 4, 5, 6};
+const std::vector<float> kValues{1, 2, 3, 4, 5, 6};
 
 }  // namespace
 
-TEST_CASE("the checksum of zip", "[torch-file]") {
-  const std::string nine = "123456789";
-  auto sum = [](const std::string& s) { return crc32({reinterpret_cast<const uint8_t*>(s.data()), s.size()}); };
-  CHECK(sum(nine) == 0xCBF43926);
-  CHECK(sum("") == 0);
-  CHECK(sum("The quick brown fox jumps over the lazy dog") == 0x414FA339);
+TEST_CASE("crc32 reproduces published checksums", "[torch-file]") {
+  const std::string digits = "123456789";
+  auto checksum = [](const std::string& s) { return crc32({reinterpret_cast<const uint8_t*>(s.data()), s.size()}); };
+  CHECK(checksum(digits) == 0xCBF43926);
+  CHECK(checksum("") == 0);
+  CHECK(checksum("The quick brown fox jumps over the lazy dog") == 0x414FA339);
 }
 
-TEST_CASE("tensors of torch.save: types, strides, offsets and storages that are shared", "[torch-file]") {
+TEST_CASE("torch.save files are read with every type, strides, offsets and shared storages", "[torch-file]") {
   const std::string pickle = dict({
-      {"plain", kOne},
-      {"transposed", tensor(stored("FloatStorage", "0", 6), 0, {3, 2}, {1, 3})},
-      {"row", tensor(stored("FloatStorage", "0", 6), 3, {3}, {1})},
-      {"scalar", tensor(stored("FloatStorage", "0", 6), 5, {}, {})},
-      {"repeated", tensor(stored("FloatStorage", "0", 6), 1, {2, 2}, {0, 1})},
-      {"empty", tensor(stored("FloatStorage", "0", 6), 0, {0, 4}, {4, 1})},
-      {"parameter", "ctorch._utils\n_rebuild_parameter\n(" + kOne + "\x88" + kOrderedDict + "tR"},
-      {"half", tensor(stored("HalfStorage", "1", 6), 0, {6}, {1})},
-      {"brain", tensor(stored("BFloat16Storage", "2", 2), 0, {2}, {1})},
-      {"double", tensor(stored("DoubleStorage", "3", 1), 0, {1}, {1})},
-      {"positions", tensor(stored("LongStorage", "4", 2), 0, {1, 2}, {2, 1})},
+      {"plain", kTensor},
+      {"transposed", tensor(storage_of("FloatStorage", "0", 6), 0, {3, 2}, {1, 3})},
+      {"row", tensor(storage_of("FloatStorage", "0", 6), 3, {3}, {1})},
+      {"scalar", tensor(storage_of("FloatStorage", "0", 6), 5, {}, {})},
+      {"repeated", tensor(storage_of("FloatStorage", "0", 6), 1, {2, 2}, {0, 1})},
+      {"empty", tensor(storage_of("FloatStorage", "0", 6), 0, {0, 4}, {4, 1})},
+      {"parameter", "ctorch._utils\n_rebuild_parameter\n(" + kTensor + "\x88" + kOrderedDict + "tR"},
+      {"half", tensor(storage_of("HalfStorage", "1", 6), 0, {6}, {1})},
+      {"brain", tensor(storage_of("BFloat16Storage", "2", 2), 0, {2}, {1})},
+      {"double", tensor(storage_of("DoubleStorage", "3", 1), 0, {1}, {1})},
+      {"positions", tensor(storage_of("LongStorage", "4", 2), 0, {1, 2}, {2, 1})},
   });
   const std::vector<std::pair<std::string, std::string>> entries{
       {"model/data.pkl", pickle},
       {"model/byteorder", "little"},
-      {"model/data/0", data(kSix)},
+      {"model/data/0", data(kValues)},
       {"model/data/1", data<uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00, 0x8000, 0x3555})},
       {"model/data/2", data<uint16_t>({0x3F80, 0xC049})},
       {"model/data/3", data<double>({0.1})},
       {"model/data/4", data<int64_t>({0, 1})},
       {"model/version", "3\n"}};
-  const Files here;
+  const SavedFiles saved_files;
   for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.large = true}, ZipOptions{.sums = false}}) {
-    const TensorFiles files = here.open(zip_of(entries, options));
+    const TensorFiles files = saved_files.open(zip_of(entries, options));
     CHECK(files.all().size() == 11);
-    CHECK(files.floats("plain") == kSix);
-    CHECK(files.floats("parameter") == kSix);
+    CHECK(files.floats("plain") == kValues);
+    CHECK(files.floats("parameter") == kValues);
     CHECK(files.floats("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
     CHECK(files.floats("row") == std::vector<float>{4, 5, 6});
     CHECK(files.floats("scalar") == std::vector<float>{6});
@@ -129,10 +129,10 @@ TEST_CASE("tensors of torch.save: types, strides, offsets and storages that are 
   }
 }
 
-TEST_CASE("what a pickle remembers, and attributes of its dict", "[torch-file]") {
-  // The storage's name is put down and taken again; the dict carries _metadata, as state_dict() has it.
+TEST_CASE("a pickle's memo and the attributes of its dict are read", "[torch-file]") {
+  // The second tensor takes its storage and function from the memo; the dict has _metadata, as from state_dict().
   std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
-  pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + n(300, 4) + "(" + stored("FloatStorage", "0", 6) + "q\x02" +
+  pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + n(300, 4) + "(" + storage_of("FloatStorage", "0", 6) + "q\x02" +
             integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";
   pickle += text("b") + "j" + n(300, 4) + "(h\x02" + integer(2) + integer(2) + "\x85" + integer(1) + "\x85\x89" +
             kOrderedDict + "tR" + "u";
@@ -146,56 +146,57 @@ TEST_CASE("what a pickle remembers, and attributes of its dict", "[torch-file]")
   CHECK(read("\x80\x02}.").empty());
 }
 
-TEST_CASE("a pickle that would run a program is refused by the name of what it calls", "[torch-file]") {
-  const std::string evil = said(
+TEST_CASE("a pickle that names a function other than PyTorch's rebuild functions is refused", "[torch-file]") {
+  const std::string system_call_error = error_of(
       "\x80\x02"
       "cos\nsystem\n" +
       text("touch evil") + "\x85R.");
-  CHECK_THAT(evil, Catch::Contains("'os.system'") && Catch::Contains("byte 2") && Catch::Contains("not called") &&
-                       Catch::Contains("safe_serialization=True"));
-  CHECK_THAT(said("\x80\x02"
-                  "cbuiltins\neval\n."),
+  CHECK_THAT(system_call_error, Catch::Contains("'os.system'") && Catch::Contains("byte 2") &&
+                                    Catch::Contains("not called") && Catch::Contains("safe_serialization=True"));
+  CHECK_THAT(error_of("\x80\x02"
+                      "cbuiltins\neval\n."),
              Catch::Contains("'builtins.eval'"));
-  CHECK_THAT(said("\x80\x02"
-                  "ctorch\nload\n."),
+  CHECK_THAT(error_of("\x80\x02"
+                      "ctorch\nload\n."),
              Catch::Contains("'torch.load'"));
-  CHECK_THAT(said("\x80\x02"
-                  "c\x1b[31m\nx\n."),
+  CHECK_THAT(error_of("\x80\x02"
+                      "c\x1b[31m\nx\n."),
              Catch::Contains("'?[31m.x'"));
-  // The instructions that make objects in other ways.
-  CHECK_THAT(said("\x80\x02(ios\nsystem\n."), Catch::Contains("0x69"));
-  CHECK_THAT(said("\x80\x02\x8c\x02os\x8c\x06system\x93."), Catch::Contains("0x8c"));
-  CHECK_THAT(said("\x80\x02\x81."), Catch::Contains("0x81"));
-  CHECK_THAT(said("\x80\x04."), Catch::Contains("protocol 2") && Catch::Contains("4"));
-  CHECK_THAT(said("\x80\x02"
-                  "ctorch\nFloatStorage\n)R."),
+  // Opcodes that create objects in other ways.
+  CHECK_THAT(error_of("\x80\x02(ios\nsystem\n."), Catch::Contains("0x69"));
+  CHECK_THAT(error_of("\x80\x02\x8c\x02os\x8c\x06system\x93."), Catch::Contains("0x8c"));
+  CHECK_THAT(error_of("\x80\x02\x81."), Catch::Contains("0x81"));
+  CHECK_THAT(error_of("\x80\x04."), Catch::Contains("protocol 2") && Catch::Contains("4"));
+  CHECK_THAT(error_of("\x80\x02"
+                      "ctorch\nFloatStorage\n)R."),
              Catch::Contains("torch.FloatStorage"));
 }
 
-TEST_CASE("pickles of other contents, cut off at any place and damaged, are refused", "[torch-file]") {
-  CHECK_THAT(said("\x80\x02K\x01."), Catch::Contains("a dict") && Catch::Contains("a number"));
-  CHECK_THAT(said(dict({{"epoch", "K\x03"}})), Catch::Contains("a tensor under the key epoch"));
-  CHECK_THAT(said(dict({{"model", "}"}})), Catch::Contains("a dict"));
-  CHECK_THAT(said(dict({{"a", kOne}, {"a", kOne}})), Catch::Contains("a twice"));
-  CHECK_THAT(said("\x80\x02}K\x01" + kOne + "s."), Catch::Contains("names"));
-  const std::string storage = stored("FloatStorage", "0", 6);
+TEST_CASE("pickles that are not a state dict, truncated at any byte or damaged are refused", "[torch-file]") {
+  CHECK_THAT(error_of("\x80\x02K\x01."), Catch::Contains("a dict") && Catch::Contains("a number"));
+  CHECK_THAT(error_of(dict({{"epoch", "K\x03"}})), Catch::Contains("a tensor under the key epoch"));
+  CHECK_THAT(error_of(dict({{"model", "}"}})), Catch::Contains("a dict"));
+  CHECK_THAT(error_of(dict({{"a", kTensor}, {"a", kTensor}})), Catch::Contains("a twice"));
+  CHECK_THAT(error_of("\x80\x02}K\x01" + kTensor + "s."), Catch::Contains("names"));
+  const std::string storage = storage_of("FloatStorage", "0", 6);
   for (const auto& [offset, shape, strides] : std::vector<std::tuple<uint64_t, Numbers, Numbers>>{
            {1, {2, 3}, {3, 1}}, {0, {2, 4}, {3, 1}}, {0, {7}, {1}}, {6, {}, {}}, {0, {2}, {uint64_t{1} << 62}}})
-    CHECK_THAT(said(dict({{"a", tensor(storage, offset, shape, strides)}})), Catch::Contains("beyond"));
+    CHECK_THAT(error_of(dict({{"a", tensor(storage, offset, shape, strides)}})), Catch::Contains("beyond"));
   const uint64_t huge = uint64_t{1} << 40;
-  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {huge, huge}, {0, 0})}})), Catch::Contains("beyond"));
-  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {2, 3}, {3})}})), Catch::Contains("one stride per dimension"));
-  CHECK_THAT(said(dict({{"a", tensor(storage, 0, Numbers(65, 1), Numbers(65, 1))}})), Catch::Contains("64 dimensions"));
-  CHECK_THAT(said(dict({{"a", tensor(storage, 0, {~uint64_t{0}}, {1})}})), Catch::Contains("-1"));
-  CHECK_THAT(said(dict({{"a", tensor(stored("ComplexFloatStorage", "0", 6), 0, {1}, {1})}})),
+  CHECK_THAT(error_of(dict({{"a", tensor(storage, 0, {huge, huge}, {0, 0})}})), Catch::Contains("beyond"));
+  CHECK_THAT(error_of(dict({{"a", tensor(storage, 0, {2, 3}, {3})}})), Catch::Contains("one stride per dimension"));
+  CHECK_THAT(error_of(dict({{"a", tensor(storage, 0, Numbers(65, 1), Numbers(65, 1))}})),
+             Catch::Contains("64 dimensions"));
+  CHECK_THAT(error_of(dict({{"a", tensor(storage, 0, {~uint64_t{0}}, {1})}})), Catch::Contains("-1"));
+  CHECK_THAT(error_of(dict({{"a", tensor(storage_of("ComplexFloatStorage", "0", 6), 0, {1}, {1})}})),
              Catch::Contains("torch.ComplexFloatStorage"));
-  CHECK_THAT(said(dict({{"a", tensor("K\x01", 0, {1}, {1})}})), Catch::Contains("a storage"));
+  CHECK_THAT(error_of(dict({{"a", tensor("K\x01", 0, {1}, {1})}})), Catch::Contains("a storage"));
 
-  const std::string good = dict({{"a", kOne}});
-  REQUIRE(read(good).size() == 1);
-  for (size_t size = 0; size < good.size(); ++size) {
+  const std::string valid = dict({{"a", kTensor}});
+  REQUIRE(read(valid).size() == 1);
+  for (size_t size = 0; size < valid.size(); ++size) {
     INFO(size);
-    CHECK_THAT(said(good.substr(0, size)), Catch::Contains("truncated"));
+    CHECK_THAT(error_of(valid.substr(0, size)), Catch::Contains("truncated"));
   }
   for (const char* broken :
        {"u.", "s.", "R.", "b.", ".", "h\x01.", "q\x01.", "(u.", "\x85.", "\x87.", "Q.", "}(K\x01u.",
@@ -203,23 +204,23 @@ TEST_CASE("pickles of other contents, cut off at any place and damaged, are refu
         "123456789.",
         "X\x01\x00\x00\x00\xff."})
     CHECK(status_of([&] { read("\x80\x02" + std::string(broken)); }) == 3);
-  // Any byte changed is refused or another state dict: never anything else.
-  for (size_t i = 0; i < good.size(); ++i)
+  // A flipped bit gives a refusal or another state dict, never another error.
+  for (size_t i = 0; i < valid.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
-      std::string changed = good;
+      std::string changed = valid;
       changed[i] = static_cast<char>(changed[i] ^ 1 << bit);
       const int status = status_of([&] { read(changed); });
       CHECK((status == 0 || status == 3));
     }
 }
 
-TEST_CASE("archives that are cut off, of another kind or damaged are refused", "[torch-file]") {
-  const Files here;
-  const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kOne}})},
-                                                                 {"m/data/0", data(kSix)}};
-  const std::string good = zip_of(entries);
-  REQUIRE(here.open(good).floats("a") == kSix);
-  auto status = [&](const std::string& bytes) { return status_of([&] { here.open(bytes).floats("a"); }); };
+TEST_CASE("archives that are truncated, damaged or of another format are refused", "[torch-file]") {
+  const SavedFiles saved_files;
+  const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kTensor}})},
+                                                                 {"m/data/0", data(kValues)}};
+  const std::string valid = zip_of(entries);
+  REQUIRE(saved_files.open(valid).floats("a") == kValues);
+  auto status = [&](const std::string& bytes) { return status_of([&] { saved_files.open(bytes).floats("a"); }); };
   for (const bool large : {false, true}) {
     const std::string whole = zip_of(entries, {.large = large});
     for (size_t size = 0; size < whole.size(); ++size) {
@@ -229,56 +230,56 @@ TEST_CASE("archives that are cut off, of another kind or damaged are refused", "
     for (size_t i = 0; i < whole.size(); ++i) {
       std::string changed = whole;
       changed[i] = static_cast<char>(changed[i] ^ 0x41);
-      const int found = status(changed);
-      CHECK((found == 0 || found == 3));
+      const int actual = status(changed);
+      CHECK((actual == 0 || actual == 3));
     }
   }
-  auto said_of = [&](const std::string& bytes) {
+  auto archive_error = [&](const std::string& bytes) {
     try {
-      here.open(bytes).floats("a");
+      saved_files.open(bytes).floats("a");
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  CHECK_THAT(said_of("no archive, but text"), Catch::Contains("a zip archive"));
-  CHECK_THAT(said_of("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
+  CHECK_THAT(archive_error("text, not an archive"), Catch::Contains("a zip archive"));
+  CHECK_THAT(archive_error("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
              Catch::Contains("1.6") && Catch::Contains("safe_serialization"));
-  std::string flipped = good;
-  flipped[good.find(data(kSix)) + 5] ^= 1;
-  CHECK_THAT(said_of(flipped), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
-  CHECK_THAT(said_of(zip_of(entries, {.method = 8})), Catch::Contains("a compressed one"));
-  CHECK_THAT(said_of(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted one"));
-  CHECK_THAT(said_of(zip_of({entries[0]})), Catch::Contains("the entry m/data/0"));
-  CHECK_THAT(said_of(zip_of({entries[1]})), Catch::Contains("data.pkl"));
-  CHECK_THAT(said_of(zip_of({entries[0], entries[0]})), Catch::Contains("again"));
-  CHECK_THAT(said_of(zip_of({entries[0], {"m/data/0", data(kSix).substr(0, 20)}})),
+  std::string flipped = valid;
+  flipped[valid.find(data(kValues)) + 5] ^= 1;
+  CHECK_THAT(archive_error(flipped), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
+  CHECK_THAT(archive_error(zip_of(entries, {.method = 8})), Catch::Contains("a compressed one"));
+  CHECK_THAT(archive_error(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted one"));
+  CHECK_THAT(archive_error(zip_of({entries[0]})), Catch::Contains("the entry m/data/0"));
+  CHECK_THAT(archive_error(zip_of({entries[1]})), Catch::Contains("data.pkl"));
+  CHECK_THAT(archive_error(zip_of({entries[0], entries[0]})), Catch::Contains("again"));
+  CHECK_THAT(archive_error(zip_of({entries[0], {"m/data/0", data(kValues).substr(0, 20)}})),
              Catch::Contains("6 elements of a") && Catch::Contains("20 bytes"));
-  CHECK_THAT(said_of(zip_of({entries[0], entries[1], {"m/byteorder", "big"}})), Catch::Contains("big"));
+  CHECK_THAT(archive_error(zip_of({entries[0], entries[1], {"m/byteorder", "big"}})), Catch::Contains("big"));
 }
 
-TEST_CASE("a model in several files is read by its index", "[torch-file]") {
-  const Files here;
+TEST_CASE("a model split over several files is read through its index", "[torch-file]") {
+  const SavedFiles saved_files;
   auto archive = [](const std::string& name) {
-    return zip_of({{"m/data.pkl", dict({{name, kOne}})}, {"m/data/0", data(kSix)}});
+    return zip_of({{"m/data.pkl", dict({{name, kTensor}})}, {"m/data/0", data(kValues)}});
   };
-  auto status = [&] { return status_of([&] { open_model_files(here.folder.path); }); };
-  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("neither"));
-  here.save(archive("a"), "pytorch_model-00001-of-00002.bin");
-  here.save(archive("b"), "pytorch_model-00002-of-00002.bin");
+  auto status = [&] { return status_of([&] { open_model_files(saved_files.folder.path); }); };
+  CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("neither"));
+  saved_files.save(archive("a"), "pytorch_model-00001-of-00002.bin");
+  saved_files.save(archive("b"), "pytorch_model-00002-of-00002.bin");
   const std::string index = "pytorch_model.bin.index.json";
-  const std::string first = R"({"metadata": {}, "weight_map": {"a": "pytorch_model-00001-of-00002.bin", )";
-  here.save(first + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
-  CHECK(open_model_files(here.folder.path).floats("b") == kSix);
-  CHECK(open_model_files(here.folder.path).all().size() == 2);
-  here.save(first + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
-  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("a file with c"));
+  const std::string index_head = R"({"metadata": {}, "weight_map": {"a": "pytorch_model-00001-of-00002.bin", )";
+  saved_files.save(index_head + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK(open_model_files(saved_files.folder.path).floats("b") == kValues);
+  CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
+  saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file with c"));
   for (const char* broken : {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
                              R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "missing"}})"}) {
-    here.save(broken, index);
+    saved_files.save(broken, index);
     CHECK(status() == 3);
   }
-  here.save(archive("a"), "pytorch_model-00002-of-00002.bin");
-  here.save(first + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
-  CHECK_THROWS_WITH(open_model_files(here.folder.path), Catch::Contains("unique tensor names"));
+  saved_files.save(archive("a"), "pytorch_model-00002-of-00002.bin");
+  saved_files.save(index_head + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
+  CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("unique tensor names"));
 }
