@@ -1,4 +1,4 @@
-// Answers from scores against plain loops, and their files.
+// Answers from start and end scores compared with a brute-force search, and files of predictions.
 #include "metrics/answers.h"
 
 #include <rapidcheck.h>
@@ -16,36 +16,38 @@ using namespace squads;
 
 namespace {
 
-const text::SquadOptions kKeep{1, "keep"};
+const text::SquadOptions kKeepUnanswerable{1, "keep"};
 
-std::vector<float> scores(size_t count) {  // many of them equal
+// Draws scores from nine values, so that many are equal.
+std::vector<float> random_scores(size_t count) {
   auto numbers = *rc::gen::container<std::vector<int>>(count, rc::gen::inRange(-4, 5));
   return {numbers.begin(), numbers.end()};
 }
 
-struct Scored {
-  std::vector<std::vector<float>> start, end;  // of each row
+struct RowScores {
+  std::vector<std::vector<float>> start, end;  // (rows, length of the row)
 };
 
-Scored scored(const text::Questions& questions) {
-  Scored s;
+RowScores random_row_scores(const text::Questions& questions) {
+  RowScores s;
   for (int64_t row = 0; row < questions.size(); ++row) {
-    s.start.push_back(scores(static_cast<size_t>(questions.length(row))));
-    s.end.push_back(scores(static_cast<size_t>(questions.length(row))));
+    s.start.push_back(random_scores(static_cast<size_t>(questions.length(row))));
+    s.end.push_back(random_scores(static_cast<size_t>(questions.length(row))));
   }
   return s;
 }
 
-struct Pair {
+struct ScoredSpan {
   double score;
   int64_t row;
   int32_t first, last;  // positions in the row
   std::string text;
 };
 
-// All pairs, by two loops and a sort.
-std::vector<Pair> all_pairs(const text::Questions& questions, const Scored& s, int64_t question, int64_t longest) {
-  std::vector<Pair> pairs;
+// Returns all spans of a question that can be answers, by falling score: two loops and a sort.
+std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const RowScores& s, int64_t question,
+                                     int64_t longest) {
+  std::vector<ScoredSpan> spans;
   const auto [begin, end] = questions.rows_of(question);
   for (int64_t row = begin; row < end; ++row) {
     const auto shift = static_cast<int32_t>(questions.paragraph_begins(row));
@@ -54,99 +56,102 @@ std::vector<Pair> all_pairs(const text::Questions& questions, const Scored& s, i
     for (int32_t i = 0; i < w.count; ++i)
       for (int32_t k = i; k < w.count && k - i + 1 <= longest; ++k)
         if (counts[i])
-          pairs.push_back({static_cast<double>(s.start[row][shift + i]) + s.end[row][shift + k], row, shift + i,
+          spans.push_back({static_cast<double>(s.start[row][shift + i]) + s.end[row][shift + k], row, shift + i,
                            shift + k, questions.paragraph_of(question).text_of({w.first + i, w.first + k})});
   }
-  std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.score > b.score; });
-  return pairs;
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const ScoredSpan& a, const ScoredSpan& b) { return a.score > b.score; });
+  return spans;
 }
 
-std::vector<Pair> first_texts(const std::vector<Pair>& pairs, size_t count) {
-  std::vector<Pair> out;
-  for (const Pair& p : pairs)
-    if (out.size() < count && std::none_of(out.begin(), out.end(), [&](const Pair& o) { return o.text == p.text; }))
-      out.push_back(p);
+std::vector<ScoredSpan> best_distinct_texts(const std::vector<ScoredSpan>& spans, size_t count) {
+  std::vector<ScoredSpan> out;
+  for (const ScoredSpan& span : spans)
+    if (out.size() < count &&
+        std::none_of(out.begin(), out.end(), [&](const ScoredSpan& o) { return o.text == span.text; }))
+      out.push_back(span);
   return out;
 }
 
 }  // namespace
 
-TEST_CASE("answers: the best are those of two plain loops") {
-  CHECK(rc::check("answers: n-best", [] {
+TEST_CASE("answers: the n-best list equals that of a brute-force search") {
+  CHECK(rc::check("answers: the n-best list equals that of a brute-force search", [] {
     const Made m = made();
     const text::Questions questions = questions_of(shard_of(m.json), m.options);
-    const Scored s = scored(questions);
+    const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
     metrics::AnswerSearch search(questions, options);
     for (int64_t row = questions.size() - 1; row >= 0; --row) search.add(row, s.start[row], s.end[row]);
     for (size_t q = 0; q < questions.questions().size(); ++q) {
-      const auto expected = first_texts(all_pairs(questions, s, static_cast<int64_t>(q), options.longest),
-                                        static_cast<size_t>(options.best));
-      const metrics::Answers found = search.answers(static_cast<int64_t>(q));
-      RC_ASSERT(found.best.size() == expected.size());
+      const auto expected = best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), options.longest),
+                                                static_cast<size_t>(options.best));
+      const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
+      RC_ASSERT(actual.best.size() == expected.size());
       double sum = 0;
-      for (const Pair& p : expected) sum += std::exp(p.score);
+      for (const ScoredSpan& p : expected) sum += std::exp(p.score);
       for (size_t i = 0; i < expected.size(); ++i) {
-        RC_ASSERT(found.best[i].text == expected[i].text);
-        RC_ASSERT(found.best[i].start == s.start[expected[i].row][expected[i].first]);
-        RC_ASSERT(found.best[i].end == s.end[expected[i].row][expected[i].last]);
-        RC_ASSERT(std::abs(found.best[i].probability - std::exp(expected[i].score) / sum) < 1e-12);
+        RC_ASSERT(actual.best[i].text == expected[i].text);
+        RC_ASSERT(actual.best[i].start == s.start[expected[i].row][expected[i].first]);
+        RC_ASSERT(actual.best[i].end == s.end[expected[i].row][expected[i].last]);
+        RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) < 1e-12);
       }
-      RC_ASSERT(found.text == expected[0].text);
+      RC_ASSERT(actual.text == expected[0].text);
     }
   }));
 }
 
-TEST_CASE("answers: none, where questions may be impossible") {
-  CHECK(rc::check("answers: none", [] {
+TEST_CASE("answers: the null answer is ranked by its score if questions may be impossible") {
+  CHECK(rc::check("answers: the null answer is ranked by its score", [] {
     const Made m = made(true);
-    const text::Questions questions = questions_of(shard_of(m.json, kKeep), m.options);
+    const text::Questions questions = questions_of(shard_of(m.json, kKeepUnanswerable), m.options);
     RC_ASSERT(questions.unanswerable());
-    const Scored s = scored(questions);
+    const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
     metrics::AnswerSearch search(questions, options);
     for (int64_t row = 0; row < questions.size(); ++row) search.add(row, s.start[row], s.end[row]);
     for (size_t q = 0; q < questions.questions().size(); ++q) {
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
-      double none = 100;
+      double null_score = 100;
       for (int64_t row = begin; row < end; ++row)
-        none = std::min(none, static_cast<double>(s.start[row][0]) + s.end[row][0]);
-      auto expected =
-          first_texts(all_pairs(questions, s, static_cast<int64_t>(q), 30), static_cast<size_t>(options.best));
-      const double best = expected[0].score;
-      const std::string text = none - best > options.null_threshold ? "" : expected[0].text;
-      // Behind answers that are as good; one answer less where it is among the best.
-      auto at = std::find_if(expected.begin(), expected.end(), [&](const Pair& p) { return p.score < none; });
-      const auto place = static_cast<size_t>(at - expected.begin());
-      expected.insert(at, {none, 0, 0, 0, ""});
-      if (place < static_cast<size_t>(options.best) && expected.size() > static_cast<size_t>(options.best))
+        null_score = std::min(null_score, static_cast<double>(s.start[row][0]) + s.end[row][0]);
+      auto expected = best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), 30),
+                                          static_cast<size_t>(options.best));
+      const double best_score = expected[0].score;
+      const std::string text = null_score - best_score > options.null_threshold ? "" : expected[0].text;
+      // The null answer ranks after answers of equal score; among the n best it displaces the last.
+      auto null_position =
+          std::find_if(expected.begin(), expected.end(), [&](const ScoredSpan& p) { return p.score < null_score; });
+      const auto null_rank = static_cast<size_t>(null_position - expected.begin());
+      expected.insert(null_position, {null_score, 0, 0, 0, ""});
+      if (null_rank < static_cast<size_t>(options.best) && expected.size() > static_cast<size_t>(options.best))
         expected.pop_back();
-      const metrics::Answers found = search.answers(static_cast<int64_t>(q));
-      RC_ASSERT(found.text == text);
-      RC_ASSERT(found.null_difference == none - best);
-      RC_ASSERT(found.best.size() == expected.size());
-      for (size_t i = 0; i < expected.size(); ++i) RC_ASSERT(found.best[i].text == expected[i].text);
+      const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
+      RC_ASSERT(actual.text == text);
+      RC_ASSERT(actual.null_difference == null_score - best_score);
+      RC_ASSERT(actual.best.size() == expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) RC_ASSERT(actual.best[i].text == expected[i].text);
     }
   }));
 }
 
-TEST_CASE("answers: scores that are refused") {
+TEST_CASE("answers: missing rows, a wrong number of scores and non-finite scores are refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
   const text::Questions questions = questions_of(shard, {});
   metrics::AnswerSearch search(questions, {});
-  std::vector<float> good(static_cast<size_t>(questions.length(0))), bad = good;
+  std::vector<float> finite(static_cast<size_t>(questions.length(0))), not_finite = finite;
   CHECK(status_of([&] { search.answers(0); }) == 1);
-  CHECK(status_of([&] { search.add(0, std::span(good).first(3), good); }) == 1);
+  CHECK(status_of([&] { search.add(0, std::span(finite).first(3), finite); }) == 1);
   for (float value : {std::nanf(""), INFINITY, -INFINITY}) {
-    bad.back() = value;
-    CHECK(status_of([&] { search.add(0, bad, good); }) == 1);
-    CHECK(status_of([&] { search.add(0, good, bad); }) == 1);
+    not_finite.back() = value;
+    CHECK(status_of([&] { search.add(0, not_finite, finite); }) == 1);
+    CHECK(status_of([&] { search.add(0, finite, not_finite); }) == 1);
   }
-  search.add(0, good, good);
+  search.add(0, finite, finite);
   CHECK(search.answers(0).text == "abc");
 }
 
-TEST_CASE("predictions: written, read, scored") {
+TEST_CASE("predictions: written predictions read back equal and are scored against the answers") {
   const auto json = file({article(
       "abc cab \"ab\"", {question("1", "a", {answer("cab", 4), answer("abc cab", 0)}),
                          question("\"2\"", "a", {answer("abc", 0)}), question("3", "a", {answer("\"ab\"", 8)})})});
@@ -171,10 +176,10 @@ TEST_CASE("predictions: written, read, scored") {
   CHECK(scores.all.percent().f1 == Approx(200.0 / 3));
   CHECK(scores.possible.questions() == 3);
   CHECK(scores.impossible.questions() == 0);
-  const auto fewer = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
-  CHECK(fewer.without == 2);
-  CHECK(fewer.unknown == 1);
-  CHECK(fewer.all.percent().exact == Approx(100.0 / 3));
+  const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
+  CHECK(incomplete.without == 2);
+  CHECK(incomplete.unknown == 1);
+  CHECK(incomplete.all.percent().exact == Approx(100.0 / 3));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* broken : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
     write_file_atomically(folder.file("broken"), broken);
@@ -183,7 +188,7 @@ TEST_CASE("predictions: written, read, scored") {
   CHECK(status_of([&] { metrics::read_predictions(folder.file("missing")); }) == 3);
 }
 
-TEST_CASE("predictions: rules of impossible questions") {
+TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be impossible, else SQuAD 1.1") {
   text::Question impossible, article, plain;
   impossible.impossible = true;
   article.answers = {{"the", {}}};
@@ -197,7 +202,7 @@ TEST_CASE("predictions: rules of impossible questions") {
   CHECK(score(impossible, "the", true) == P{1, 1});
   CHECK(score(impossible, "abc", true) == P{0, 0});
   CHECK(score(article, "an", true) == P{1, 1});
-  CHECK(score(article, "an", false) == P{1, 0});  // SQuAD 1.1's
+  CHECK(score(article, "an", false) == P{1, 0});  // rule of SQuAD 1.1
   CHECK(score(plain, "", true) == P{0, 0});
   CHECK(score(plain, "", false) == P{1, 0});
   CHECK(score(plain, "abc", true) == P{1, 1});

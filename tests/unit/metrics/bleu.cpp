@@ -1,4 +1,4 @@
-// BLEU and chrF: closed cases worked out by hand, plain loops over random sentences, the tokenisers' odd corners.
+// BLEU and chrF: values computed by hand, random sentences compared with naive loops, corner cases of the tokenisers.
 #include "metrics/bleu.h"
 
 #include <rapidcheck.h>
@@ -36,22 +36,23 @@ Words split_as(BleuTokens tokens, std::string_view text, bool compounds = false)
 std::string tokens_13a(std::string_view text) { return join(split_as(BleuTokens::mteval_13a, text), " "); }
 std::string tokens_intl(std::string_view text) { return join(split_as(BleuTokens::international, text), " "); }
 
-BleuOptions plain(BleuSmoothing smooth = BleuSmoothing::none) {
+BleuOptions untokenized(BleuSmoothing smooth = BleuSmoothing::none) {
   BleuOptions o;
   o.tokenize = BleuTokens::none;
   o.smooth = smooth;
   return o;
 }
 
-BleuStatistics of(const BleuOptions& options, std::string_view hypothesis, std::vector<std::string_view> references) {
+BleuStatistics statistics_of(const BleuOptions& options, std::string_view hypothesis,
+                             std::vector<std::string_view> references) {
   return Bleu(options).statistics(hypothesis, references);
 }
 
 int64_t count(const Words& sentence, const Words& gram) {
-  int64_t found = 0;
+  int64_t occurrences = 0;
   for (size_t i = 0; i + gram.size() <= sentence.size(); ++i)
-    found += std::equal(gram.begin(), gram.end(), sentence.begin() + static_cast<ptrdiff_t>(i));
-  return found;
+    occurrences += std::equal(gram.begin(), gram.end(), sentence.begin() + static_cast<ptrdiff_t>(i));
+  return occurrences;
 }
 
 std::set<Words> grams(const Words& sentence, size_t n) {
@@ -61,13 +62,13 @@ std::set<Words> grams(const Words& sentence, size_t n) {
   return all;
 }
 
-// Σ over the distinct n-grams g of min(count in the hypothesis, most in a reference).
+// Returns Σ over the distinct n-grams of min(count in the hypothesis, maximum count in a reference).
 int64_t naive_matches(const Words& hypothesis, const Sentences& references, size_t n) {
   int64_t sum = 0;
   for (const Words& gram : grams(hypothesis, n)) {
-    int64_t most = 0;
-    for (const Words& reference : references) most = std::max(most, count(reference, gram));
-    sum += std::min(count(hypothesis, gram), most);
+    int64_t max_count = 0;
+    for (const Words& reference : references) max_count = std::max(max_count, count(reference, gram));
+    sum += std::min(count(hypothesis, gram), max_count);
   }
   return sum;
 }
@@ -76,13 +77,15 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
   BleuStatistics s;
   s.sentences = 1;
   s.hypothesis_tokens = static_cast<int64_t>(hypothesis.size());
-  int64_t best = -1;
+  int64_t nearest_length = -1;
   for (const Words& reference : references) {
     const auto length = static_cast<int64_t>(reference.size());
-    const int64_t off = std::abs(length - s.hypothesis_tokens), best_off = std::abs(best - s.hypothesis_tokens);
-    if (best < 0 || off < best_off || (off == best_off && length < best)) best = length;
+    const int64_t distance = std::abs(length - s.hypothesis_tokens),
+                  nearest_distance = std::abs(nearest_length - s.hypothesis_tokens);
+    if (nearest_length < 0 || distance < nearest_distance || (distance == nearest_distance && length < nearest_length))
+      nearest_length = length;
   }
-  s.reference_tokens = best;
+  s.reference_tokens = nearest_length;
   for (size_t n = 1; n <= 4; ++n) {
     for (const Words& gram : grams(hypothesis, n)) s.totals[n - 1] += count(hypothesis, gram);
     s.matches[n - 1] = naive_matches(hypothesis, references, n);
@@ -90,13 +93,13 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
   return s;
 }
 
-// 100 · BP · Π p_n^(1/N), the smoothed precisions as the papers write them.
+// Returns 100 · BP · Π p_n^(1/N) with the smoothed precisions of the papers.
 double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, bool effective) {
   double product = 1;
-  int orders = 0, empty = 0;
-  int64_t any = 0;
+  int orders = 0, orders_without_match = 0;
+  int64_t total_matches = 0;
   for (size_t n = 1; n <= 4; ++n) {
-    any += s.matches[n - 1];
+    total_matches += s.matches[n - 1];
     auto m = static_cast<double>(s.matches[n - 1]), t = static_cast<double>(s.totals[n - 1]);
     if (smooth == BleuSmoothing::add_k && n > 1) m += value, t += value;
     if (t == 0) {
@@ -104,16 +107,16 @@ double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, 
       return 0;
     }
     ++orders;
-    if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++empty);
+    if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++orders_without_match);
     if (m == 0 && smooth == BleuSmoothing::floor) m = value;
     product *= m / t;
   }
-  if (any == 0) return 0;
+  if (total_matches == 0) return 0;
   const double c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
   return 100 * std::min(1.0, std::exp(1 - r / c)) * std::pow(product, 1.0 / orders);
 }
 
-// Few words, so that n-grams repeat.
+// Draws from few words, so that n-grams repeat.
 rc::Gen<Words> sentence() {
   return rc::gen::scale(0.3,
                         rc::gen::container<Words>(rc::gen::element<std::string>("a", "b", "c", "(d)", "ef,", ",")));
@@ -131,7 +134,7 @@ std::vector<std::string> joined(const Sentences& sentences) {
 
 }  // namespace
 
-TEST_CASE("lower case and white space are Python's", "[bleu]") {
+TEST_CASE("lower_case, is_space and words_of follow Python's str.lower(), isspace() and split()", "[bleu]") {
   auto lower = [](std::u32string_view text) { return lower_case(text); };
   CHECK(lower(U"ÄÖß ẞ ǅ Ⅷ Ⓐ") == U"äöß ß ǆ ⅷ ⓐ");
   CHECK(lower(U"\u0130I") == U"i\u0307i");
@@ -146,7 +149,7 @@ TEST_CASE("lower case and white space are Python's", "[bleu]") {
   CHECK(words_of(U" ").empty());
 }
 
-TEST_CASE("tokeniser 13a", "[bleu]") {
+TEST_CASE("tokeniser 13a separates punctuation like mteval-v13a", "[bleu]") {
   CHECK(tokens_13a("Hello, world!") == "Hello , world !");
   CHECK(tokens_13a("It's 3.5% of $1,000.50, or 2-3.") == "It's 3.5 % of $ 1,000.50 , or 2 - 3 .");
   CHECK(tokens_13a("a-b 5-x -5 x-5") == "a-b 5 - x -5 x-5");
@@ -158,42 +161,43 @@ TEST_CASE("tokeniser 13a", "[bleu]") {
   CHECK(tokens_13a(" \t ") == "");
 }
 
-TEST_CASE("tokenisers intl, char and none", "[bleu]") {
+TEST_CASE("tokenisers intl, char and none separate Unicode punctuation, characters and words", "[bleu]") {
   CHECK(tokens_intl("Hello, world!") == "Hello , world !");
-  CHECK(tokens_intl("1,000.50 is 5.") == "1,000.50 is 5.");  // a point behind a digit at the end stays
+  // A full stop after a digit at the end of the line is not separated.
+  CHECK(tokens_intl("1,000.50 is 5.") == "1,000.50 is 5.");
   CHECK(tokens_intl("5. a") == "5 . a");
   CHECK(tokens_intl("a-b 1-2 \u20ac5 x+y") == "a - b 1-2 <8364> 5 x + y");
-  CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // any number is one here
+  CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // any Unicode digit counts
   CHECK(tokens_intl("a.  ") == "a .");
   CHECK(split_as(BleuTokens::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
   CHECK(split_as(BleuTokens::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
 }
 
-TEST_CASE("compounds are split as the published script does", "[bleu]") {
+TEST_CASE("compound splitting replaces hyphens as the published script does", "[bleu]") {
   auto split = [](std::string_view text) { return join(split_as(BleuTokens::none, text, true), " "); };
   CHECK(split("well-known ab-cd-ef") == "well ##AT##-##AT## known ab ##AT##-##AT## cd ##AT##-##AT## ef");
   CHECK(split("a-b-c") == "a ##AT##-##AT## b-c");
   CHECK(split("- -a a- a - b") == "- -a a- a - b");
   CHECK(split("a--b") == "a ##AT##-##AT## -b");
   CHECK(join(split_as(BleuTokens::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
-  auto o = plain();
-  o.compound_split = true;
-  CHECK(of(o, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
+  auto compound_options = untokenized();
+  compound_options.compound_split = true;
+  CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
 }
 
-TEST_CASE("BLEU of sentences worked out by hand", "[bleu]") {
-  // Papineni et al., example 2: "the" is clipped at the two of one reference.
-  const BleuStatistics clipped =
-      of(plain(), "the the the the the the the", {"the cat is on the mat", "there is a cat on the mat"});
+TEST_CASE("BLEU of sentences computed by hand", "[bleu]") {
+  // Papineni et al., example 2: "the" is clipped to its count of 2 in the first reference.
+  const BleuStatistics clipped = statistics_of(untokenized(), "the the the the the the the",
+                                               {"the cat is on the mat", "there is a cat on the mat"});
   CHECK(clipped.matches == std::array<int64_t, 4>{2, 0, 0, 0});
   CHECK(clipped.totals == std::array<int64_t, 4>{7, 6, 5, 4});
   CHECK(clipped.reference_tokens == 7);
 
-  const BleuStatistics s = of(plain(), "the cat sat on the mat", {"the cat is on the mat"});
+  const BleuStatistics s = statistics_of(untokenized(), "the cat sat on the mat", {"the cat is on the mat"});
   CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
   CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
   auto score = [&](BleuSmoothing smooth, double value = 0) {
-    BleuOptions o = plain(smooth);
+    BleuOptions o = untokenized(smooth);
     o.smooth_value = value;
     return bleu_score(s, o, BleuOf::corpus).score;
   };
@@ -205,35 +209,35 @@ TEST_CASE("BLEU of sentences worked out by hand", "[bleu]") {
   CHECK(score(BleuSmoothing::add_k) == root(5. / 6 * 4 / 6 * 2 / 5 * 1 / 4));
   CHECK(score(BleuSmoothing::add_k, 2) == root(5. / 6 * 5 / 7 * 3 / 6 * 2 / 5));
 
-  // Too short by two words of six, and too short for 4-grams.
-  const BleuStatistics brief = of(plain(), "the cat sat", {"the cat sat on it"});
-  const BleuScore sentence = bleu_score(brief, plain(), BleuOf::sentence);
+  // Two words shorter than the reference of five, and too short for 4-grams.
+  const BleuStatistics short_hypothesis = statistics_of(untokenized(), "the cat sat", {"the cat sat on it"});
+  const BleuScore sentence = bleu_score(short_hypothesis, untokenized(), BleuOf::sentence);
   CHECK(sentence.brevity_penalty == Approx(std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.score == Approx(100 * std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.length_ratio == 0.6);
-  CHECK(bleu_score(brief, plain(), BleuOf::corpus).score == 0);
-  // Of lengths as near as each other the shorter.
-  CHECK(of(plain(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
+  CHECK(bleu_score(short_hypothesis, untokenized(), BleuOf::corpus).score == 0);
+  // The shorter of two equally near reference lengths.
+  CHECK(statistics_of(untokenized(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
 
-  const BleuStatistics nothing = of(plain(BleuSmoothing::exponential), "", {""});
-  const BleuScore zero = bleu_score(nothing, plain(), BleuOf::corpus);
-  CHECK(zero.score == 0);
-  CHECK(zero.brevity_penalty == 1);
-  CHECK(zero.length_ratio == 0);
-  CHECK(bleu_score(of(plain(), "", {"a"}), plain(), BleuOf::corpus).brevity_penalty == 0);
-  BleuOptions lower = plain();
-  CHECK(of(lower, "The Cat", {"the cat"}).matches[0] == 0);
-  lower.lowercase = true;
-  CHECK(of(lower, "The Cat", {"the cat"}).matches[1] == 1);
+  const BleuStatistics empty = statistics_of(untokenized(BleuSmoothing::exponential), "", {""});
+  const BleuScore empty_score = bleu_score(empty, untokenized(), BleuOf::corpus);
+  CHECK(empty_score.score == 0);
+  CHECK(empty_score.brevity_penalty == 1);
+  CHECK(empty_score.length_ratio == 0);
+  CHECK(bleu_score(statistics_of(untokenized(), "", {"a"}), untokenized(), BleuOf::corpus).brevity_penalty == 0);
+  BleuOptions case_options = untokenized();
+  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[0] == 0);
+  case_options.lowercase = true;
+  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[1] == 1);
 }
 
-TEST_CASE("BLEU is that of plain loops", "[bleu]") {
-  CHECK(rc::check("statistics and scores", [] {
+TEST_CASE("BLEU of random sentences equals that of naive loops", "[bleu]") {
+  CHECK(rc::check("statistics and scores equal those of naive loops", [] {
     const auto texts =
         *rc::gen::container<std::vector<std::pair<Words, Sentences>>>(rc::gen::pair(sentence(), references()));
     const auto smooth =
         *rc::gen::element(BleuSmoothing::exponential, BleuSmoothing::floor, BleuSmoothing::add_k, BleuSmoothing::none);
-    BleuOptions o = plain(smooth);
+    BleuOptions o = untokenized(smooth);
     o.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
     Bleu bleu(o);
     BleuStatistics sum, naive_sum;
@@ -250,29 +254,29 @@ TEST_CASE("BLEU is that of plain loops", "[bleu]") {
     RC_ASSERT(sum.sentences == static_cast<int64_t>(texts.size()));
     RC_ASSERT(std::abs(bleu_score(sum, o, BleuOf::corpus).score - naive_score(naive_sum, smooth, 0.25, false)) < 1e-10);
   }));
-  CHECK(rc::check("a reference scores 100 against itself, among others", [] {
+  CHECK(rc::check("a hypothesis that equals one of its references scores 100", [] {
     Sentences others = *references();
     const Words words = *rc::gen::suchThat(sentence(), [](const Words& w) { return w.size() >= 4; });
     others.push_back(words);
     const std::vector<std::string> lines = joined(others);
     const BleuStatistics s =
-        Bleu(plain()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
-    RC_ASSERT(std::abs(bleu_score(s, plain(), BleuOf::corpus).score - 100) < 1e-10);
+        Bleu(untokenized()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
+    RC_ASSERT(std::abs(bleu_score(s, untokenized(), BleuOf::corpus).score - 100) < 1e-10);
   }));
 }
 
-TEST_CASE("a line of many words takes no quadratic time", "[bleu]") {
-  std::string same, all;
-  for (int i = 0; i < 300000; ++i) same += "w ", all += str("w", i, " ");
-  CHECK(of(plain(), same, {same, all}).matches[3] == 299997);
-  CHECK(of(plain(), all, {same, all}).matches[0] == 300000);
+TEST_CASE("statistics of a line of 300000 words are exact and take less than quadratic time", "[bleu]") {
+  std::string repeated_words, distinct_words;
+  for (int i = 0; i < 300000; ++i) repeated_words += "w ", distinct_words += str("w", i, " ");
+  CHECK(statistics_of(untokenized(), repeated_words, {repeated_words, distinct_words}).matches[3] == 299997);
+  CHECK(statistics_of(untokenized(), distinct_words, {repeated_words, distinct_words}).matches[0] == 300000);
 }
 
-TEST_CASE("signatures name what was done", "[bleu]") {
+TEST_CASE("signatures list the options of a score", "[bleu]") {
   const std::string version = std::string("|version:mh-") + mh::version();
   BleuOptions o;
   CHECK(bleu_signature(o, 1, BleuOf::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
-  o = plain(BleuSmoothing::floor);
+  o = untokenized(BleuSmoothing::floor);
   o.lowercase = o.compound_split = true;
   CHECK(bleu_signature(o, 3, BleuOf::sentence) ==
         "nrefs:3|case:lc|eff:yes|tok:none+compound-split|smooth:floor[0.10]" + version);
@@ -281,7 +285,7 @@ TEST_CASE("signatures name what was done", "[bleu]") {
   CHECK(chrf_signature({.lowercase = true, .words = 2}, 2) == "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
 }
 
-TEST_CASE("options of BLEU that do not go together are refused", "[bleu]") {
+TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
   BleuOptions value;
   value.smooth_value = 0.5;
   CHECK(status_of([&] { Bleu{value}; }) == static_cast<int>(Exit::usage));
@@ -300,14 +304,14 @@ Words letters(const std::string& text) {
   return all;
 }
 
-// Precision and recall of one order; -1 where a side has no n-grams.
+// Returns precision and recall of one order; -1 if a side has no n-grams.
 std::pair<double, double> naive_order(const Words& hypothesis, const Words& reference, size_t n) {
   if (hypothesis.size() < n || reference.size() < n) return {-1, -1};
   const auto m = static_cast<double>(naive_matches(hypothesis, {reference}, n));
   return {m / static_cast<double>(hypothesis.size() - n + 1), m / static_cast<double>(reference.size() - n + 1)};
 }
 
-// The words above with their marks apart.
+// Returns the words of sentence() with punctuation separated.
 Words chrf_words(const Words& words) {
   Words all;
   for (const std::string& word : words) {
@@ -336,27 +340,28 @@ double naive_chrf(const Words& hypothesis, const Words& reference, size_t words)
 
 }  // namespace
 
-TEST_CASE("chrF worked out by hand", "[chrf]") {
-  auto of_text = [](std::string_view hypothesis, std::vector<std::string_view> others, ChrfOptions o) {
+TEST_CASE("chrF of sentences computed by hand", "[chrf]") {
+  auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> others, ChrfOptions o) {
     return Chrf(o).statistics(hypothesis, others);
   };
-  // abcd and abxd: letters 3 of 4, pairs 1 of 3, and no longer ones, though both have triples and quadruples.
+  // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match; no trigram or 4-gram does, though both sides have some.
   const double mean = (3. / 4 + 1. / 3) / 4;
-  CHECK(chrf_score(of_text("ab cd", {"abx d"}, {})) == Approx(100 * mean).epsilon(1e-14));
-  // The words "(hi" and ")" against "hi" and ")": one of two, and no pair.
-  const ChrfStatistics s = of_text("(hi)", {"hi )"}, {.words = 2});
+  CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == Approx(100 * mean).epsilon(1e-14));
+  // The words "(hi" and ")" against "hi" and ")": one of two words matches, and no bigram.
+  const ChrfStatistics s = statistics("(hi)", {"hi )"}, {.words = 2});
   CHECK(s.orders[6] == ChrfStatistics::Counts{2, 2, 1});
   CHECK(s.orders[7] == ChrfStatistics::Counts{1, 1, 0});
-  CHECK(of_text("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).orders[6].matches == 2);  // only ASCII marks
-  CHECK(of_text("(a", {"( a"}, {.words = 1}).orders[6].matches == 2);
-  CHECK(of_text("x", {"", "y", "x"}, {}).orders[0] == ChrfStatistics::Counts{1, 1, 1});  // the best reference
-  CHECK(of_text("abc", {""}, {}).orders[0] == ChrfStatistics::Counts{0, 0, 0});
-  CHECK(chrf_score(of_text("", {""}, {})) == 0);
-  CHECK(chrf_score(of_text("A", {"a"}, {})) == 0);
-  CHECK(chrf_score(of_text("A", {"a"}, {.lowercase = true})) == 100);
+  // Only ASCII punctuation is separated.
+  CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).orders[6].matches == 2);
+  CHECK(statistics("(a", {"( a"}, {.words = 1}).orders[6].matches == 2);
+  CHECK(statistics("x", {"", "y", "x"}, {}).orders[0] == ChrfStatistics::Counts{1, 1, 1});  // the best reference
+  CHECK(statistics("abc", {""}, {}).orders[0] == ChrfStatistics::Counts{0, 0, 0});
+  CHECK(chrf_score(statistics("", {""}, {})) == 0);
+  CHECK(chrf_score(statistics("A", {"a"}, {})) == 0);
+  CHECK(chrf_score(statistics("A", {"a"}, {.lowercase = true})) == 100);
 }
 
-TEST_CASE("chrF is that of plain loops", "[chrf]") {
+TEST_CASE("chrF of random sentences equals that of naive loops", "[chrf]") {
   CHECK(rc::check([] {
     const Words hypothesis = *sentence(), reference = *sentence();
     const auto words = *rc::gen::inRange<int64_t>(0, 3);
@@ -365,9 +370,9 @@ TEST_CASE("chrF is that of plain loops", "[chrf]") {
     const std::string_view other = line;
     const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&other, 1});
     RC_ASSERT(std::abs(chrf_score(s) - naive_chrf(hypothesis, reference, static_cast<size_t>(words))) < 1e-10);
-    ChrfStatistics twice = s;
-    twice += s;
-    RC_ASSERT(twice.sentences == 2);
-    RC_ASSERT(std::abs(chrf_score(twice) - chrf_score(s)) < 1e-10);
+    ChrfStatistics doubled = s;
+    doubled += s;
+    RC_ASSERT(doubled.sentences == 2);
+    RC_ASSERT(std::abs(chrf_score(doubled) - chrf_score(s)) < 1e-10);
   }));
 }

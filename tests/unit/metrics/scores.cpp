@@ -1,5 +1,5 @@
-// Scores of classes, numbers and answers: by hand, against plain loops over the definitions, and where they do not
-// exist.
+// Scores of classes, numbers and answers: values computed by hand, naive loops over the definitions, and undefined
+// scores.
 #include "metrics/scores.h"
 
 #include <rapidcheck.h>
@@ -20,7 +20,7 @@ using Classes = std::vector<int32_t>;
 using Numbers = std::vector<double>;
 using Words = std::vector<std::string>;
 
-// As a table of two classes has it.
+// Returns the phi coefficient from the contingency table of two classes.
 double phi(const Classes& truth, const Classes& predicted) {
   double tp = 0, tn = 0, fp = 0, fn = 0;
   for (size_t i = 0; i < truth.size(); ++i)
@@ -29,7 +29,7 @@ double phi(const Classes& truth, const Classes& predicted) {
   return spread == 0 ? 0 : (tp * tn - fp * fn) / std::sqrt(spread);
 }
 
-// Of numbers that are not all the same: over pairs of rows, without a mean.
+// Returns Pearson's correlation from sums over pairs of rows, without means; neither side may be constant.
 double pearson_of_pairs(const Numbers& x, const Numbers& y) {
   double xy = 0, xx = 0, yy = 0;
   for (size_t i = 0; i < x.size(); ++i)
@@ -41,8 +41,8 @@ double pearson_of_pairs(const Numbers& x, const Numbers& y) {
   return xy / std::sqrt(xx * yy);
 }
 
-// How many are smaller, and half of those that are equal.
-Numbers ranks_plainly(const Numbers& numbers) {
+// Returns the ranks from counts: the numbers that are smaller, plus half of those that are equal, plus 1/2.
+Numbers naive_ranks(const Numbers& numbers) {
   Numbers ranks;
   for (double a : numbers) {
     double rank = 0.5;
@@ -52,9 +52,11 @@ Numbers ranks_plainly(const Numbers& numbers) {
   return ranks;
 }
 
-bool constant(const Numbers& numbers) { return numbers == Numbers(numbers.size(), numbers.empty() ? 0 : numbers[0]); }
+bool is_constant(const Numbers& numbers) {
+  return numbers == Numbers(numbers.size(), numbers.empty() ? 0 : numbers[0]);
+}
 
-bool near(double a, double b) { return std::abs(a - b) < 1e-12; }
+bool is_near(double a, double b) { return std::abs(a - b) < 1e-12; }
 
 AnswerScore score_of(const std::string& answer, const Words& truth) { return answer_score(answer, truth); }
 
@@ -62,18 +64,18 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("accuracy, F1 and Matthews of tables by hand", "[metrics]") {
+TEST_CASE("accuracy, F1 and Matthews correlation computed by hand", "[metrics]") {
   const Classes truth{1, 1, 1, 0, 0}, predicted{1, 1, 0, 1, 0};
   CHECK(accuracy(truth, predicted) == 0.6);
-  CHECK(near(f1(truth, predicted), 2.0 / 3));
-  CHECK(near(matthews(truth, predicted), 1.0 / 6));
+  CHECK(is_near(f1(truth, predicted), 2.0 / 3));
+  CHECK(is_near(matthews(truth, predicted), 1.0 / 6));
   CHECK(matthews(truth, truth) == 1);
-  CHECK(near(matthews(Classes{0, 1}, Classes{1, 0}), -1));
-  CHECK(near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), 0.6123724356957946));
-  // A class that is neither 0 nor 1 is one that was not predicted.
-  CHECK(near(f1(Classes{1, 1, 0}, Classes{1, -1, 2}), 2.0 / 3));
+  CHECK(is_near(matthews(Classes{0, 1}, Classes{1, 0}), -1));
+  CHECK(is_near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), 0.6123724356957946));
+  // F1 counts a class other than 0 and 1 as not predicted as 1.
+  CHECK(is_near(f1(Classes{1, 1, 0}, Classes{1, -1, 2}), 2.0 / 3));
   CHECK(accuracy(Classes{-1, 0}, Classes{-1, -1}) == 0.5);
-  // Where only one class is there.
+  // A side with a single class.
   CHECK(f1(Classes{0, 0}, Classes{0, 0}) == 0);
   CHECK(matthews(Classes{1, 1}, Classes{1, 1}) == 0);
   CHECK(matthews(Classes{0, 1}, Classes{1, 1}) == 0);
@@ -83,13 +85,13 @@ TEST_CASE("accuracy, F1 and Matthews of tables by hand", "[metrics]") {
   }
 }
 
-TEST_CASE("scores of classes are those of their tables", "[metrics]") {
+TEST_CASE("scores of two classes equal those of the contingency table", "[metrics]") {
   CHECK(rc::check([] {
     const auto rows = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::pair<int32_t, int32_t>>>(
         rc::gen::pair(rc::gen::inRange(0, 2), rc::gen::inRange(0, 2))));
     Classes truth, predicted;
     for (const auto& [t, p] : rows) truth.push_back(t), predicted.push_back(p);
-    RC_ASSERT(near(matthews(truth, predicted), phi(truth, predicted)));
+    RC_ASSERT(is_near(matthews(truth, predicted), phi(truth, predicted)));
     RC_ASSERT(matthews(truth, predicted) == matthews(predicted, truth));
     double right = 0, hits = 0, ones = 0;
     for (size_t i = 0; i < truth.size(); ++i) {
@@ -97,64 +99,64 @@ TEST_CASE("scores of classes are those of their tables", "[metrics]") {
       hits += truth[i] * predicted[i];
       ones += truth[i] + predicted[i];
     }
-    RC_ASSERT(near(accuracy(truth, predicted), right / static_cast<double>(truth.size())));
-    RC_ASSERT(near(f1(truth, predicted), ones == 0 ? 0 : 2 * hits / ones));
+    RC_ASSERT(is_near(accuracy(truth, predicted), right / static_cast<double>(truth.size())));
+    RC_ASSERT(is_near(f1(truth, predicted), ones == 0 ? 0 : 2 * hits / ones));
   }));
 }
 
-TEST_CASE("correlations are those of pairs of rows; equal numbers share their ranks", "[metrics]") {
+TEST_CASE("correlations equal sums over pairs of rows, and equal numbers share their mean rank", "[metrics]") {
   CHECK(rc::check([] {
     const auto number = rc::gen::map(rc::gen::inRange(-8, 9), [](int v) { return v * 0.25; });
     const auto rows = *rc::gen::container<std::vector<std::pair<double, double>>>(rc::gen::pair(number, number));
     Numbers x, y;
     for (const auto& [a, b] : rows) x.push_back(a), y.push_back(b);
-    RC_ASSERT(average_ranks(x) == ranks_plainly(x));
-    const bool none = constant(x) || constant(y);
-    RC_ASSERT(std::isnan(pearson(x, y)) == none);
-    RC_ASSERT(std::isnan(spearman(x, y)) == none);
-    if (none) return;
-    RC_ASSERT(near(pearson(x, y), pearson_of_pairs(x, y)));
-    RC_ASSERT(near(spearman(x, y), pearson_of_pairs(ranks_plainly(x), ranks_plainly(y))));
+    RC_ASSERT(average_ranks(x) == naive_ranks(x));
+    const bool undefined = is_constant(x) || is_constant(y);
+    RC_ASSERT(std::isnan(pearson(x, y)) == undefined);
+    RC_ASSERT(std::isnan(spearman(x, y)) == undefined);
+    if (undefined) return;
+    RC_ASSERT(is_near(pearson(x, y), pearson_of_pairs(x, y)));
+    RC_ASSERT(is_near(spearman(x, y), pearson_of_pairs(naive_ranks(x), naive_ranks(y))));
   }));
   CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
 }
 
-TEST_CASE("correlations where numbers are large, or not numbers", "[metrics]") {
-  CHECK(near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
-  CHECK(near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
+TEST_CASE("correlations of numbers near overflow, of infinities and of NaN", "[metrics]") {
+  CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
+  CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
   CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);
-  CHECK(near(spearman(Numbers{1, 2, kInfinite}, Numbers{1, 2, 3}), 1));
-  const Numbers ok{1, 2, 3};
-  for (double odd : {std::nan(""), kInfinite}) CHECK(std::isnan(pearson(ok, Numbers{1, 2, odd})));
-  CHECK(std::isnan(spearman(ok, Numbers{1, 2, std::nan("")})));
-  CHECK(std::isnan(spearman(Numbers{std::nan(""), 1, 2}, ok)));
+  CHECK(is_near(spearman(Numbers{1, 2, kInfinite}, Numbers{1, 2, 3}), 1));
+  const Numbers finite{1, 2, 3};
+  for (double not_finite : {std::nan(""), kInfinite}) CHECK(std::isnan(pearson(finite, Numbers{1, 2, not_finite})));
+  CHECK(std::isnan(spearman(finite, Numbers{1, 2, std::nan("")})));
+  CHECK(std::isnan(spearman(Numbers{std::nan(""), 1, 2}, finite)));
   for (auto* score : {pearson, spearman}) {
     CHECK(std::isnan(score({}, {})));
     CHECK(std::isnan(score(Numbers{1}, Numbers{2})));
-    CHECK(std::isnan(score(ok, Numbers{0.1, 0.1, 0.1})));
-    CHECK(status_of([&] { score(ok, {}); }) == 3);
+    CHECK(std::isnan(score(finite, Numbers{0.1, 0.1, 0.1})));
+    CHECK(status_of([&] { score(finite, {}); }) == 3);
   }
 }
 
-TEST_CASE("answers are compared without case, articles and punctuation", "[metrics]") {
+TEST_CASE("normalised_answer removes case, articles and ASCII punctuation", "[metrics]") {
   CHECK(normalised_answer("The  Cat's an_a-the, (a) Dog.") == "cats anathe dog");
   CHECK(normalised_answer("a a the") == "");
   CHECK(normalised_answer("a\u00a0AN\u3000\u00c9tude \u0391\u03a3") == "\u00e9tude \u03b1\u03c2");
-  // Only marks of ASCII go; others end a word, so that an article beside one is gone, and words stay together.
+  // Other punctuation is kept but ends a word, so that an adjacent article is removed.
   CHECK(normalised_answer("a\u2013b the\u2019s \u201cquote\u201d") == "\u2013b \u2019s \u201cquote\u201d");
   CHECK(normalised_answer("a\u0301 \u00e1 a1 athe") == "\u0301 \u00e1 a1 athe");
-  CHECK(normalised_answer("th.e .a.n x") == "x");  // articles once the marks are gone
+  CHECK(normalised_answer("th.e .a.n x") == "x");  // articles are removed after punctuation
   CHECK(normalised_answer(" \t ") == "");
 }
 
-TEST_CASE("exact match and F1 of answers, the best of several", "[metrics]") {
+TEST_CASE("exact match and F1 of an answer are the best over the true answers", "[metrics]") {
   CHECK(score_of("the Cat", {"cat."}).exact == 1);
   CHECK(score_of("the Cat", {"cat."}).f1 == 1);
-  const AnswerScore part = score_of("a big big dog", {"big cat", "dog big dog dog"});
-  CHECK(part.exact == 0);
-  CHECK(near(part.f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5)));
-  // The best for each by itself, and words as often as both sides have them.
-  CHECK(near(score_of("x x", {"x"}).f1, 2.0 / 3));
+  const AnswerScore partial_match = score_of("a big big dog", {"big cat", "dog big dog dog"});
+  CHECK(partial_match.exact == 0);
+  CHECK(is_near(partial_match.f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5)));
+  // Each score takes its own best; a word counts as often as both sides have it.
+  CHECK(is_near(score_of("x x", {"x"}).f1, 2.0 / 3));
   CHECK(score_of("", {"the"}).exact == 1);
   CHECK(score_of("", {"the"}).f1 == 0);
   CHECK(score_of("", {"cat"}).exact == 0);
@@ -166,6 +168,6 @@ TEST_CASE("exact match and F1 of answers, the best of several", "[metrics]") {
   all.add(score_of("y", {"y", "z"}));
   all.add({});
   CHECK(all.questions() == 3);
-  CHECK(near(all.percent().exact, 100.0 / 3));
-  CHECK(near(all.percent().f1, 500.0 / 9));
+  CHECK(is_near(all.percent().exact, 100.0 / 3));
+  CHECK(is_near(all.percent().f1, 500.0 / 9));
 }
