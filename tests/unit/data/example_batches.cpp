@@ -1,4 +1,4 @@
-// Rows of examples: how they are filled up, drawn and parted; what is learnt from them in parts; what is adopted.
+// Rows of examples: padding, shuffling, micro-batches, length bucketing, gradients, evaluation, and partial load.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -19,10 +19,11 @@ using namespace mh;
 
 namespace {
 
-// Row r of epoch e: [CLS] (r + e) (r + e) … of a length drawn once.
-class Drawn : public data::ExampleSource {
+// Rows of given lengths, with the token r + 1 at every position of row r. With growth, each epoch has `growth` rows
+// more and rows longer by one token.
+class SyntheticRows : public data::ExampleSource {
  public:
-  Drawn(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
+  SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
       : lengths_(std::move(lengths)), head_(head), growth_(growth) {}
   int64_t rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
   int64_t length(int64_t epoch, int64_t row) const override {
@@ -56,7 +57,7 @@ class Drawn : public data::ExampleSource {
 
 data::Examples examples(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0,
                         int32_t padding = 0) {
-  return data::Examples(std::make_shared<Drawn>(std::move(lengths), head, growth), padding);
+  return data::Examples(std::make_shared<SyntheticRows>(std::move(lengths), head, growth), padding);
 }
 
 train::TrainOptions options(int64_t rows) {
@@ -65,41 +66,41 @@ train::TrainOptions options(int64_t rows) {
   return o;
 }
 
-// The numbers of all rows of an update, from their tokens.
+// Returns the numbers of the rows of an update, read from their tokens.
 std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
-  for (const auto& part : batches.micro_batches(update)) {
-    const data::Batch batch = batches.load(update, part);
-    for (int64_t b = 0; b < part.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
+  for (const auto& micro_batch : batches.micro_batches(update)) {
+    const data::Batch batch = batches.load(update, micro_batch);
+    for (int64_t b = 0; b < micro_batch.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
   }
   return rows;
 }
 
-// Of all ways to part rows of these widths, by trying each.
-int64_t least_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
+// Returns the minimum cost of splitting rows of these widths into micro-batches, by trying every split.
+int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
   const auto rows = static_cast<int64_t>(widths.size());
-  int64_t least = INT64_MAX;
-  for (uint32_t ends = 0; ends < 1U << (rows - 1); ++ends) {
+  int64_t min_cost = INT64_MAX;
+  for (uint32_t split_mask = 0; split_mask < 1U << (rows - 1); ++split_mask) {
     int64_t cost = 0, first = 0;
     for (int64_t row = 1; row <= rows; ++row) {
-      if (row < rows && (ends >> (row - 1) & 1U) == 0) continue;
+      if (row < rows && (split_mask >> (row - 1) & 1U) == 0) continue;
       const int64_t tokens = widths[static_cast<size_t>(first)] * (row - first);
       if (micro_tokens > 0 && tokens > micro_tokens && row > first + 1) cost += 1 << 20;
       cost += data::kPartTokens + tokens;
       first = row;
     }
-    least = std::min(least, cost);
+    min_cost = std::min(min_cost, cost);
   }
-  return least;
+  return min_cost;
 }
 
 }  // namespace
 
-TEST_CASE("rows of examples are filled up behind their end", "[examples]") {
+TEST_CASE("rows of examples are padded to the longest row of their batch", "[examples]") {
   for (const char* head : {"words", "classes", "span"}) {
-    const data::Examples all = examples({4, 6}, head, 0, 9);
-    const std::vector<text::Example> made{all.source().make(0, 0), all.source().make(0, 1)};
-    const data::Batch batch = data::load_examples(all, made);
+    const data::Examples corpus = examples({4, 6}, head, 0, 9);
+    const std::vector<text::Example> examples_of_batch{corpus.source().make(0, 0), corpus.source().make(0, 1)};
+    const data::Batch batch = data::load_examples(corpus, examples_of_batch);
     CHECK(batch.input.tokens.equal(at::tensor({1, 1, 1, 1, 9, 9, 2, 2, 2, 2, 2, 2}, at::kLong).view({2, 6})));
     CHECK(batch.input.segments.equal(at::tensor({0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1}, at::kLong).view({2, 6})));
     CHECK(batch.input.lengths.encoder.equal(at::tensor({4, 6}, at::kLong)));
@@ -111,39 +112,39 @@ TEST_CASE("rows of examples are filled up behind their end", "[examples]") {
   }
 }
 
-TEST_CASE("every row is in one update of an epoch, in the parts that cost least", "[examples]") {
+TEST_CASE("every example is in exactly one update of an epoch, in the cheapest micro-batches", "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
     o.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
-    const auto all = examples(lengths, "classes");
-    const auto batches = corpora::make_batches(all, o), again = corpora::make_batches(all, o);
+    const auto corpus = examples(lengths, "classes");
+    const auto batches = corpora::make_batches(corpus, o), same_batches = corpora::make_batches(corpus, o);
     std::vector<std::vector<int64_t>> orders;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::vector<int64_t> order;
       for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
         const int64_t update = epoch * batches->updates_per_epoch() + u;
-        int64_t rows = 0, before = 1 << 20, cost = 0;
+        int64_t rows = 0, previous_width = 1 << 20, cost = 0;
         std::vector<int64_t> widths;
-        for (const auto& part : batches->micro_batches(update)) {
-          RC_ASSERT(part.first == rows);
-          const data::Batch batch = batches->load(update, part);
+        for (const auto& micro_batch : batches->micro_batches(update)) {
+          RC_ASSERT(micro_batch.first == rows);
+          const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
-          RC_ASSERT(o.batch.micro_tokens == 0 || width * part.count <= o.batch.micro_tokens);
-          RC_ASSERT(width <= before);  // the longest first
-          widths.insert(widths.end(), static_cast<size_t>(part.count), 0);
-          for (int64_t b = 0; b < part.count; ++b)
-            widths[static_cast<size_t>(part.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
-          cost += data::kPartTokens + width * part.count;
+          RC_ASSERT(o.batch.micro_tokens == 0 || width * micro_batch.count <= o.batch.micro_tokens);
+          RC_ASSERT(width <= previous_width);  // longest micro-batch first
+          widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
+          for (int64_t b = 0; b < micro_batch.count; ++b)
+            widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
+          cost += data::kPartTokens + width * micro_batch.count;
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
-          before = width, rows += part.count;
+          previous_width = width, rows += micro_batch.count;
         }
-        RC_ASSERT(cost == least_cost(widths, o.batch.micro_tokens));
-        const auto now = rows_of(*batches, update);
-        RC_ASSERT(static_cast<int64_t>(now.size()) == rows);
+        RC_ASSERT(cost == min_split_cost(widths, o.batch.micro_tokens));
+        const auto rows_of_update = rows_of(*batches, update);
+        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == rows);
         RC_ASSERT(rows == o.batch.rows || u + 1 == batches->updates_per_epoch());
-        RC_ASSERT(now == rows_of(*again, update));
-        order.insert(order.end(), now.begin(), now.end());
+        RC_ASSERT(rows_of_update == rows_of(*same_batches, update));
+        order.insert(order.end(), rows_of_update.begin(), rows_of_update.end());
       }
       RC_ASSERT(std::set<int64_t>(order.begin(), order.end()).size() == lengths.size());
       RC_ASSERT(order.size() == lengths.size());
@@ -153,7 +154,7 @@ TEST_CASE("every row is in one update of an epoch, in the parts that cost least"
   }));
 }
 
-TEST_CASE("rows that are dealt out by length", "[examples]") {
+TEST_CASE("length bucketing gives the updates of a bucket ranges of lengths that do not overlap", "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
@@ -162,17 +163,16 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
     const int64_t updates = batches->updates_per_epoch();
     std::set<int64_t> rows;
     for (int64_t first = 0; first < updates; first += o.batch.bucket_updates) {
-      // Whole updates of a deal, by their longest row: none has a row between those of another.
       std::vector<std::pair<int64_t, int64_t>> ranges;
       for (int64_t u = first; u < std::min(updates, first + o.batch.bucket_updates); ++u) {
         std::pair<int64_t, int64_t> range{1 << 20, 0};
-        const auto now = rows_of(*batches, u);
-        for (int64_t row : now) {
+        const auto rows_of_update = rows_of(*batches, u);
+        for (int64_t row : rows_of_update) {
           const int64_t length = lengths[static_cast<size_t>(row)];
           range = {std::min(range.first, length), std::max(range.second, length)};
         }
-        rows.insert(now.begin(), now.end());
-        RC_ASSERT(static_cast<int64_t>(now.size()) == o.batch.rows || u + 1 == updates);
+        rows.insert(rows_of_update.begin(), rows_of_update.end());
+        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == o.batch.rows || u + 1 == updates);
         ranges.push_back(range);
       }
       std::sort(ranges.begin(), ranges.end());
@@ -180,7 +180,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
     }
     RC_ASSERT(rows.size() == lengths.size());
   }));
-  // The deals, and their updates, come in another order in another epoch.
+  // The updates of a bucket come in another order in the next epoch.
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
   train::TrainOptions o = options(4);
@@ -193,7 +193,7 @@ TEST_CASE("rows that are dealt out by length", "[examples]") {
   CHECK(orders[0] == std::vector<int64_t>{3, 7, 11, 15, 19, 23, 27, 31, 35, 39});
 }
 
-TEST_CASE("epochs that draw other rows have as many as the first", "[examples]") {
+TEST_CASE("every epoch has as many rows as the first, even if its source has more or fewer", "[examples]") {
   for (const int64_t growth : {1, -1}) {
     const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
     REQUIRE(batches->updates_per_epoch() == 3);
@@ -208,15 +208,17 @@ TEST_CASE("epochs that draw other rows have as many as the first", "[examples]")
   }
 }
 
-TEST_CASE("a next sentence counts as much as the words of its row, on average over the update", "[examples]") {
+TEST_CASE("the weight of a next-sentence class is the mean number of predicted words in the rows of the update",
+          "[examples]") {
   train::TrainOptions o = options(3);
   const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), o);
-  const auto parts = batches->micro_batches(0);
-  REQUIRE(parts.size() > 1);
-  for (const auto& part : parts) CHECK(batches->load(0, part).next_weight == Approx((2 + 4 + 60) / 3.0));
+  const auto micro_batches = batches->micro_batches(0);
+  REQUIRE(micro_batches.size() > 1);
+  for (const auto& micro_batch : micro_batches)
+    CHECK(batches->load(0, micro_batch).next_weight == Approx((2 + 4 + 60) / 3.0));
 }
 
-TEST_CASE("lengths of training on examples are updates and epochs", "[examples]") {
+TEST_CASE("training on examples accepts lengths in updates and epochs, not in tokens", "[examples]") {
   const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
   CHECK(batches->updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
@@ -233,105 +235,108 @@ const char* const kBert =
 
 }  // namespace
 
-TEST_CASE("the gradient of an update does not depend on its parts", "[examples]") {
+TEST_CASE("the gradient of an update of examples does not depend on its micro-batches", "[examples]") {
   for (const char* head :
        {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
     const auto config = models::configured(str(kBert, head, "[attention]\nheads = 4\n"));
-    const auto all = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
+    const auto corpus = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
     std::vector<at::Tensor> gradients[2];
-    for (const int64_t micro : {0, 100}) {
+    for (const int64_t micro_tokens : {0, 100}) {
       auto model = model::build_language_model(config, 60, at::kCPU);
       model->parameters().initialise(1);
       train::TrainOptions o = options(7);
-      o.batch.micro_tokens = micro;
-      const auto batches = corpora::make_batches(all, o);
-      const auto parts = batches->micro_batches(0);
-      CHECK(parts.size() == (micro > 0 ? 4 : 2));
-      for (const auto& part : parts) {
-        const data::Batch batch = batches->load(0, part);
+      o.batch.micro_tokens = micro_tokens;
+      const auto batches = corpora::make_batches(corpus, o);
+      const auto micro_batches = batches->micro_batches(0);
+      CHECK(micro_batches.size() == (micro_tokens > 0 ? 4 : 2));
+      for (const auto& micro_batch : micro_batches) {
+        const data::Batch batch = batches->load(0, micro_batch);
         model->loss(model->hidden(batch.input, {}), batch.wanted(), 0.1).smoothed.backward();
       }
-      for (const nn::Parameter& p : model->parameters().all()) gradients[micro > 0].push_back(p.master().grad());
+      for (const nn::Parameter& p : model->parameters().all()) gradients[micro_tokens > 0].push_back(p.master().grad());
     }
     for (size_t i = 0; i < gradients[0].size(); ++i)
       if (gradients[0][i].defined()) CHECK(at::allclose(gradients[0][i], gradients[1][i], 1e-4, 1e-5));
   }
 }
 
-TEST_CASE("scores of examples are those of each row alone, in the order of the rows", "[examples]") {
+TEST_CASE("evaluation of examples in batches equals evaluation of single rows", "[examples]") {
   c10::NoGradGuard no_gradient;
   const auto config = models::configured(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, 30, at::kCPU);
   model->parameters().initialise(3);
-  const auto all = examples({5, 9, 20, 21, 6, 29}, "words");
-  const task::Evaluation found = task::masked_words_of(all)->evaluate(*model, {});
-  double words = 0, next = 0;
-  int64_t asked = 0, right = 0, right_next = 0;
+  const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
+  const task::Evaluation evaluation = task::masked_words_of(corpus)->evaluate(*model, {});
+  double words_nll = 0, next_nll = 0;
+  int64_t num_words = 0, correct_words = 0, correct_next = 0;
   for (int64_t row = 0; row < 6; ++row) {
-    const std::vector<text::Example> one{all.source().make(0, row)};
-    const data::Batch batch = data::load_examples(all, one);
+    const std::vector<text::Example> single_row{corpus.source().make(0, row)};
+    const data::Batch batch = data::load_examples(corpus, single_row);
     const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
     const at::Tensor log_p = model->target_log_probabilities(hidden, batch.targets)[0];
-    next -= log_p[0].item<double>();
-    right_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == one[0].targets[0];
-    for (size_t t = 1; t < one[0].targets.size(); ++t) {
-      if (one[0].targets[t] < 0) continue;
-      ++asked;
-      words -= log_p[static_cast<int64_t>(t)].item<double>();
-      right += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == one[0].targets[t];
+    next_nll -= log_p[0].item<double>();
+    correct_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == single_row[0].targets[0];
+    for (size_t t = 1; t < single_row[0].targets.size(); ++t) {
+      if (single_row[0].targets[t] < 0) continue;
+      ++num_words;
+      words_nll -= log_p[static_cast<int64_t>(t)].item<double>();
+      correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
     }
   }
-  CHECK(found.rows == 6);
-  CHECK(found.scored == asked);
-  CHECK(found.loss == Approx(words / static_cast<double>(asked) + next / 6).epsilon(1e-5));
-  CHECK(task::score_named(found.scores, "word_accuracy") ==
-        Approx(static_cast<double>(right) / static_cast<double>(asked)));
-  CHECK(task::score_named(found.scores, "next_accuracy") == Approx(static_cast<double>(right_next) / 6));
-  CHECK(std::isnan(task::score_named(found.scores, "f1")));
+  CHECK(evaluation.rows == 6);
+  CHECK(evaluation.scored == num_words);
+  CHECK(evaluation.loss == Approx(words_nll / static_cast<double>(num_words) + next_nll / 6).epsilon(1e-5));
+  CHECK(task::score_named(evaluation.scores, "word_accuracy") ==
+        Approx(static_cast<double>(correct_words) / static_cast<double>(num_words)));
+  CHECK(task::score_named(evaluation.scores, "next_accuracy") == Approx(static_cast<double>(correct_next) / 6));
+  CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 
-TEST_CASE("a model takes over what it shares with another, and nothing else may be missing", "[examples]") {
+TEST_CASE("a partial load copies shared parameters, and only those of heads and mixers may be missing or left out",
+          "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {
     auto model = model::build_language_model(models::configured(toml), 30, at::kCPU);
     model->parameters().initialise(4);
     return model;
   };
-  const std::string words = str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n");
-  auto first = build(words);
-  first->parameters().initialise(5);
+  const std::string pretrained_toml = str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n");
+  auto pretrained = build(pretrained_toml);
+  pretrained->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
   model::Views views;
-  views.add(first->parameters());
+  views.add(pretrained->parameters());
   {
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, views.all(), {});
     sink->close();
   }
   const io::Checkpoint checkpoint(path);
-  auto second =
+  auto finetuned =
       build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
-  const model::PartialLoad adoption = model::partial_load_of(checkpoint, second->parameters(), "--init");
-  const std::set<std::string> added(adoption.added.begin(), adoption.added.end()),
-      left(adoption.left_out.begin(), adoption.left_out.end());
+  const model::PartialLoad partial_load = model::partial_load_of(checkpoint, finetuned->parameters(), "--init");
+  const std::set<std::string> added(partial_load.added.begin(), partial_load.added.end()),
+      left_out(partial_load.left_out.begin(), partial_load.left_out.end());
   CHECK(added.count("head.classes.weight") == 1);
   CHECK(added.count("pooler.weight") == 0);
-  CHECK(left.count("head.words.bias") == 1);
-  CHECK(left.count("head.next.weight") == 1);
+  CHECK(left_out.count("head.words.bias") == 1);
+  CHECK(left_out.count("head.next.weight") == 1);
   for (const std::string& name : added)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
-  const at::Tensor before = second->parameters().find("head.classes.weight")->master().clone();
-  model::load_matching_parameters(checkpoint, second->parameters());
-  CHECK(second->parameters().find("head.classes.weight")->master().equal(before));
-  for (const nn::Parameter& p : second->parameters().all())
-    if (added.count(p.name()) == 0) CHECK(p.master().equal(first->parameters().find(p.name())->master()));
-  // What is of the layers is neither left out nor new.
-  for (const char* other : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
-                            "layers = 3\n[attention]\nheads = 4\n"}) {
-    std::string toml = str(kBert, other);
-    if (const auto at = toml.find("layers = 2\n"); std::string(other).find("layers") == 0) toml.erase(at, 11);
-    if (const auto at = toml.find("ffn = 24\n"); std::string(other).find("ffn") == 0) toml.erase(at, 9);
-    auto odd = build(toml);
-    CHECK(refusal([&] { model::partial_load_of(checkpoint, odd->parameters(), "--init m"); }).find("--init m") == 0);
+  const at::Tensor initial_head = finetuned->parameters().find("head.classes.weight")->master().clone();
+  model::load_matching_parameters(checkpoint, finetuned->parameters());
+  CHECK(finetuned->parameters().find("head.classes.weight")->master().equal(initial_head));
+  for (const nn::Parameter& p : finetuned->parameters().all())
+    if (added.count(p.name()) == 0) CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
+  // Parameters of layers that are missing, left out or of another shape are refused.
+  for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
+                             "layers = 3\n[attention]\nheads = 4\n"}) {
+    std::string toml = str(kBert, change);
+    if (const auto at = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(at, 11);
+    if (const auto at = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(at, 9);
+    auto incompatible = build(toml);
+    CHECK(refusal([&] {
+            model::partial_load_of(checkpoint, incompatible->parameters(), "--init m");
+          }).find("--init m") == 0);
   }
 }

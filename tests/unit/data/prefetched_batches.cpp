@@ -1,4 +1,4 @@
-// Batches that a thread loads ahead are those that are asked for, whichever these are.
+// Prefetched batches equal directly loaded ones for any order of requests.
 #include "data/prefetched_batches.h"
 
 #include <rapidcheck.h>
@@ -19,7 +19,7 @@ using namespace mh::train;
 
 namespace {
 
-std::unique_ptr<Batches> of_text(Batching batching, int64_t micro_tokens) {
+std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
   static const std::vector<int32_t> text = [] {  // outlives the batches
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
@@ -30,25 +30,25 @@ std::unique_ptr<Batches> of_text(Batching batching, int64_t micro_tokens) {
   return corpora::make_batches(corpora::text_of(text, 0), o);
 }
 
-std::unique_ptr<Batches> of_pairs() {
+std::unique_ptr<Batches> pair_batches() {
   TrainOptions o;
   o.batch.block = 16, o.batch.tokens = 40, o.batch.micro_tokens = 20;
   return corpora::make_batches(translation::corpus_of(translation::sentences(30)), o);
 }
 
-// What is done to a batch on its way shows in its targets.
-data::Batch marked(data::Batch batch) {
+// Adds 100 to the targets, which shows that a batch was prepared.
+data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;
 }
 
-void require_same(Batches& found, Batches& wanted, int64_t update) {
-  const auto parts = found.micro_batches(update), wanted_parts = wanted.micro_batches(update);
-  RC_ASSERT(parts.size() == wanted_parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    RC_ASSERT(parts[i].first == wanted_parts[i].first);
-    RC_ASSERT(parts[i].count == wanted_parts[i].count);
-    const data::Batch a = found.load(update, parts[i]), b = wanted.load(update, parts[i]);
+void require_same(Batches& actual, Batches& expected, int64_t update) {
+  const auto micro_batches = actual.micro_batches(update), expected_micro_batches = expected.micro_batches(update);
+  RC_ASSERT(micro_batches.size() == expected_micro_batches.size());
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    RC_ASSERT(micro_batches[i].first == expected_micro_batches[i].first);
+    RC_ASSERT(micro_batches[i].count == expected_micro_batches[i].count);
+    const data::Batch a = actual.load(update, micro_batches[i]), b = expected.load(update, micro_batches[i]);
     RC_ASSERT(at::equal(a.input.tokens, b.input.tokens));
     RC_ASSERT(at::equal(a.targets, b.targets + 100));
     RC_ASSERT(a.input.source.defined() == b.input.source.defined());
@@ -58,33 +58,33 @@ void require_same(Batches& found, Batches& wanted, int64_t update) {
 
 }  // namespace
 
-TEST_CASE("batches from ahead are those of the update, in any order of asking", "[ahead]") {
+TEST_CASE("prefetched batches equal directly loaded ones for any order of requested updates", "[ahead]") {
   CHECK(rc::check([] {
-    const int which = *rc::gen::inRange(0, 4);
+    const int source = *rc::gen::inRange(0, 4);
     const auto make = [&] {
-      if (which == 3) return of_pairs();
-      return of_text(which == 0 ? Batching::streams : Batching::blocks, which == 2 ? 10 : 0);
+      if (source == 3) return pair_batches();
+      return text_batches(source == 0 ? Batching::streams : Batching::blocks, source == 2 ? 10 : 0);
     };
-    const auto wanted = make();
+    const auto expected = make();
     const int64_t end = *rc::gen::inRange(1, 40);
-    const auto found = data::prefetch(make(), end, marked);
-    RC_ASSERT(found->updates_per_epoch() == wanted->updates_per_epoch());
-    RC_ASSERT(found->rows_per_update() == wanted->rows_per_update());
-    RC_ASSERT(found->rows_per_micro_batch() == wanted->rows_per_micro_batch());
-    RC_ASSERT(found->tokens_per_update() == wanted->tokens_per_update());
+    const auto actual = data::prefetch(make(), end, add_marker);
+    RC_ASSERT(actual->updates_per_epoch() == expected->updates_per_epoch());
+    RC_ASSERT(actual->rows_per_update() == expected->rows_per_update());
+    RC_ASSERT(actual->rows_per_micro_batch() == expected->rows_per_micro_batch());
+    RC_ASSERT(actual->tokens_per_update() == expected->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int times = 0; times < 25; ++times) {
-      RC_ASSERT(found->goes_on(update) == wanted->goes_on(update));
-      require_same(*found, *wanted, update);
+      RC_ASSERT(actual->goes_on(update) == expected->goes_on(update));
+      require_same(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:
-          update = *rc::gen::inRange<int64_t>(0, 50);  // as a resume, or beyond the end
+          update = *rc::gen::inRange<int64_t>(0, 50);  // a resume, or an update past the end
           break;
         case 1:
-          RC_ASSERT(found->place(update) == wanted->place(update));
+          RC_ASSERT(actual->place(update) == expected->place(update));
           break;
         case 2:
-          break;  // another pass
+          break;  // the same update again
         default:
           ++update;
       }
@@ -92,8 +92,8 @@ TEST_CASE("batches from ahead are those of the update, in any order of asking", 
   }));
 }
 
-TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[ahead]") {
-  struct Damaged : Batches {
+TEST_CASE("the load error of a prefetched update is thrown when that update is requested", "[ahead]") {
+  struct FailingBatches : Batches {
     std::vector<MicroBatch> micro_batches(int64_t update) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
       return {{0, 1}};
@@ -105,10 +105,10 @@ TEST_CASE("an update that cannot be loaded is refused where it is asked for", "[
     std::string place(int64_t) override { return ""; }
     int64_t updates(const Length&) const override { return 10; }
   };
-  const auto found = data::prefetch(std::make_unique<Damaged>(), 10, marked);
+  const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);
   for (int64_t update = 0; update < 3; ++update)
-    CHECK(found->load(update, found->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
-  for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(found->micro_batches(3), Catch::Contains("update 3"));
-  CHECK_THROWS_WITH(found->micro_batches(7), Catch::Contains("update 7"));
-  CHECK(found->load(1, found->micro_batches(1)[0]).targets.item<int64_t>() == 101);
+    CHECK(prefetched->load(update, prefetched->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
+  for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(prefetched->micro_batches(3), Catch::Contains("update 3"));
+  CHECK_THROWS_WITH(prefetched->micro_batches(7), Catch::Contains("update 7"));
+  CHECK(prefetched->load(1, prefetched->micro_batches(1)[0]).targets.item<int64_t>() == 101);
 }

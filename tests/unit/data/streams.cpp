@@ -1,5 +1,5 @@
-// Ordered streams: rows against plain loops, memories that training carries and saves, evaluation behind a memory,
-// Skip-Retain's two phases.
+// Ordered streams: rows compared with naive loops, memories in training and checkpoints, evaluation with a memory, and
+// the two phases of Skip-Retain.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -27,7 +27,7 @@ const char* kModel =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n"
     "width = 16\nffn = 16\n";
 
-std::vector<int32_t> numbers(int64_t count) {
+std::vector<int32_t> make_tokens(int64_t count) {
   std::vector<int32_t> text;
   for (int64_t i = 0; i < count; ++i) text.push_back(static_cast<int32_t>((i * i + i / 7) % 6));
   return text;
@@ -45,7 +45,8 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
   return model;
 }
 
-// 400 tokens in 8 streams of 50: seven updates an epoch, the last of 2 tokens a stream.
+// Returns a configuration for 400 tokens in 8 streams of 50: seven updates per epoch, the last with 2 tokens per
+// stream.
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
   config.load_text(
@@ -55,7 +56,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
           "log_every = '1u'\n[data]\ntrain = '",
           folder.file("t.mhs"), "'\n"),
       "test");
-  // A section may come several times; later ones win.
+  // A section may occur several times; later values win.
   for (size_t at = 0; at < extra.size();) {
     const size_t next = std::min(extra.size(), extra.find("\n[", at));
     config.load_text(extra.substr(at, next - at) + "\n", "extra");
@@ -69,7 +70,7 @@ model::LoadedModel run_of(const Folder& folder, const std::string& name, const s
   return runs::run(config_of(folder, extra), folder.file(name), resume);
 }
 
-bool same(const model::LoadedModel& a, const model::LoadedModel& b) {
+bool same_weights(const model::LoadedModel& a, const model::LoadedModel& b) {
   for (const auto& p : a.model->parameters().all())
     if (!at::equal(p.master(), b.model->parameters().find(p.name())->master())) return false;
   return true;
@@ -79,16 +80,16 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]") {
+TEST_CASE("streams contain every token once, in order, for any number of tokens, streams and block size", "[streams]") {
   CHECK(rc::check([] {
     const int64_t tokens = *rc::gen::inRange<int64_t>(1, 200), rows = *rc::gen::inRange<int64_t>(1, 12),
                   block = *rc::gen::inRange<int64_t>(1, 12);
     RC_PRE(tokens >= rows);
-    const std::vector<int32_t> text = numbers(tokens);
+    const std::vector<int32_t> text = make_tokens(tokens);
     TrainOptions o;
     o.batch.order = Batching::streams, o.batch.block = block, o.batch.tokens = rows * block;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), o);
-    // By plain loops: the longest streams first, each cut by the block.
+    // Naive reference: longer streams first, each split into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
     int64_t at = 0, longest = 0;
     for (int64_t s = 0; s < rows; ++s) {
@@ -119,12 +120,12 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
           RC_ASSERT(*out == text[i]);
           RC_ASSERT(*in == (i == 0 ? 5 : text[i - 1]));
         }
-      // A micro-batch is a part of it.
+      // A micro-batch is a slice of the rows of its update.
       const data::Batch part = batches->load(u, {1, std::min<int64_t>(2, rows - 1)});
       RC_ASSERT(at::equal(part.targets, batch.targets.slice(0, 1, 3)));
     }
   }));
-  const std::vector<int32_t> text = numbers(5);
+  const std::vector<int32_t> text = make_tokens(5);
   TrainOptions o;
   o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), o); }), "at most 5 streams"));
@@ -132,8 +133,8 @@ TEST_CASE("streams hold every token once, in order, for any sizes", "[streams]")
   CHECK(updates_in({101, Length::Unit::tokens}, o.batch, 100) == 10);
 }
 
-TEST_CASE("a score by streams equals a loop over tokens, however many passes go at once", "[streams]") {
-  const std::vector<int32_t> text = numbers(103);
+TEST_CASE("the score of parallel streams equals a loop over tokens for any batch size", "[streams]") {
+  const std::vector<int32_t> text = make_tokens(103);
   for (int64_t layers : {1, 3}) {
     auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
     data::ScoringOptions o;
@@ -142,7 +143,7 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
     for (int64_t s = 0; s < 5; ++s) {
       const int64_t first = s * 20 + std::min<int64_t>(s, 3), length = s < 3 ? 21 : 20;
       auto token = [&](int64_t i) { return i < 0 ? 2 : static_cast<int64_t>(text[static_cast<size_t>(i)]); };
-      // Each stream alone. With a graph the memory is of inputs, not of keys.
+      // Each stream separately. With autograd the memory holds inputs, not keys.
       auto state = model->new_memory(7);
       for (int64_t at = 0; at < length; at += 4) {
         std::vector<int64_t> inputs;
@@ -151,10 +152,10 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
         for (int64_t t = 0; t < static_cast<int64_t>(inputs.size()); ++t) {
           at::Tensor last = hidden.narrow(1, t, 1);
           if (layers == 1) {
-            // One layer remembers embeddings: the same as a pass over all the tokens that the last one sees.
-            std::vector<int64_t> seen;
-            for (int64_t i = std::max<int64_t>(0, at - 7); i <= at + t; ++i) seen.push_back(token(first + i - 1));
-            at::Tensor full = model->hidden(at::tensor(seen, at::kLong).unsqueeze(0), {});
+            // The memory of a single layer holds embeddings, so one pass over memory and block gives the same state.
+            std::vector<int64_t> visible;
+            for (int64_t i = std::max<int64_t>(0, at - 7); i <= at + t; ++i) visible.push_back(token(first + i - 1));
+            at::Tensor full = model->hidden(at::tensor(visible, at::kLong).unsqueeze(0), {});
             CHECK(at::allclose(last, full.narrow(1, full.size(1) - 1, 1), 1e-4, 1e-5));
           }
           at::Tensor p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
@@ -165,18 +166,18 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
     for (int64_t batch : {1, 2, 4, 50}) {
       o.batch = batch;
       std::vector<int64_t> order;
-      double told = 0;
+      double observed_nll = 0;
       task::ScoreObserver observer;
       observer.each = [&](const task::TokenScore& scored) {
         const auto [index, token, p] = scored;
         order.push_back(index);
-        told -= p;
+        observed_nll -= p;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
       const task::Score score = task::score(*model, corpora::text_of(text, 2), o, observer);
       CHECK(score.tokens == 103);
       CHECK(score.nll == Approx(naive).epsilon(1e-5));
-      CHECK(told == Approx(score.nll).epsilon(1e-9));
+      CHECK(observed_nll == Approx(score.nll).epsilon(1e-9));
       std::vector<int64_t> in_order(103);
       std::iota(in_order.begin(), in_order.end(), 0);
       CHECK(order == in_order);
@@ -184,62 +185,64 @@ TEST_CASE("a score by streams equals a loop over tokens, however many passes go 
   }
 }
 
-TEST_CASE("how a text is scored follows from the options and the model", "[streams]") {
-  auto with = build("layers = 1\ntransformer-xl.memory = 9\n"), without = build("layers = 1\n");
+TEST_CASE("the scoring protocol of a text follows from the options and the model's memory", "[streams]") {
+  auto with_memory = build("layers = 1\ntransformer-xl.memory = 9\n"), without_memory = build("layers = 1\n");
   auto resolved = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
     data::ScoringOptions o;
     o.block = 4, o.context = context, o.memory = memory, o.streams = streams;
     return data::Text(100, 0, {}).resolve(o, m);
   };
-  auto name = [](const data::ScoringOptions& o) { return std::string(data::protocol_of(o)); };
-  CHECK(name(resolved(*with, 0, -1, 0)) == "streams");
-  CHECK(resolved(*with, 0, -1, 0).memory == 9);
-  CHECK(resolved(*with, 0, -1, 0).streams == 10);
-  CHECK(resolved(*with, 0, 50, 200).streams == 100);
-  CHECK(name(resolved(*with, 0, 0, 0)) == "independent-blocks");
-  CHECK(name(resolved(*with, 2, -1, 0)) == "context-window");
-  CHECK(name(resolved(*without, 0, -1, 0)) == "independent-blocks");
-  CHECK(name(resolved(*without, 2, -1, 0)) == "context-window");
-  CHECK(contains(refusal([&] { resolved(*without, 0, 5, 0); }), "a model with a memory"));
-  CHECK(contains(refusal([&] { resolved(*without, 0, -1, 5); }), "--streams"));
-  CHECK(contains(refusal([&] { resolved(*with, 2, 5, 0); }), "a context or a memory"));
+  auto protocol = [](const data::ScoringOptions& o) { return std::string(data::protocol_of(o)); };
+  CHECK(protocol(resolved(*with_memory, 0, -1, 0)) == "streams");
+  CHECK(resolved(*with_memory, 0, -1, 0).memory == 9);
+  CHECK(resolved(*with_memory, 0, -1, 0).streams == 10);
+  CHECK(resolved(*with_memory, 0, 50, 200).streams == 100);
+  CHECK(protocol(resolved(*with_memory, 0, 0, 0)) == "independent-blocks");
+  CHECK(protocol(resolved(*with_memory, 2, -1, 0)) == "context-window");
+  CHECK(protocol(resolved(*without_memory, 0, -1, 0)) == "independent-blocks");
+  CHECK(protocol(resolved(*without_memory, 2, -1, 0)) == "context-window");
+  CHECK(contains(refusal([&] { resolved(*without_memory, 0, 5, 0); }), "a model with a memory"));
+  CHECK(contains(refusal([&] { resolved(*without_memory, 0, -1, 5); }), "--streams"));
+  CHECK(contains(refusal([&] { resolved(*with_memory, 2, 5, 0); }), "a context or a memory"));
 }
 
-TEST_CASE("a memory that starts with zeros attends to them", "[streams]") {
+TEST_CASE("an initial memory of zeros is attended to, unlike an empty memory", "[streams]") {
   auto zeros = build("layers = 2\ntransformer-xl.memory = 5\ntransformer-xl.initial_memory = 'zeros'\n"),
        empty = build("layers = 2\ntransformer-xl.memory = 5\n");
   at::manual_seed(1);
   const at::Tensor x = at::randint(6, {2, 9}, at::kLong);
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
-    auto a = zeros->new_memory(5), b = empty->new_memory(5), c = empty->new_memory(5);
-    for (auto& layer : b->layers) {
+    auto zeros_memory = zeros->new_memory(5), explicit_zeros = empty->new_memory(5),
+         empty_memory = empty->new_memory(5);
+    for (auto& layer : explicit_zeros->layers) {
       layer.inputs = at::zeros({2, 5, 16});
       layer.positions = {-5, -4, -3, -2, -1};
     }
     for (int64_t t = 0; t < 9; t += 3) {
-      const at::Tensor found = zeros->hidden(x.narrow(1, t, 3), {}, a.get());
-      CHECK(at::equal(found, empty->hidden(x.narrow(1, t, 3), {}, b.get())));
-      CHECK_FALSE(at::allclose(found, empty->hidden(x.narrow(1, t, 3), {}, c.get()), 1e-3, 1e-4));
+      const at::Tensor hidden = zeros->hidden(x.narrow(1, t, 3), {}, zeros_memory.get());
+      CHECK(at::equal(hidden, empty->hidden(x.narrow(1, t, 3), {}, explicit_zeros.get())));
+      CHECK_FALSE(at::allclose(hidden, empty->hidden(x.narrow(1, t, 3), {}, empty_memory.get()), 1e-3, 1e-4));
     }
   }
 }
 
-TEST_CASE("memories go into a checkpoint and back, in other parts, and only where they fit", "[streams]") {
+TEST_CASE("memories load from a checkpoint into other micro-batches; mismatched or damaged ones are refused",
+          "[streams]") {
   auto model = build("layers = 3\ntransformer-xl.memory = 9\n");
-  std::vector<model::Memories> parts;
+  std::vector<model::Memories> saved;
   std::vector<bool> skipped{false, true, false};
   for (int64_t rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
     nn::ForwardContext step{true, 1, 0, 0};
     step.skipped = &skipped;
     for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), step, m.get());
-    parts.push_back(std::move(*m));
+    saved.push_back(std::move(*m));
   }
   Folder folder;
   const std::string path = folder.file("m.safetensors");
   auto write = [&](const std::function<void(const std::string&, at::Tensor&)>& change) {
-    auto tensors = model::memory_tensors(parts);
+    auto tensors = model::memory_tensors(saved);
     model::Views views;
     for (auto& [name, tensor] : tensors) {
       if (change) change(name, tensor);
@@ -249,23 +252,24 @@ TEST_CASE("memories go into a checkpoint and back, in other parts, and only wher
     io::write_checkpoint(*sink, views.all(), {});
     sink->close();
   };
-  auto load = [&](int64_t rows, int64_t per_part, int64_t capacity, int64_t width) {
-    return model::load_memories(io::Checkpoint(path), *model->new_memory(capacity), rows, per_part, width, at::kCPU);
+  auto load = [&](int64_t rows, int64_t rows_per_micro_batch, int64_t capacity, int64_t width) {
+    return model::load_memories(io::Checkpoint(path), *model->new_memory(capacity), rows, rows_per_micro_batch, width,
+                                at::kCPU);
   };
   write({});
-  const auto back = load(5, 3, 9, 16);
-  REQUIRE(back.size() == 2);
+  const auto loaded = load(5, 3, 9, 16);
+  REQUIRE(loaded.size() == 2);
   for (size_t l = 0; l < 3; ++l) {
-    CHECK(back[1].seen == 12);
-    CHECK(back[1].layers[l].positions == parts[0].layers[l].positions);
+    CHECK(loaded[1].seen == 12);
+    CHECK(loaded[1].layers[l].positions == saved[0].layers[l].positions);
     if (l == 1) {
-      CHECK_FALSE(back[0].layers[l].inputs.defined());
+      CHECK_FALSE(loaded[0].layers[l].inputs.defined());
       continue;
     }
-    CHECK(at::equal(at::cat({back[0].layers[l].inputs, back[1].layers[l].inputs}),
-                    at::cat({parts[0].layers[l].inputs, parts[1].layers[l].inputs, parts[2].layers[l].inputs})));
+    CHECK(at::equal(at::cat({loaded[0].layers[l].inputs, loaded[1].layers[l].inputs}),
+                    at::cat({saved[0].layers[l].inputs, saved[1].layers[l].inputs, saved[2].layers[l].inputs})));
   }
-  auto refused = [&](int64_t rows, int64_t capacity, int64_t width) {
+  auto is_refused = [&](int64_t rows, int64_t capacity, int64_t width) {
     try {
       load(rows, rows, capacity, width);
     } catch (const Error& error) {
@@ -273,37 +277,37 @@ TEST_CASE("memories go into a checkpoint and back, in other parts, and only wher
     }
     return false;
   };
-  CHECK_FALSE(refused(5, 9, 16));
-  CHECK(refused(4, 9, 16));
-  CHECK(refused(5, 8, 16));
-  CHECK(refused(5, 9, 20));
+  CHECK_FALSE(is_refused(5, 9, 16));
+  CHECK(is_refused(4, 9, 16));
+  CHECK(is_refused(5, 8, 16));
+  CHECK(is_refused(5, 9, 20));
   for (const char* name : {"memory.seen", "memory.layers.1.positions", "memory.layers.2.inputs"}) {
     write([&](const std::string& n, at::Tensor& t) {
       if (n == name) t = at::Tensor();
     });
-    CHECK(refused(5, 9, 16));
+    CHECK(is_refused(5, 9, 16));
   }
   write([&](const std::string& n, at::Tensor& t) {
     if (n == "memory.layers.0.positions") t[3] = t[4];
   });
-  CHECK(refused(5, 9, 16));
+  CHECK(is_refused(5, 9, 16));
   write([&](const std::string& n, at::Tensor& t) {
     if (n == "memory.layers.0.positions") t[8] = 12;
   });
-  CHECK(refused(5, 9, 16));
+  CHECK(is_refused(5, 9, 16));
 }
 
-TEST_CASE("training carries the memory along the streams and drops it at the end of the epoch", "[streams]") {
+TEST_CASE("training carries the memory from update to update and empties it at the end of an epoch", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string sgd =
       "[model]\ndropout_ffn = 0.0\n[train]\noptimizer.rule = 'sgd'\noptimizer.momentum = 0.0\nlr = 0.5\n";
-  auto found = run_of(folder, "run", sgd + "length = '9u'\n");
-  // By hand, from the same first values.
+  auto trained = run_of(folder, "run", sgd + "length = '9u'\n");
+  // Reference loop from the same initial weights.
   auto config = config_of(folder, sgd);
   auto model = model::build_language_model(config.model, 6, at::kCPU);
   model->parameters().initialise(1);
-  const std::vector<int32_t> text = numbers(400);
+  const std::vector<int32_t> text = make_tokens(400);
   std::unique_ptr<model::Memories> memory;
   for (int64_t u = 0; u < 9; ++u) {
     const int64_t from = u % 7 * 8, width = std::min<int64_t>(8, 50 - from);
@@ -324,18 +328,18 @@ TEST_CASE("training carries the memory along the streams and drops it at the end
       p.master().sub_(p.master().grad() * (0.5 / static_cast<double>(8 * width)));
     model->parameters().zero_gradients();
   }
-  for (auto& p : found.model->parameters().all()) {
+  for (auto& p : trained.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::allclose(p.master(), model->parameters().find(p.name())->master(), 1e-4, 1e-6));
   }
-  // The memory counts: without one the weights are others.
-  auto alone = run_of(folder, "alone", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
-  CHECK_FALSE(same(found, alone));
+  // Without a memory the weights differ.
+  auto without_memory = run_of(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
+  CHECK_FALSE(same_weights(trained, without_memory));
 }
 
-TEST_CASE("a run with a memory, stopped and resumed, is the run that never stopped", "[streams]") {
+TEST_CASE("resume of a run with a memory gives bit-identical weights", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("t.mhs"), make_tokens(400));
   for (const std::string extra : {"", "[train]\nbatch.micro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
                                   "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n",
                                   "[model]\ntransformer-xl.initial_memory = 'zeros'\n"}) {
@@ -347,33 +351,33 @@ TEST_CASE("a run with a memory, stopped and resumed, is the run that never stopp
     auto whole = run_of(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // 7: at the end of an epoch
       run_of(folder, str(name, stop), length(stop));
-      CHECK(same(run_of(folder, str(name, stop), length(16), true), whole));
+      CHECK(same_weights(run_of(folder, str(name, stop), length(16), true), whole));
     }
   }
 }
 
-TEST_CASE("micro-batches keep memories of their own and give the update of the whole", "[streams]") {
+TEST_CASE("micro-batches with separate memories give the same weights as whole updates", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(397));
+  write_text(folder.file("t.mhs"), make_tokens(397));
   const std::string common =
       "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
   auto whole = run_of(folder, "whole", common),
-       parts = run_of(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
+       micro_batches = run_of(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
   for (auto& p : whole.model->parameters().all()) {
     INFO(p.name());
-    CHECK(at::allclose(p.master(), parts.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
+    CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
   }
-  // The saved memory is of the whole update, so a resume may cut it otherwise.
+  // The saved memory covers all rows of an update, so a resume may use other micro-batches.
   run_of(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
-  auto mixed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
+  auto resumed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
   for (auto& p : whole.model->parameters().all())
-    CHECK(at::allclose(p.master(), mixed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
+    CHECK(at::allclose(p.master(), resumed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
 
-TEST_CASE("validation in training is what evaluation says behind the same memory", "[streams]") {
+TEST_CASE("the validation loss of training equals an evaluation with the same memory", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
-  write_text(folder.file("v.mhs"), numbers(133));
+  write_text(folder.file("t.mhs"), make_tokens(400));
+  write_text(folder.file("v.mhs"), make_tokens(133));
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
   const shards::TokenText text = shards::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
@@ -385,15 +389,16 @@ TEST_CASE("validation in training is what evaluation says behind the same memory
     data::ScoringOptions o;
     o.block = block, o.memory = memory;
     const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), o);
-    const double found = logged(folder.file(name), "valid_nll").back()["valid_nll"];
-    CHECK(found == Approx(score.nll / 133).epsilon(1e-9));
+    const double valid_nll = logged(folder.file(name), "valid_nll").back()["valid_nll"];
+    CHECK(valid_nll == Approx(score.nll / 133).epsilon(1e-9));
   }
 }
 
-TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is exact on both sides", "[streams]") {
+TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in either phase is bit-identical",
+          "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
-  write_text(folder.file("v.mhs"), numbers(60));
+  write_text(folder.file("t.mhs"), make_tokens(400));
+  write_text(folder.file("v.mhs"), make_tokens(60));
   const std::string base = "[data]\nvalid = '" + folder.file("v.mhs") +
                            "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
                            "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
@@ -401,11 +406,11 @@ TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is e
   auto whole = run_of(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // 8: at the boundary
     run_of(folder, str(stop), length(stop));
-    CHECK(same(run_of(folder, str(stop), length(16), true), whole));
+    CHECK(same_weights(run_of(folder, str(stop), length(16), true), whole));
   }
-  // At the boundary: the best weights, a fresh optimiser, no memory.
+  // The state at the boundary has the best weights, a fresh optimiser and no memory.
   auto at_boundary = run_of(folder, "boundary", length(8));
-  CHECK(same(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
+  CHECK(same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
   const auto position = nlohmann::json::parse(state.entry(io::kTrainingKey));
   CHECK(position["memory"] == false);
@@ -416,69 +421,69 @@ TEST_CASE("Skip-Retain: phase 2 goes on from the best weights, and a resume is e
     const auto* values = static_cast<const float*>(state.data(info.name));
     for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
-  // Phase 1 without an end is another run, and one that skips nothing is plain training.
-  CHECK_FALSE(same(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), whole));
+  // A run without phase 2 gives other weights; a skip rate of 0 gives those of training without the procedure.
+  CHECK_FALSE(same_weights(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), whole));
   const std::string plain = "[train]\nlength = '9u'\n";
-  CHECK(same(run_of(folder, "plain", plain),
-             run_of(folder, "zero", plain + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
+  CHECK(same_weights(run_of(folder, "plain", plain),
+                     run_of(folder, "zero", plain + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
-TEST_CASE("Skip-Retain: a patience that is spent in phase 1 begins phase 2, and a resume is exact", "[streams]") {
+TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resume is bit-identical", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
-  write_text(folder.file("v.mhs"), numbers(60));
-  // A rate so high that most validations are worse than the best.
+  write_text(folder.file("t.mhs"), make_tokens(400));
+  write_text(folder.file("v.mhs"), make_tokens(60));
+  // A learning rate so high that most validations are worse than the best.
   auto config = [&](int updates, int patience) {
     return str("[data]\nvalid = '", folder.file("v.mhs"),
                "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", updates,
                "u'\nvalidation.patience = ", patience,
                "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
   };
-  // What the log says of validations and of the return, in order.
-  struct Told {
+  // A validation, or the return to the best weights, in the log.
+  struct LogEvent {
     int64_t update;
-    double nll;  // NaN: training has returned
+    double nll;  // NaN: the return
   };
   auto log_of = [&](const std::string& name) {
-    std::vector<Told> told;
+    std::vector<LogEvent> events;
     for (const auto& line : logged(folder.file(name))) {
-      if (line.contains("valid_nll")) told.push_back({line["update"], line["valid_nll"]});
-      if (line.contains("returned_to")) told.push_back({line["update"], NAN});
+      if (line.contains("valid_nll")) events.push_back({line["update"], line["valid_nll"]});
+      if (line.contains("returned_to")) events.push_back({line["update"], NAN});
     }
-    return told;
+    return events;
   };
   auto whole = run_of(folder, "whole", config(40, 3));
   double best = INFINITY;
-  int64_t worse = 0, turned = 0, last = 0, returns = 0;
-  for (const Told& t : log_of("whole")) {
-    last = t.update;
-    if (std::isnan(t.nll)) {
-      CHECK(worse == 3);
-      CHECK(turned == 0);
-      turned = t.update, worse = 0;
+  int64_t worse_validations = 0, return_update = 0, last_update = 0, returns = 0;
+  for (const LogEvent& event : log_of("whole")) {
+    last_update = event.update;
+    if (std::isnan(event.nll)) {
+      CHECK(worse_validations == 3);
+      CHECK(return_update == 0);
+      return_update = event.update, worse_validations = 0;
       ++returns;
       continue;
     }
-    CHECK(worse < 3);  // else the phase, or the run, has ended
-    worse = t.nll < best ? 0 : worse + 1;
-    best = std::min(best, t.nll);
+    CHECK(worse_validations < 3);  // otherwise the phase or the run would have ended
+    worse_validations = event.nll < best ? 0 : worse_validations + 1;
+    best = std::min(best, event.nll);
   }
   REQUIRE(returns == 1);
-  REQUIRE(turned < 36);
-  CHECK((last == 40 || worse == 3));
-  CHECK(last > turned);
-  for (int64_t stop : {turned - 1, turned, turned + 1}) {
+  REQUIRE(return_update < 36);
+  CHECK((last_update == 40 || worse_validations == 3));
+  CHECK(last_update > return_update);
+  for (int64_t stop : {return_update - 1, return_update, return_update + 1}) {
     run_of(folder, str(stop), config(static_cast<int>(stop), 3));
-    CHECK(same(run_of(folder, str(stop), config(40, 3), true), whole));
+    CHECK(same_weights(run_of(folder, str(stop), config(40, 3), true), whole));
   }
-  // A patience that a resume brings, and that is spent already.
-  run_of(folder, "given", config(static_cast<int>(turned), 0));
-  CHECK(same(run_of(folder, "given", config(40, 3), true), whole));
+  // A resume may set a patience that is exhausted already.
+  run_of(folder, "given", config(static_cast<int>(return_update), 0));
+  CHECK(same_weights(run_of(folder, "given", config(40, 3), true), whole));
 }
 
-TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
+TEST_CASE("Skip-Retain: phase 2 runs without validations", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
                            "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nschedule.length = '8u'\n";
   auto config = [&](int updates, const char* every) {
@@ -490,66 +495,68 @@ TEST_CASE("Skip-Retain: phase 2 needs no validation of its own", "[streams]") {
   }
 }
 
-TEST_CASE("procedures are told of the next validation of a resume", "[streams]") {
+TEST_CASE("the plan of a resumed run contains the update of the next validation", "[streams]") {
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
   auto next = [&](int64_t update, bool settled) {
-    TrainState at;
-    at.update = update, at.settled = settled;
-    return plan_of(run, *batches, true, at).next_validation;
+    TrainState state;
+    state.update = update, state.settled = settled;
+    return plan_of(run, *batches, true, state).next_validation;
   };
   CHECK(next(0, true) == 4);
   CHECK(next(3, true) == 4);
   CHECK(next(4, true) == 8);
-  CHECK(next(4, false) == 4);  // a signal has broken it off
+  CHECK(next(4, false) == 4);  // the validation at update 4 was interrupted by a signal
   CHECK(next(8, true) == 10);
   CHECK_FALSE(plan_of(run, *batches, true).has_best);
 }
 
-TEST_CASE("what streams, memories and Skip-Retain refuse", "[streams]") {
+TEST_CASE("invalid options of streams, memories and Skip-Retain are refused before the run folder is created",
+          "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
-  int number = 0;
-  auto refused = [&](const std::string& extra) {
-    const std::string out = folder.file(std::to_string(number++));
-    std::string said = refusal([&] { Trainer(config_of(folder, "[train]\nlength = '4u'\n" + extra), out, false); });
+  write_text(folder.file("t.mhs"), make_tokens(400));
+  int run_number = 0;
+  auto refusal_of = [&](const std::string& extra) {
+    const std::string out = folder.file(std::to_string(run_number++));
+    std::string message = refusal([&] { Trainer(config_of(folder, "[train]\nlength = '4u'\n" + extra), out, false); });
     CHECK_FALSE(std::filesystem::exists(out));
-    return said;
+    return message;
   };
   const std::string skips = "[train.procedures.skip-retain]\n",
                     valid = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
-  CHECK(contains(refused("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
-  CHECK(contains(refused("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
-  CHECK(contains(refused("[train]\nvalidation.block = 19\n"), "train.validation.block"));
-  CHECK(contains(refused("[model]\ntransformer-xl.memory = 0\n[train]\nvalidation.memory = 3\n"),
+  CHECK(contains(refusal_of("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
+  CHECK(contains(refusal_of("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
+  CHECK(contains(refusal_of("[train]\nvalidation.block = 19\n"), "train.validation.block"));
+  CHECK(contains(refusal_of("[model]\ntransformer-xl.memory = 0\n[train]\nvalidation.memory = 3\n"),
                  "train.validation.memory"));
   CHECK(contains(
-      refused(skips +
-              "[model]\nbackbone = 'decoder'\ntransformer-xl.memory = 0\noutput_bias = false\n[attention]\nscore = "
-              "'dot-product'\n"),
+      refusal_of(skips +
+                 "[model]\nbackbone = 'decoder'\ntransformer-xl.memory = 0\noutput_bias = false\n[attention]\nscore = "
+                 "'dot-product'\n"),
       "skip layers"));
-  CHECK(contains(refused(skips + "until = '2u'\n"), "no --valid"));
-  CHECK(contains(refused(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none this early"));
-  // Streams without a memory are segments that stand alone.
+  CHECK(contains(refusal_of(skips + "until = '2u'\n"), "no --valid"));
+  CHECK(
+      contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none this early"));
+  // Streams without a memory are independent segments.
   CHECK_NOTHROW(run_of(folder, "alone", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }
 
 TEST_CASE("options of a checkpoint that change no parameter may be overridden", "[streams]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), numbers(400));
+  write_text(folder.file("t.mhs"), make_tokens(400));
   run_of(folder, "run", "[train]\nlength = '3u'\n");
   const std::string path = folder.file("run") + "/last.safetensors";
   auto load = [&](const std::vector<std::string>& overrides) { return model::load_model(path, at::kCPU, overrides); };
-  auto plain = load({}), changed = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",
-                                         "model.transformer-xl.memory=20"});
-  CHECK(changed.config.model.transformer_xl.same_length);
-  CHECK(changed.model->memory() == 20);
-  const std::vector<int32_t> text = numbers(90);
+  auto original = load({}), overridden = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",
+                                               "model.transformer-xl.memory=20"});
+  CHECK(overridden.config.model.transformer_xl.same_length);
+  CHECK(overridden.model->memory() == 20);
+  const std::vector<int32_t> text = make_tokens(90);
   data::ScoringOptions o;
   o.block = 8, o.memory = 20;
-  CHECK(task::score(*plain.model, corpora::text_of(text, 0), o).nll !=
-        Approx(task::score(*changed.model, corpora::text_of(text, 0), o).nll).epsilon(1e-7));
+  CHECK(task::score(*original.model, corpora::text_of(text, 0), o).nll !=
+        Approx(task::score(*overridden.model, corpora::text_of(text, 0), o).nll).epsilon(1e-7));
   CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "change no parameter"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }), "none named decoder.layers.0.self.mixer"));
