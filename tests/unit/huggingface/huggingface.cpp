@@ -1,4 +1,4 @@
-// Names of settings and tensors of transformers: both directions of each table, defaults, and what is refused.
+// Settings and tensor names of the package transformers: both directions of each table, defaults, and refusals.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -20,7 +20,7 @@ Settings settings_from(const std::string& type, const std::string& text, const s
   return architectures().make(type, "model_type")->settings(config(text), tensors);
 }
 
-std::string refused(const std::string& type, const std::string& text) {
+std::string refusal_message(const std::string& type, const std::string& text) {
   try {
     settings_from(type, text);
   } catch (const Error& error) {
@@ -32,7 +32,8 @@ std::string refused(const std::string& type, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("values of a file of settings have a default and a kind", "[huggingface]") {
+TEST_CASE("ConfigFile returns defaults for missing and null values and refuses values of another type",
+          "[huggingface]") {
   const ConfigFile file = config(R"({"a": 3, "b": null, "c": 1, "d": "x", "e": [1]})");
   CHECK(file.value("a", 1) == 3);
   CHECK(file.value("b", 7) == 7);
@@ -42,11 +43,11 @@ TEST_CASE("values of a file of settings have a default and a kind", "[huggingfac
   CHECK_THROWS_WITH(file.value("d", 1), Catch::Contains("config.json: d") && Catch::Contains("a whole number"));
   CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
   CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));
-  for (const char* bad : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(bad); }) == 3);
+  for (const char* invalid : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(invalid); }) == 3);
   CHECK(ConfigFile::optional("/nowhere/at/all").empty());
 }
 
-TEST_CASE("what config.json leaves out is as transformers has it", "[huggingface]") {
+TEST_CASE("keys missing from config.json have the defaults of transformers", "[huggingface]") {
   Settings s = settings_from("gpt2", "{}");
   CHECK(s["model.width"] == 768);
   CHECK(s["model.ffn"] == 3072);
@@ -70,7 +71,7 @@ TEST_CASE("what config.json leaves out is as transformers has it", "[huggingface
   CHECK(settings_from("bert", kind + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
 }
 
-TEST_CASE("settings come back from what is written, and tensors are named once", "[huggingface]") {
+TEST_CASE("a written config.json reads back to the same settings, and each tensor is named once", "[huggingface]") {
   const std::set<std::string> pooler{"pooler.dense.weight"};
   for (const auto& [type, text] : std::vector<std::pair<std::string, std::string>>{
            {"gpt2", R"({"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.25})"},
@@ -83,11 +84,11 @@ TEST_CASE("settings come back from what is written, and tensors are named once",
     const auto architecture = architectures().make(type, "model_type");
     Settings s = settings_from(type, text, pooler);
     CHECK(settings_of(toml_of(s)) == s);
-    Settings whole = s;
-    whole.insert({{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
-    CHECK(settings_from(type, architecture->config(whole).dump(), pooler) == s);
-    // Every setting is written, whatever its default in transformers is.
-    const Json written = architecture->config(whole);
+    Settings complete = s;
+    complete.insert({{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
+    CHECK(settings_from(type, architecture->config(complete).dump(), pooler) == s);
+    // Every setting is written, even if it equals the default of transformers.
+    const Json written = architecture->config(complete);
     for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
       CHECK(written.contains(key));
     std::set<std::string> theirs, ours;
@@ -105,21 +106,24 @@ TEST_CASE("settings come back from what is written, and tensors are named once",
   }
 }
 
-TEST_CASE("names of old files are the new ones", "[huggingface]") {
+TEST_CASE("tensor names of old files are converted to present names", "[huggingface]") {
   CHECK(plain_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
   CHECK(plain_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
   CHECK(plain_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
 }
 
-TEST_CASE("settings that ours do not have are refused by their key", "[huggingface]") {
-  CHECK_THAT(refused("gpt2", R"({"scale_attn_by_inverse_layer_idx": true})"), Catch::Contains("inverse_layer_idx"));
-  CHECK_THAT(refused("gpt2", R"({"activation_function": "silu"})"), Catch::Contains("\"silu\""));
-  CHECK_THAT(refused("bert", R"({"position_embedding_type": "relative_key"})"), Catch::Contains("relative_key"));
-  CHECK_THAT(refused("bert", R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
-  CHECK_THAT(refused("bert", R"({"architectures": ["BertForTokenClassification"]})"), Catch::Contains("BertModel"));
+TEST_CASE("unsupported settings of config.json are refused with their key or value", "[huggingface]") {
+  CHECK_THAT(refusal_message("gpt2", R"({"scale_attn_by_inverse_layer_idx": true})"),
+             Catch::Contains("inverse_layer_idx"));
+  CHECK_THAT(refusal_message("gpt2", R"({"activation_function": "silu"})"), Catch::Contains("\"silu\""));
+  CHECK_THAT(refusal_message("bert", R"({"position_embedding_type": "relative_key"})"),
+             Catch::Contains("relative_key"));
+  CHECK_THAT(refusal_message("bert", R"({"is_decoder": true})"), Catch::Contains("is_decoder"));
+  CHECK_THAT(refusal_message("bert", R"({"architectures": ["BertForTokenClassification"]})"),
+             Catch::Contains("BertModel"));
 }
 
-TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
+TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json and tokenizer.json", "[huggingface]") {
   std::string pieces = "{", separator;
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
@@ -128,8 +132,8 @@ TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
     separator = ",";
   }
   const std::string vocabulary = pieces + "}";
-  // tokenizer.json of these pieces, one merge and one added token.
-  auto whole = [&](const std::string& token) {
+  // Returns a tokenizer.json with these pieces, one merge, <|endoftext|> and one more added token.
+  auto tokenizer_json = [&](const std::string& token) {
     return R"({"added_tokens":[{"id":256,"content":"<|endoftext|>","special":true}, )" + token +
            R"(], "normalizer":null, "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
            "model":{"type":"BPE","merges":[["a","b"]],"vocab":)" +
@@ -151,27 +155,27 @@ TEST_CASE("added tokens come from each file that has them", "[huggingface]") {
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"258": {"content": "<a>"}, "259": {"content": "<b>", "special": true}},
                                      "pad_token": "<a>", "sep_token": "<nowhere>", "additional_special_tokens": ["<b>"]})");
-  const auto t = read();
-  CHECK(t->size() == 260);
-  CHECK(t->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
-  CHECK(t->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
-  CHECK(text::token_of_role(t->added_tokens(), "eos_token") == 256);
-  CHECK(text::token_of_role(t->added_tokens(), "sep_token") == -1);
-  for (const char* bad : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
-                          R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
-    write("added_tokens.json", bad);
-    INFO(bad);
+  const auto tokenizer = read();
+  CHECK(tokenizer->size() == 260);
+  CHECK(tokenizer->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
+  CHECK(tokenizer->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
+  CHECK(text::token_of_role(tokenizer->added_tokens(), "eos_token") == 256);
+  CHECK(text::token_of_role(tokenizer->added_tokens(), "sep_token") == -1);
+  for (const char* invalid : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
+                              R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
+    write("added_tokens.json", invalid);
+    INFO(invalid);
     CHECK(status_of(read) == 3);
   }
   std::filesystem::remove(folder.file("added_tokens.json"));
-  for (const char* bad :
+  for (const char* invalid :
        {R"({"added_tokens_decoder": {"x": {"content": "a"}}})", R"({"added_tokens_decoder": {"258": "a"}})"}) {
-    write("tokenizer_config.json", bad);
+    write("tokenizer_config.json", invalid);
     CHECK(status_of(read) == 3);
   }
   write("tokenizer_config.json", R"({"eos_token": {"content": "<c>"}})");
   for (const char* name : {"vocab.json", "merges.txt"}) std::filesystem::remove(folder.file(name));
-  write("tokenizer.json", whole(R"({"id":258,"content":"<c>","special":true,"normalized":true})"));
+  write("tokenizer.json", tokenizer_json(R"({"id":258,"content":"<c>","special":true,"normalized":true})"));
   CHECK(read()->size() == 259);
   CHECK(read()->added_tokens().at(258) == std::set<std::string>{"appended", "eos_token", "normalized", "special"});
   write("vocab.json", vocabulary);

@@ -1,4 +1,4 @@
-// Every registered task: what the rest of the project relies on.
+// Properties of every registered task on which other modules rely.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -27,26 +27,26 @@ using namespace mh;
 
 namespace {
 
-constexpr int32_t kWords = 5;  // first entry that is no special one
+constexpr int32_t kFirstWord = 5;  // first token after the special tokens
 
-std::unique_ptr<text::Tokenizer> wordpiece() {
+std::unique_ptr<text::Tokenizer> wordpiece_tokenizer() {
   std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-  for (int32_t i = kWords; i < 20; ++i) pieces.push_back({str("w", i), 0});
+  for (int32_t i = kFirstWord; i < 20; ++i) pieces.push_back({str("w", i), 0});
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
-std::unique_ptr<text::Tokenizer> words() {
+std::unique_ptr<text::Tokenizer> word_tokenizer() {
   return text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
 }
 
 using Sequences = std::vector<std::vector<int32_t>>;
 
-// A shard of a kind and a model that has the task.
+// The content of a shard of one record kind, and a model for its task.
 struct Sample {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::function<void(io::ShardHeader&)> hold;
   Sequences runs;
-  std::string model;  // lines of [model]
+  std::string model;  // TOML lines of [model]
 };
 
 const char* kBert = "backbone = 'bert'\nbert.segments = 2\nlayers = 1\nwidth = 8\nffn = 8\n";
@@ -58,26 +58,26 @@ std::vector<int32_t> bytes(const std::string& text) {
   return numbers;
 }
 
-// By kind of records; a new task adds a sample here.
+// Returns a sample for each record kind; a new task adds one here.
 std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> all;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.hold(name); }; };
-  all[io::kTextKind] = {words(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
-  all[io::kPairsKind] = {words(),
+  all[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
+  all[io::kPairsKind] = {word_tokenizer(),
                          kind(io::kPairsKind),
                          {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
                          str("backbone = 'encoder-decoder'\n", kSmall)};
-  all[io::kDocumentsKind] = {wordpiece(),
+  all[io::kDocumentsKind] = {wordpiece_tokenizer(),
                              kind(io::kDocumentsKind),
                              {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
                              str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
-  all[io::kExamplesKind] = {wordpiece(),
+  all[io::kExamplesKind] = {wordpiece_tokenizer(),
                             [task](io::ShardHeader& h) { text::hold_examples(h, task); },
                             {{5, 6}, {}, {1}, {7}, {}, {0}},
                             str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string about = R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
-  all[io::kQuestionsKind] = {wordpiece(),
+  all[io::kQuestionsKind] = {wordpiece_tokenizer(),
                              [](io::ShardHeader& h) {
                                h.task = R"({"unanswerable": false})";
                                h.hold(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
@@ -99,7 +99,7 @@ void write(const std::string& path, const Sample& sample) {
 
 }  // namespace
 
-TEST_CASE("a task reads a kind of records that shards can have, and no other task reads it", "[tasks]") {
+TEST_CASE("each task reads a registered record kind that no other task reads", "[tasks]") {
   std::set<std::string> kinds;
   for (const std::string& name : task::tasks().names()) {
     INFO(name);
@@ -115,7 +115,7 @@ TEST_CASE("a task reads a kind of records that shards can have, and no other tas
   CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
 }
 
-TEST_CASE("every model has exactly one task", "[tasks]") {
+TEST_CASE("every backbone and encoder head is served by exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
     for (const std::string& head : model::encoder_heads().names()) {
       INFO(backbone << ", " << head);
@@ -128,13 +128,13 @@ TEST_CASE("every model has exactly one task", "[tasks]") {
     }
 }
 
-TEST_CASE("a task returns the scores that it names, and its model's loss", "[tasks]") {
-  const auto all = samples();
+TEST_CASE("evaluation returns a finite loss and only scores that the task names", "[tasks]") {
+  const auto all_samples = samples();
   for (const std::string& name : task::tasks().names()) {
     INFO(name);
     const auto task = task::tasks().make(name, "task");
-    REQUIRE(all.contains(task->record_kind()));
-    const Sample& sample = all.at(task->record_kind());
+    REQUIRE(all_samples.contains(task->record_kind()));
+    const Sample& sample = all_samples.at(task->record_kind());
     const Folder folder;
     write(folder.file("t.mhs"), sample);
     const io::ShardFile shard(folder.file("t.mhs"));
@@ -149,9 +149,9 @@ TEST_CASE("a task returns the scores that it names, and its model's loss", "[tas
     CHECK(dataset->corpus().targets() > 0);
     task::EvaluationOptions options;
     if (task->traits().text_order) options.scoring.block = 4;
-    const std::vector<std::string> named = task->score_names(), has = dataset->score_names();
-    for (const std::string& score : has) {
-      CHECK(std::find(named.begin(), named.end(), score) != named.end());
+    const std::vector<std::string> task_scores = task->score_names(), dataset_scores = dataset->score_names();
+    for (const std::string& score : dataset_scores) {
+      CHECK(std::find(task_scores.begin(), task_scores.end(), score) != task_scores.end());
       options.metric = score;
       const auto evaluation = dataset->evaluate(*model, options);
       CHECK(std::isfinite(evaluation.loss));
@@ -159,16 +159,17 @@ TEST_CASE("a task returns the scores that it names, and its model's loss", "[tas
       CHECK(std::isfinite(task::score_named(evaluation.scores, score)));
       CHECK(dataset->score(*model, score, options) == task::score_named(evaluation.scores, score));
     }
-    // Nothing but the scores named, and parts of them for questions that may be impossible.
+    // Without a metric, evaluation returns no score beyond those of the dataset.
     options.metric = "loss";
     const auto evaluation = dataset->evaluate(*model, options);
     CHECK(std::isfinite(evaluation.loss));
-    for (const auto& [score, value] : evaluation.scores) CHECK(std::find(has.begin(), has.end(), score) != has.end());
+    for (const auto& [score, value] : evaluation.scores)
+      CHECK(std::find(dataset_scores.begin(), dataset_scores.end(), score) != dataset_scores.end());
     CHECK(dataset->writes_predictions() >= dataset->writes_best_answers());
   }
 }
 
-TEST_CASE("the options of a task are read for its models alone, and copied", "[tasks]") {
+TEST_CASE("a task's options are accepted only for models with that task, and survive a copy", "[tasks]") {
   for (const std::string& name : task::tasks().names()) {
     const auto task = task::tasks().make(name, "task");
     if (std::string(task->section()).empty()) continue;
