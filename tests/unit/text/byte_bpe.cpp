@@ -1,5 +1,5 @@
-// GPT-2's byte-level pair encoding: words against plain loops over its expression, merges against plain loops over the
-// list, bytes that come back, cuts that change nothing, and what is refused.
+// GPT-2's byte-level BPE: words and merges compared with naive references, round trips, cuts that do not change tokens,
+// and refusal of invalid files.
 #include "text/byte_bpe.h"
 
 #include <rapidcheck.h>
@@ -33,18 +33,19 @@ std::string letters(const std::string& bytes) {
   return text;
 }
 
-// The bytes from 255 down, <|endoftext|> amid them, then what merges make; merges of plain text.
+// Returns the pieces, which are the bytes from 255 down with <|endoftext|> at 100 and then the results of the merges,
+// and the merges of pairs of plain text.
 std::pair<std::vector<Piece>, std::vector<Merge>> files_of(
-    const std::vector<std::pair<std::string, std::string>>& all) {
+    const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
   for (int byte = 255; byte >= 0; --byte) pieces.push_back({letter(static_cast<uint8_t>(byte)), 0});
   pieces.insert(pieces.begin() + 100, {kEndOfText, 0});
   std::vector<Merge> merges;
-  for (const auto& [left, right] : all) {
+  for (const auto& [left, right] : byte_merges) {
     merges.push_back({letters(left), letters(right)});
-    const std::string both = letters(left + right);
-    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.text == both; }))
-      pieces.push_back({both, 0});
+    const std::string joined = letters(left + right);
+    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.text == joined; }))
+      pieces.push_back({joined, 0});
   }
   return {pieces, merges};
 }
@@ -54,7 +55,7 @@ std::unique_ptr<ByteBpeTokenizer> tokenizer_of(const std::vector<std::pair<std::
   return make_byte_bpe_tokenizer(std::move(pieces), std::move(list), "test");
 }
 
-Ids encoded(const Tokenizer& tokenizer, const std::string& text) {
+Ids encode(const Tokenizer& tokenizer, const std::string& text) {
   Ids ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
@@ -71,8 +72,8 @@ Words words_of(const std::string& text) {
   return words;
 }
 
-// The expression, alternative by alternative, over code points.
-Words words_plainly(const std::u32string& text) {
+// Splits text by GPT-2's expression, alternative by alternative, over code points.
+Words naive_words(const std::u32string& text) {
   auto space = [](char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); };
   auto other = [&](char32_t c) { return !space(c) && !is_letter(c) && !is_number(c); };
   Words words;
@@ -105,8 +106,8 @@ Words words_plainly(const std::u32string& text) {
   return words;
 }
 
-// While some neighbours have a merge, the leftmost of those with the least rank is joined.
-Ids divided_plainly(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
+// Joins the leftmost pair of lowest rank until no neighbours have a merge.
+Ids naive_divide(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
   Words symbols;
   for (char byte : word) symbols.push_back(letter(static_cast<uint8_t>(byte)));
   for (;;) {
@@ -140,7 +141,7 @@ const std::vector<std::pair<std::string, std::string>> kMerges{{"a", "b"}, {" ",
 
 }  // namespace
 
-TEST_CASE("letters of bytes are GPT-2's", "[byte-bpe]") {
+TEST_CASE("letter_of_byte equals GPT-2's table of bytes", "[byte-bpe]") {
   CHECK(letter(' ') == "\u0120");
   CHECK(letter('\n') == "\u010a");
   CHECK(letter(0) == "\u0100");
@@ -150,10 +151,10 @@ TEST_CASE("letters of bytes are GPT-2's", "[byte-bpe]") {
   CHECK(letter(0xA0) == "\u0142");
   CHECK(letter(0x7F) == "\u0121");
   for (int byte = 0; byte < 256; ++byte) CHECK(byte_of_letter(letter_of_byte(static_cast<uint8_t>(byte))) == byte);
-  for (char32_t none : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_letter(none) == -1);
+  for (char32_t invalid : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_letter(invalid) == -1);
 }
 
-TEST_CASE("words of GPT-2's expression", "[byte-bpe]") {
+TEST_CASE("byte_bpe_word_end splits text by GPT-2's expression", "[byte-bpe]") {
   CHECK(words_of("Hello, I'm 42!  You'll   see") ==
         Words{"Hello", ",", " I", "'m", " 42", "!", " ", " You", "'ll", "  ", " see"});
   CHECK(words_of("") == Words{});
@@ -165,103 +166,104 @@ TEST_CASE("words of GPT-2's expression", "[byte-bpe]") {
   CHECK(words_of("a\u00a0b c\u3000") == Words{"a", "\u00a0", "b", " c", "\u3000"});
   CHECK(words_of("e\u0301\u00bd7\u0663") == Words{"e", "\u0301", "\u00bd7\u0663"});
   CHECK(words_of("\u4e2d\u6587abc\x1c ") == Words{"\u4e2d\u6587abc", "\x1c", " "});
-  CHECK(words_of("a\u1c89b\U0001ccf0\U00016130") == Words{"a\u1c89b", "\U0001ccf0\U00016130"});  // of Unicode 16.0
+  CHECK(words_of("a\u1c89b\U0001ccf0\U00016130") == Words{"a\u1c89b", "\U0001ccf0\U00016130"});  // Unicode 16.0
 }
 
-TEST_CASE("words of any text are those of the plain loops", "[byte-bpe]") {
+TEST_CASE("byte_bpe_word_end equals a naive reference for any text", "[byte-bpe]") {
   CHECK(rc::check([] {
     const std::string text = *any_text();
-    // What is newer than the plain loops know is left to the case above.
+    // The naive reference lacks the newest characters, which the case above covers.
     if (text.find("\u1c89") == text.npos && text.find("\U00016130") == text.npos)
-      RC_ASSERT(words_of(text) == words_plainly(code_points(text)));
+      RC_ASSERT(words_of(text) == naive_words(code_points(text)));
     RC_ASSERT(join(words_of(text), "") == text);
   }));
 }
 
-TEST_CASE("merges join as the plain loops do, and tokens give back the text", "[byte-bpe]") {
+TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and keeps the tokens of split text",
+          "[byte-bpe]") {
   const auto [pieces, merges] = files_of(kMerges);
-  const auto t = tokenizer_of(kMerges);
+  const auto tokenizer = tokenizer_of(kMerges);
   CHECK(rc::check([&, p = pieces, m = merges] {
     const std::string text = *any_text();
     Ids expected;
     for (const std::string& word : words_of(text))
-      for (int32_t id : divided_plainly(word, p, m)) expected.push_back(id);
-    const Ids found = encoded(*t, text);
-    RC_ASSERT(found == expected);
-    RC_ASSERT(t->decode(found) == text);
-    if (const size_t at = t->cut(text); at != text.npos) {
+      for (int32_t id : naive_divide(word, p, m)) expected.push_back(id);
+    const Ids actual = encode(*tokenizer, text);
+    RC_ASSERT(actual == expected);
+    RC_ASSERT(tokenizer->decode(actual) == text);
+    if (const size_t at = tokenizer->cut(text); at != text.npos) {
       RC_ASSERT(at > 0U);
-      const auto encoder = t->encoder();
-      Ids parts;
-      encoder->encode(text.substr(0, at), parts);
-      encoder->encode(text.substr(at) + "s", parts);
-      RC_ASSERT(parts == encoded(*t, text + "s"));
+      const auto encoder = tokenizer->encoder();
+      Ids split_tokens;
+      encoder->encode(text.substr(0, at), split_tokens);
+      encoder->encode(text.substr(at) + "s", split_tokens);
+      RC_ASSERT(split_tokens == encode(*tokenizer, text + "s"));
     }
   }));
-  CHECK(t->cut("one two three") == 7);
-  CHECK(t->cut("one  two") == 3);
-  CHECK(t->cut("\u4e2d \u4e2d") == 3);
-  CHECK(t->cut(" one") == std::string::npos);
-  CHECK(t->cut("one") == std::string::npos);
-  CHECK(t->end_of_line() == 100);
-  CHECK(t->unknown() == -1);
-  CHECK(t->decode(Ids{encoded(*t, "a b")[0], 100, encoded(*t, "\u00e9")[0]}) == "a\n\u00e9");
-  CHECK(encoded(*t, "<|endoftext|>").size() > 1);
+  CHECK(tokenizer->cut("one two three") == 7);
+  CHECK(tokenizer->cut("one  two") == 3);
+  CHECK(tokenizer->cut("\u4e2d \u4e2d") == 3);
+  CHECK(tokenizer->cut(" one") == std::string::npos);
+  CHECK(tokenizer->cut("one") == std::string::npos);
+  CHECK(tokenizer->end_of_line() == 100);
+  CHECK(tokenizer->unknown() == -1);
+  CHECK(tokenizer->decode(Ids{encode(*tokenizer, "a b")[0], 100, encode(*tokenizer, "\u00e9")[0]}) == "a\n\u00e9");
+  CHECK(encode(*tokenizer, "<|endoftext|>").size() > 1);
 }
 
-TEST_CASE("a joined pair of lower rank takes part at once", "[byte-bpe]") {
-  // Rank 1 gives ab, which rank 0 joins before the second a b is joined: a list that no text gives.
-  const auto t = tokenizer_of({{"ab", "a"}, {"a", "b"}});
-  const Ids ids = encoded(*t, "abab");
+TEST_CASE("a pair of lower rank that a merge creates is joined at once", "[byte-bpe]") {
+  // Rank 1 creates ab, which rank 0 joins before the second a b is joined. No training text gives such a list.
+  const auto tokenizer = tokenizer_of({{"ab", "a"}, {"a", "b"}});
+  const Ids ids = encode(*tokenizer, "abab");
   Words pieces;
-  for (int32_t id : ids) pieces.push_back(t->piece(id));
+  for (int32_t id : ids) pieces.push_back(tokenizer->piece(id));
   CHECK(pieces == Words{"aba", "b"});
 }
 
-TEST_CASE("the vocabulary file, and GPT-2's own, come back as they were", "[byte-bpe]") {
-  const auto t = tokenizer_of(kMerges);
-  const auto again = parse_tokenizer(t->serialize(), "test");
-  CHECK(again->type() == "byte-bpe");
-  CHECK(again->fingerprint() == t->fingerprint());
-  CHECK(encoded(*again, "ab aab \u00e9\\") == encoded(*t, "ab aab \u00e9\\"));
+TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from vocab.json and merges.txt", "[byte-bpe]") {
+  const auto tokenizer = tokenizer_of(kMerges);
+  const auto reparsed = parse_tokenizer(tokenizer->serialize(), "test");
+  CHECK(reparsed->type() == "byte-bpe");
+  CHECK(reparsed->fingerprint() == tokenizer->fingerprint());
+  CHECK(encode(*reparsed, "ab aab \u00e9\\") == encode(*tokenizer, "ab aab \u00e9\\"));
   NumberedPieces numbered;
-  for (size_t i = 0; i < t->pieces().size(); ++i) numbered[i] = t->pieces()[i].text;
-  const std::string json = write_byte_bpe_pieces(numbered), text = write_byte_bpe_merges(t->merges());
+  for (size_t i = 0; i < tokenizer->pieces().size(); ++i) numbered[i] = tokenizer->pieces()[i].text;
+  const std::string json = write_byte_bpe_pieces(numbered), text = write_byte_bpe_merges(tokenizer->merges());
   CHECK(read_numbered_pieces(json, "j") == numbered);
   CHECK(text.starts_with("#version: 0.2\na b\n\u0120 a\n"));
   CHECK(make_byte_bpe_tokenizer(in_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")->serialize() ==
-        t->serialize());
+        tokenizer->serialize());
   CHECK(read_byte_bpe_merges("a b\r\nb c\r\n", "m") == std::vector<Merge>{{"a", "b"}, {"b", "c"}});
   CHECK(read_byte_bpe_merges("#version: 0.2\n# #", "m") == std::vector<Merge>{{"#", "#"}});
 }
 
-TEST_CASE("added tokens come back from a vocabulary file, and do not change its fingerprint", "[byte-bpe]") {
+TEST_CASE("added tokens read back from a vocabulary file and do not change its fingerprint", "[byte-bpe]") {
   auto [pieces, merges] = files_of({{"a", "b"}});
   const auto plain = make_byte_bpe_tokenizer(pieces, merges, "test");
   CHECK(plain->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
   const AddedTokens added{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
-  const auto t = make_byte_bpe_tokenizer(pieces, merges, "test", added);
-  const std::string file = t->serialize();
+  const auto tokenizer = make_byte_bpe_tokenizer(pieces, merges, "test", added);
+  const std::string file = tokenizer->serialize();
   CHECK(file != plain->serialize());
-  CHECK(t->fingerprint() == plain->fingerprint());
-  const auto again = parse_tokenizer(file, "test");
-  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*again).added_tokens() == added);
-  CHECK(again->serialize() == file);
+  CHECK(tokenizer->fingerprint() == plain->fingerprint());
+  const auto reparsed = parse_tokenizer(file, "test");
+  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed).added_tokens() == added);
+  CHECK(reparsed->serialize() == file);
   AddedTokens tokens{{3, {}}};
-  for (const char* bad :
+  for (const char* invalid :
        {"", "x", "-1", "3", "2 special", "10", "4 other", "4 special special", "4  special", "4 ", "4x"})
-    CHECK_FALSE(parse_added_token(bad, 10, tokens = {{3, {}}}));
+    CHECK_FALSE(parse_added_token(invalid, 10, tokens = {{3, {}}}));
   CHECK(parse_added_token("9 pad_token special", 10, tokens = {{3, {}}}));
 }
 
-TEST_CASE("files of other kinds, and pieces and merges that lack something, are refused", "[byte-bpe]") {
-  for (const char* bad : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
-                          "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
-    CHECK(status_of([&] { in_order(read_numbered_pieces(bad, "vocab.json"), "vocab.json"); }) == 3);
-  for (const char* bad : {"", "#version: 0.2\n", "ab\n", "a b c\n", " b\n", "a \n", "a b\n\nb c\n", "a \xff\n"})
-    CHECK(status_of([&] { read_byte_bpe_merges(bad, "merges.txt"); }) == 3);
+TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, are refused", "[byte-bpe]") {
+  for (const char* invalid : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
+                              "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
+    CHECK(status_of([&] { in_order(read_numbered_pieces(invalid, "vocab.json"), "vocab.json"); }) == 3);
+  for (const char* invalid : {"", "#version: 0.2\n", "ab\n", "a b c\n", " b\n", "a \n", "a b\n\nb c\n", "a \xff\n"})
+    CHECK(status_of([&] { read_byte_bpe_merges(invalid, "merges.txt"); }) == 3);
   CHECK_THROWS_WITH(read_byte_bpe_merges("a b\nab\n", "merges.txt"), Catch::Contains("merges.txt:2"));
-  auto said = [](std::vector<Piece> pieces, std::vector<Merge> merges) {
+  auto error_of = [](std::vector<Piece> pieces, std::vector<Merge> merges) {
     try {
       make_byte_bpe_tokenizer(std::move(pieces), std::move(merges), "test");
     } catch (const Error& error) {
@@ -271,18 +273,18 @@ TEST_CASE("files of other kinds, and pieces and merges that lack something, are 
     return std::string();
   };
   const auto [pieces, merges] = files_of({{"a", "b"}});
-  auto without = [&, all = pieces](size_t i) {
-    std::vector<Piece> fewer = all;
-    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    return fewer;
+  auto pieces_without = [&, all = pieces](size_t i) {
+    std::vector<Piece> remaining = all;
+    remaining.erase(remaining.begin() + static_cast<std::ptrdiff_t>(i));
+    return remaining;
   };
-  CHECK(said(pieces, merges).empty());
-  CHECK_THAT(said(without(100), merges), Catch::Contains("<|endoftext|>"));
-  CHECK_THAT(said(without(0), merges), Catch::Contains("the byte 255"));
-  CHECK_THAT(said(without(257), merges), Catch::Contains("'ab' of merge 1"));
-  CHECK_THAT(said(pieces, {merges[0], merges[0]}), Catch::Contains("twice"));
-  CHECK_THAT(said(pieces, {{"x", "yz"}}), Catch::Contains("'yz' of merge 1"));
-  const std::string whole = tokenizer_of(kMerges)->serialize();
-  for (size_t size = 0; size < whole.size(); size += 97)
-    CHECK(status_of([&] { parse_tokenizer(whole.substr(0, size), "test"); }) == 3);
+  CHECK(error_of(pieces, merges).empty());
+  CHECK_THAT(error_of(pieces_without(100), merges), Catch::Contains("<|endoftext|>"));
+  CHECK_THAT(error_of(pieces_without(0), merges), Catch::Contains("the byte 255"));
+  CHECK_THAT(error_of(pieces_without(257), merges), Catch::Contains("'ab' of merge 1"));
+  CHECK_THAT(error_of(pieces, {merges[0], merges[0]}), Catch::Contains("twice"));
+  CHECK_THAT(error_of(pieces, {{"x", "yz"}}), Catch::Contains("'yz' of merge 1"));
+  const std::string serialized = tokenizer_of(kMerges)->serialize();
+  for (size_t size = 0; size < serialized.size(); size += 97)
+    CHECK(status_of([&] { parse_tokenizer(serialized.substr(0, size), "test"); }) == 3);
 }

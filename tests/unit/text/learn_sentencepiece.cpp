@@ -1,5 +1,5 @@
-// SentencePiece models: no line of the text is left out in silence, and nothing that a text or a damaged model does to
-// the library ends the process.
+// SentencePiece models: training uses every line of the text, and no text or damaged model lets the library end the
+// process.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -66,110 +66,114 @@ std::string word_of(size_t size) {
 
 }  // namespace
 
-TEST_CASE("lines with reserved characters take part in SentencePiece's training", "[sentencepiece]") {
+TEST_CASE("SentencePiece training uses lines with reserved characters", "[sentencepiece]") {
   Learner learner;
   const std::string block = "\u2585";
-  // As by a name that the trainer reads as an unknown character.
-  const std::string with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
-  std::string with_name = with_block;
-  for (size_t at = 0; (at = with_name.find(block)) != with_name.npos;) with_name.replace(at, block.size(), "<unk>");
+  // The same text with <unk>, which the trainer reads as an unknown character.
+  const std::string text_with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
+  std::string text_with_unk = text_with_block;
+  for (size_t at = 0; (at = text_with_unk.find(block)) != text_with_unk.npos;)
+    text_with_unk.replace(at, block.size(), "<unk>");
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
-    const std::string model = learner.learn(type, 15, with_block);
-    CHECK(model == learner.learn(type, 15, with_name));
+    const std::string model = learner.learn(type, 15, text_with_block);
+    CHECK(model == learner.learn(type, 15, text_with_unk));
     const auto pieces = pieces_of(model);
     CHECK(pieces.size() == 15);
     for (const std::string& piece : pieces) CHECK(piece.find(block) == piece.npos);
-    // Each of these letters is in lines with the character alone.
+    // These letters occur only in lines with the reserved character.
     for (const char* letter : {"s", "h", "e"}) CHECK(std::count(pieces.begin(), pieces.end(), letter) == 1);
   }
   CHECK(learner.learn("bpe", 12, "the\u2581cat\n") == learner.learn("bpe", 12, "the cat\n"));
 }
 
-TEST_CASE("a word as long as BPE's trainer can number is learnt, a longer one is refused with its line",
+TEST_CASE("the longest word that the BPE trainer can index is learnt, and a longer one is refused with its line",
           "[sentencepiece]") {
   Learner learner;
   const auto longest = static_cast<size_t>(kLongestBpeWord);
-  const std::string first = "the cat sat\n";
-  CHECK(pieces_of(learner.learn("bpe", 40, first + word_of(longest) + " a\n")).size() == 40);
+  const std::string first_line = "the cat sat\n";
+  CHECK(pieces_of(learner.learn("bpe", 40, first_line + word_of(longest) + " a\n")).size() == 40);
   for (size_t size : {longest + 1, size_t{40000}, size_t{70000}}) {
-    const std::string said = learner.refusal_of("bpe", 40, first + "a " + word_of(size) + " b");
-    CHECK(said.find("text:2:") != said.npos);
-    CHECK(said.find("32,768") != said.npos);
+    const std::string message = learner.refusal_of("bpe", 40, first_line + "a " + word_of(size) + " b");
+    CHECK(message.find("text:2:") != message.npos);
+    CHECK(message.find("32,768") != message.npos);
   }
-  // Characters count once normalised, and normalisation parts words.
-  const std::string half = word_of(20000);
-  CHECK(pieces_of(learner.learn("bpe", 40, half + "\u3000" + half + "\t" + half)).size() == 40);
+  // Characters are counted after normalisation, which may also split words.
+  const std::string word = word_of(20000);
+  CHECK(pieces_of(learner.learn("bpe", 40, word + "\u3000" + word + "\t" + word)).size() == 40);
   std::string fractions;
   for (int i = 0; i < 20000; ++i) fractions += "\u2153";  // 1/3
-  CHECK(learner.refusal_of("bpe", 40, first + fractions).find("60,000") != std::string::npos);
-  CHECK(pieces_of(learner.learn("unigram", 40, first + word_of(70000))).size() == 40);
+  CHECK(learner.refusal_of("bpe", 40, first_line + fractions).find("60,000") != std::string::npos);
+  CHECK(pieces_of(learner.learn("unigram", 40, first_line + word_of(70000))).size() == 40);
 }
 
-TEST_CASE("the name of a file never becomes text for SentencePiece, whatever its bytes", "[sentencepiece]") {
+TEST_CASE("a file name of any bytes does not change the text that SentencePiece learns from", "[sentencepiece]") {
   Learner learner;
-  const std::string name = "x\ny\x01z \u2585", first = "the cat sat\n";
+  const std::string name = "x\ny\x01z \u2585", first_line = "the cat sat\n";
   // Long enough to be checked by the child, and short enough to be learnt.
-  const std::string text = first + word_of(20000) + "\n";
+  const std::string text = first_line + word_of(20000) + "\n";
   CHECK(learner.learn("bpe", 40, text, name) == learner.learn("bpe", 40, text));
   const std::string refusal = learner.refusal_of("bpe", 40, text + word_of(40000), name);
   CHECK_THAT(refusal, Catch::Contains(name + ":3: expected words of at most 32,768 characters"));
   CHECK_THAT(refusal, Catch::Contains("found a word of 40,000"));
 }
 
-TEST_CASE("text from which SentencePiece cannot learn is refused, and the process survives", "[sentencepiece]") {
+TEST_CASE("text from which SentencePiece cannot learn is refused without ending the process", "[sentencepiece]") {
   Learner learner;
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
-    const std::string none = "expected text with characters that can have a piece; found none; check the input";
+    const std::string no_characters =
+        "expected text with characters that can have a piece; found none; check the input";
     for (const char* text : {"\x01\x02\n", "\u200b\n\u200b\n"})
-      CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(none));
-    // Of unknown characters alone, unigram makes a model, though of no more pieces than the special ones and the space.
+      CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(no_characters));
+    // From unknown characters alone, unigram learns a model of only the special pieces and the space.
     const bool bpe = std::string(type) == "bpe";
     for (const char* text : {"\u2585\n", "<unk>"})
       CHECK_THAT(
           learner.refusal_of(type, 40, text),
           Catch::Contains(
-              bpe ? none
+              bpe ? no_characters
                   : "--size 40: expected at most 4, the number of pieces that this text yields; found 40; choose"));
     for (const char* text : {"", "\n\n", "   \n \n"})
       CHECK(learner.refusal_of(type, 40, text).find("text with at least one word") != std::string::npos);
-    // The sizes that would do are named.
-    const std::string cat = "the cat sat on the mat\n";
-    CHECK_THAT(learner.refusal_of(type, 8000, cat), Catch::StartsWith("--size 8000: expected at most ") &&
-                                                        Catch::EndsWith("choose a smaller --size, or give more text"));
-    CHECK_THAT(learner.refusal_of(type, 8, cat), Catch::StartsWith("--size 8: expected at least 13: "));
-    CHECK(learner.refusal_of(type, 2, cat) ==
+    // The message names the possible sizes.
+    const std::string short_text = "the cat sat on the mat\n";
+    CHECK_THAT(learner.refusal_of(type, 8000, short_text),
+               Catch::StartsWith("--size 8000: expected at most ") &&
+                   Catch::EndsWith("choose a smaller --size, or give more text"));
+    CHECK_THAT(learner.refusal_of(type, 8, short_text), Catch::StartsWith("--size 8: expected at least 13: "));
+    CHECK(learner.refusal_of(type, 2, short_text) ==
           "--size 2: expected at least 4: the special pieces and a character; found 2; choose a larger --size");
     CHECK(learner.refusal_of(type, 40, "the cat\n\xff\n").find("text:2: byte 8") != std::string::npos);
   }
 }
 
-TEST_CASE("a SentencePiece model with any damage is refused or gives tokens, whatever the text", "[sentencepiece]") {
+TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text to valid tokens", "[sentencepiece]") {
   Learner learner;
   const std::string model = learner.learn("bpe", 40, "the cat sat on the mat\nthe dog ate the cat\n");
   std::string text;  // a character of every kind that normalisation changes
   for (char32_t c = 0x20; c < 0x3400; ++c) append_utf8(c, text);
-  int whole = 0, tables = 0, others = 0;
+  int accepted = 0, refused_tables = 0, other_refusals = 0;
   RandomSequence random(RandomStream(9, "damage"));
   for (int i = 0; i < 300; ++i) {
-    std::string bent = model;
-    // The table of normalisation is most of the model; its trie follows the pieces.
-    const size_t at = random.below(i % 2 == 0 ? 3000 : bent.size());
-    bent[at] = static_cast<char>(bent[at] ^ (1 << random.below(8)));
+    std::string damaged = model;
+    // The normalisation table is most of the model. Half of the flips hit the first 3000 bytes: the pieces and the
+    // start of the table, its trie.
+    const size_t at = random.below(i % 2 == 0 ? 3000 : damaged.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
     try {
-      const auto tokenizer = parse_tokenizer(bent, "m");
+      const auto tokenizer = parse_tokenizer(damaged, "m");
       std::vector<int32_t> tokens;
       tokenizer->encoder()->encode(text, tokens);
       for (int32_t token : tokens) REQUIRE((token >= 0 && token < tokenizer->size()));
       tokenizer->decode(tokens);
-      ++whole;
+      ++accepted;
     } catch (const Error& error) {
       CHECK(static_cast<int>(error.exit()) == kInput);
-      ++(std::string(error.what()).find("normalisation table") != std::string::npos ? tables : others);
+      ++(std::string(error.what()).find("normalisation table") != std::string::npos ? refused_tables : other_refusals);
     }
   }
-  CHECK(whole > 0);
-  CHECK(tables > 0);
-  CHECK(others > 0);
+  CHECK(accepted > 0);
+  CHECK(refused_tables > 0);
+  CHECK(other_refusals > 0);
 }

@@ -1,4 +1,4 @@
-// The merges of subword-nmt: learning and dividing against plain loops over the definition, and its tokenizer.
+// subword-nmt: learning and applying merges compared with naive references, codes files, and the tokenizer.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -26,43 +26,44 @@ Symbols symbols_of(const std::string& word) {
   return out;
 }
 
-// All occurrences, from left to right.
-Symbols joined(const Symbols& symbols, const Merge& m) {
+// Applies a merge to all occurrences of its pair, from left to right.
+Symbols apply_merge(const Symbols& symbols, const Merge& m) {
   Symbols out;
   for (size_t i = 0; i < symbols.size(); ++i) {
-    const bool here = i + 1 < symbols.size() && symbols[i] == m.left && symbols[i + 1] == m.right;
-    out.push_back(here ? m.left + m.right : symbols[i]);
-    if (here) ++i;
+    const bool matches = i + 1 < symbols.size() && symbols[i] == m.left && symbols[i + 1] == m.right;
+    out.push_back(matches ? m.left + m.right : symbols[i]);
+    if (matches) ++i;
   }
   return out;
 }
 
-// Counts every pair anew for each merge. `again`: a symbol arose that had been there before.
-std::vector<Merge> learnt_plainly(const std::map<std::string, int64_t>& words, size_t merges, bool* again) {
+// Learns merges by recounting all pairs for each merge. Sets `recreated` if a merge creates a symbol that existed
+// before.
+std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t merges, bool* recreated) {
   std::vector<std::pair<Symbols, int64_t>> text;
-  std::set<std::string> seen;
+  std::set<std::string> existing;
   for (const auto& [word, count] : words) {
     text.emplace_back(symbols_of(word), count);
-    seen.insert(text.back().first.begin(), text.back().first.end());
+    existing.insert(text.back().first.begin(), text.back().first.end());
   }
-  std::vector<Merge> found;
-  while (found.size() < merges) {
+  std::vector<Merge> result;
+  while (result.size() < merges) {
     std::map<std::pair<std::string, std::string>, int64_t> counts;
     for (const auto& [symbols, count] : text)
       for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{symbols[i], symbols[i + 1]}] += count;
-    int64_t best = 0;
+    int64_t max_count = 0;
     Merge merge;
-    for (const auto& [pair, count] : counts)  // in rising order: of equals the greatest pair stays
-      if (count >= best) best = count, merge = {pair.first, pair.second};
-    if (best < 2) break;
-    found.push_back(merge);
-    *again = *again || !seen.insert(merge.left + merge.right).second;
-    for (auto& [symbols, count] : text) symbols = joined(symbols, merge);
+    for (const auto& [pair, count] : counts)  // ascending: the greatest of equally frequent pairs stays
+      if (count >= max_count) max_count = count, merge = {pair.first, pair.second};
+    if (max_count < 2) break;
+    result.push_back(merge);
+    *recreated = *recreated || !existing.insert(merge.left + merge.right).second;
+    for (auto& [symbols, count] : text) symbols = apply_merge(symbols, merge);
   }
-  return found;
+  return result;
 }
 
-Symbols divided_plainly(const std::string& word, const std::vector<Merge>& merges) {
+Symbols naive_divide(const std::string& word, const std::vector<Merge>& merges) {
   Symbols symbols = symbols_of(word);
   for (;;) {
     size_t first = merges.size();
@@ -70,13 +71,13 @@ Symbols divided_plainly(const std::string& word, const std::vector<Merge>& merge
       for (size_t m = 0; m < first; ++m)
         if (merges[m] == Merge{symbols[i], symbols[i + 1]}) first = m;
     if (first == merges.size()) break;
-    symbols = joined(symbols, merges[first]);
+    symbols = apply_merge(symbols, merges[first]);
   }
   symbols.back().resize(symbols.back().size() - 4);
   return symbols;
 }
 
-Symbols divided(const std::string& word, const std::vector<Merge>& merges) {
+Symbols divide(const std::string& word, const std::vector<Merge>& merges) {
   Symbols out;
   size_t at = 0;
   for (size_t size : Segmenter(merges).divide(word)) {
@@ -86,7 +87,7 @@ Symbols divided(const std::string& word, const std::vector<Merge>& merges) {
   return out;
 }
 
-std::vector<Merge> learnt(const std::map<std::string, int64_t>& words, int64_t merges) {
+std::vector<Merge> learn(const std::map<std::string, int64_t>& words, int64_t merges) {
   WordMap<uint64_t> counts;
   for (const auto& [word, count] : words) counts[std::string_view(word)] = static_cast<uint64_t>(count);
   return learn_merges(counts, merges);
@@ -102,7 +103,7 @@ rc::Gen<std::string> any_word() {
       });
 }
 
-std::vector<int32_t> encoded(const Tokenizer& tokenizer, const std::string& text) {
+std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) {
   std::vector<int32_t> out;
   tokenizer.encoder()->encode(text, out);
   return out;
@@ -110,31 +111,31 @@ std::vector<int32_t> encoded(const Tokenizer& tokenizer, const std::string& text
 
 }  // namespace
 
-TEST_CASE("merges are those of counting all pairs anew", "[subword]") {
+TEST_CASE("learn_merges equals a naive reference that recounts all pairs for each merge", "[subword]") {
   CHECK(rc::check([] {
     const auto letter = rc::gen::element<std::string>("a", "b", "c", "d", "e", "f", "g", "ä");
     const auto list = *rc::gen::nonEmpty(
         rc::gen::container<std::vector<Symbols>>(rc::gen::nonEmpty(rc::gen::container<Symbols>(letter))));
     std::map<std::string, int64_t> words;
     for (const Symbols& word : list) words[join(word, "")] += *rc::gen::inRange(1, 30);
-    bool again = false;
-    const std::vector<Merge> plain = learnt_plainly(words, 30, &again);
-    // Where a symbol arises by other merges too, learn-bpe counts some of its pairs twice, and so do these.
-    RC_PRE(!again);
-    RC_ASSERT(learnt(words, 30) == plain);
+    bool recreated = false;
+    const std::vector<Merge> expected = naive_learn(words, 30, &recreated);
+    // If several merges create the same symbol, learn-bpe counts some of its pairs twice, and learn_merges does too.
+    RC_PRE(!recreated);
+    RC_ASSERT(learn(words, 30) == expected);
   }));
-  CHECK(learnt({{"a</w>a", 1}, {"a</w>aa", 1}}, 9).size() == 5);
+  CHECK(learn({{"a</w>a", 1}, {"a</w>aa", 1}}, 9).size() == 5);
 }
 
-TEST_CASE("of pairs that are as frequent the greater one comes first", "[subword]") {
-  CHECK(learnt({{"ab", 3}, {"cd", 3}, {"ca", 3}}, 2) == (std::vector<Merge>{{"c", "d</w>"}, {"c", "a</w>"}}));
-  CHECK(learnt({{"ab", 1}, {"cd", 1}}, 5).empty());  // none occurs twice
-  CHECK(learnt({{"a", 9}}, 5).empty());              // no pair
-  // aaaa: from left to right, and no pair of the joined symbols is counted that overlaps.
-  CHECK(learnt({{"aaaaa", 2}}, 3) == (std::vector<Merge>{{"a", "a"}, {"aa", "aa"}, {"aaaa", "a</w>"}}));
+TEST_CASE("the greater of equally frequent pairs is merged first", "[subword]") {
+  CHECK(learn({{"ab", 3}, {"cd", 3}, {"ca", 3}}, 2) == (std::vector<Merge>{{"c", "d</w>"}, {"c", "a</w>"}}));
+  CHECK(learn({{"ab", 1}, {"cd", 1}}, 5).empty());  // no pair occurs twice
+  CHECK(learn({{"a", 9}}, 5).empty());              // no pair
+  // Merges apply from left to right, and overlapping occurrences of a pair are not counted.
+  CHECK(learn({{"aaaaa", 2}}, 3) == (std::vector<Merge>{{"a", "a"}, {"aa", "aa"}, {"aaaa", "a</w>"}}));
 }
 
-TEST_CASE("words are divided as by plain loops, whatever the merges", "[subword]") {
+TEST_CASE("Segmenter divides words like a naive reference for any merges", "[subword]") {
   CHECK(rc::check([] {
     const auto symbol =
         rc::gen::element<std::string>("a", "b", "ä", "aa", "ab", "ba", "b</w>", "a</w>", "ab</w>", "aab");
@@ -143,65 +144,65 @@ TEST_CASE("words are divided as by plain loops, whatever the merges", "[subword]
          *rc::gen::container<std::vector<std::pair<std::string, std::string>>>(rc::gen::pair(symbol, symbol)))
       merges.push_back({left, right});
     const std::string word = *any_word();
-    RC_ASSERT(divided(word, merges) == divided_plainly(word, merges));
+    RC_ASSERT(divide(word, merges) == naive_divide(word, merges));
   }));
-  // A merge that is listed twice has the rank of the first.
-  const std::vector<Merge> twice{{"a", "b"}, {"b", "c</w>"}, {"b", "c</w>"}, {"a", "b"}};
-  CHECK(divided("abc", twice) == Symbols{"ab", "c"});
-  // A word of a million letters is a matter of a moment.
-  CHECK(divided(std::string(1 << 20, 'a'), {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}).size() == (1 << 17) + 3);
+  // A duplicate merge has the rank of its first entry.
+  const std::vector<Merge> duplicates{{"a", "b"}, {"b", "c</w>"}, {"b", "c</w>"}, {"a", "b"}};
+  CHECK(divide("abc", duplicates) == Symbols{"ab", "c"});
+  // A word of 2^20 letters; quadratic time would not finish.
+  CHECK(divide(std::string(1 << 20, 'a'), {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}).size() == (1 << 17) + 3);
 }
 
-TEST_CASE("codes are written and read back; what are none is refused", "[subword]") {
+TEST_CASE("a codes file reads back equal, and invalid codes are refused", "[subword]") {
   const std::vector<Merge> merges{{"a", "b"}, {"ab", "ä</w>"}};
   CHECK(write_codes(merges, "codes") == "#version: 0.2\na b\nab ä</w>\n");
   CHECK(read_codes(write_codes(merges, "codes"), "codes") == merges);
   CHECK(read_codes("#version: 0.2\r\na b\r\n", "codes") == std::vector<Merge>{{"a", "b"}});
   CHECK(read_codes("#version: 0.2", "codes").empty());
-  for (const char* bad : {"", "a b\n", "#version: 0.1\na b\n", "#version: 0.2\nab\n", "#version: 0.2\na b c\n",
-                          "#version: 0.2\n a\n", "#version: 0.2\n\n", "#version: 0.2\na \xff\n"})
-    CHECK(status_of([&] { read_codes(bad, "codes"); }) == 3);
+  for (const char* invalid : {"", "a b\n", "#version: 0.1\na b\n", "#version: 0.2\nab\n", "#version: 0.2\na b c\n",
+                              "#version: 0.2\n a\n", "#version: 0.2\n\n", "#version: 0.2\na \xff\n"})
+    CHECK(status_of([&] { read_codes(invalid, "codes"); }) == 3);
   CHECK(status_of([&] { read_codes(write_vocabulary("byte", {}), "v"); }) == 3);
 }
 
-TEST_CASE("pieces carry @@ but at the end of a word, and decode joins them", "[subword]") {
+TEST_CASE("pieces inside a word end in @@, and decode joins them to the next piece", "[subword]") {
   const std::vector<Merge> merges{{"l", "o"}, {"lo", "w</w>"}, {"e", "r</w>"}};
   const auto tokenizer = make_subword_tokenizer(
       {{"<eos>", 1}, {"<unk>", 0}, {"low", 5}, {"lo@@", 3}, {"w@@", 2}, {"er", 2}, {"t", 1}, {"\t@@", 1}}, merges);
   CHECK(tokenizer->type() == "subword-nmt");
   CHECK(tokenizer->size() == 8);
-  CHECK(encoded(*tokenizer, "low lower  lot ") == std::vector<int32_t>{2, 3, 4, 5, 3, 6});
-  CHECK(encoded(*tokenizer, "low x\tt") == std::vector<int32_t>{2, 1, 7, 6});  // a tab is a character of a word
+  CHECK(encode(*tokenizer, "low lower  lot ") == std::vector<int32_t>{2, 3, 4, 5, 3, 6});
+  CHECK(encode(*tokenizer, "low x\tt") == std::vector<int32_t>{2, 1, 7, 6});  // a tab is a character of a word
   const std::vector<int32_t> line{2, 3, 4, 5, 3, 0, 6};
   CHECK(tokenizer->decode(line) == "low lower lo\nt");
   CHECK(tokenizer->cut("low lo") == 4);
   CHECK(tokenizer->cut("low") == std::string::npos);
 
-  const auto again = parse_tokenizer(tokenizer->serialize(), "v");
-  CHECK(again->serialize() == tokenizer->serialize());
-  CHECK(again->fingerprint() == tokenizer->fingerprint());
-  CHECK(encoded(*again, "lower low") == encoded(*tokenizer, "lower low"));
+  const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
+  CHECK(reparsed->serialize() == tokenizer->serialize());
+  CHECK(reparsed->fingerprint() == tokenizer->fingerprint());
+  CHECK(encode(*reparsed, "lower low") == encode(*tokenizer, "lower low"));
   CHECK(read_codes(tokenizer->serialize(), "v") == merges);
-  // The merges are of the fingerprint too.
+  // The fingerprint covers the merges.
   CHECK(make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, {})->fingerprint() !=
         make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, merges)->fingerprint());
-  // A vocabulary without the special pieces, and each broken line.
+  // A vocabulary without the special pieces, one without merges, and invalid merges.
   CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"a", 1}}, &merges), "v"); }) == 3);
   CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}), "v"); }) == 3);
-  for (const Merge& bad : {Merge{"", "b"}, Merge{"a", ""}, Merge{"a", "\xff"}}) {
-    const std::vector<Merge> one{bad};
+  for (const Merge& invalid : {Merge{"", "b"}, Merge{"a", ""}, Merge{"a", "\xff"}}) {
+    const std::vector<Merge> invalid_merges{invalid};
     CHECK(status_of([&] {
-            parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}, &one), "v");
+            parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}, &invalid_merges), "v");
           }) == 3);
   }
 }
 
-TEST_CASE("text of known characters comes back from merges of any kind", "[subword]") {
+TEST_CASE("text of known characters decodes to itself for any learnt merges", "[subword]") {
   CHECK(rc::check([] {
     const auto list = *rc::gen::nonEmpty(rc::gen::container<Symbols>(any_word()));
     std::map<std::string, int64_t> words;
     for (const std::string& word : list) words[word] += 1;
-    const std::vector<Merge> merges = learnt(words, 10);
+    const std::vector<Merge> merges = learn(words, 10);
     const Segmenter segmenter(merges);
     std::map<std::string, uint64_t> pieces;
     std::string text;
@@ -212,7 +213,7 @@ TEST_CASE("text of known characters comes back from merges of any kind", "[subwo
     std::vector<Piece> entries{{"<eos>", 1}, {"<unk>", 0}};
     for (const auto& [piece, count] : pieces) entries.push_back({piece, count});
     const auto tokenizer = make_subword_tokenizer(entries, merges);
-    const std::vector<int32_t> tokens = encoded(*tokenizer, text);
+    const std::vector<int32_t> tokens = encode(*tokenizer, text);
     RC_ASSERT(count_unknown(tokens, *tokenizer) == 0U);
     RC_ASSERT(tokenizer->decode(tokens) == text);
   }));

@@ -1,5 +1,6 @@
-// The outcome of each reader of text for bytes at which other programs end lines or words, for a byte order mark, a
-// missing last line feed and a character that a line feed divides; errors must not depend on how a file is read.
+// The outcome of each text reader for bytes at which other programs end lines or words, for a byte order mark, a
+// missing last line feed and a character split by a line feed; errors must not depend on the sizes and threads of
+// reading.
 #include "fixtures/text_readers.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +29,7 @@ struct Quiet {
   ~Quiet() { set_log_level(before); }
 };
 
-// The text read, or "refused" and the message.
+// The text that was read, or "refused" and the message.
 struct Outcome {
   std::string text, message;
 };
@@ -53,23 +54,23 @@ std::string place_of(const std::string& bytes, size_t at) {
 
 }  // namespace
 
-TEST_CASE("each reader does with each odd byte what the table says", "[text]") {
+TEST_CASE("each text reader handles each special byte as its table specifies", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     REQUIRE(reader.cells.size() == kOddBytes.size());
     for (size_t i = 0; i < kOddBytes.size(); ++i) {
-      const std::string& odd = kOddBytes[i].bytes;
-      const std::string bytes = reader.file("a" + odd + "b");
+      const std::string& special = kOddBytes[i].bytes;
+      const std::string bytes = reader.file("a" + special + "b");
       INFO(reader.name << ", " << kOddBytes[i].name);
       const Outcome outcome = read_bytes(reader, bytes);
-      CHECK(escaped(outcome.text) == escaped(outcome_of(reader.cells[i], odd)));
+      CHECK(escaped(outcome.text) == escaped(outcome_of(reader.cells[i], special)));
       if (const size_t nul = bytes.find('\0'); nul != bytes.npos && reader.cells[i] == 'r')
         CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, nul)) && Catch::Contains("a NUL byte"));
     }
   }
 }
 
-TEST_CASE("a missing last line feed changes nothing", "[text]") {
+TEST_CASE("a missing last line feed does not change the text that is read", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     std::string bytes = reader.file("ab");
@@ -78,28 +79,29 @@ TEST_CASE("a missing last line feed changes nothing", "[text]") {
     INFO(reader.name);
     CHECK(read_bytes(reader, bytes).text == text);
     bytes.pop_back();
-    // The checksum of a vocabulary file is of its whole lines.
+    // The checksum of a vocabulary file covers the last line feed.
     CHECK(read_bytes(reader, bytes).text == (reader.name == "vocabulary file" ? "refused" : text));
   }
 }
 
-TEST_CASE("a byte order mark is dropped by every reader but that of any bytes", "[text]") {
+TEST_CASE("every text reader drops a byte order mark, except the reader of raw bytes", "[text]") {
   const Quiet quiet;
   const std::string mark(kByteOrderMark);
   for (const TextReader& reader : all_readers()) {
     INFO(reader.name);
     const std::string bytes = reader.file("ab");
-    const std::string without = read_bytes(reader, bytes).text;
-    CHECK(read_bytes(reader, mark + bytes).text == (reader.name == "lm byte" ? mark + without : without));
-    // Bytes are counted from the start of the file.
+    const std::string text_without_mark = read_bytes(reader, bytes).text;
+    CHECK(read_bytes(reader, mark + bytes).text ==
+          (reader.name == "lm byte" ? mark + text_without_mark : text_without_mark));
+    // Byte offsets count from the start of the file, including the mark.
     if (!reader.raw || reader.name == "lm byte") continue;
-    const std::string bad = mark + reader.file("a\xFF");
-    CHECK_THAT(read_bytes(reader, bad).message, Catch::Contains(place_of(bad, bad.find('\xFF'))));
+    const std::string invalid = mark + reader.file("a\xFF");
+    CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(place_of(invalid, invalid.find('\xFF'))));
   }
   CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
 }
 
-TEST_CASE("batches drop and count the byte order mark of each file", "[text]") {
+TEST_CASE("TextBatches drops and counts the byte order mark of each file, unless every byte is text", "[text]") {
   const Quiet quiet;
   const Folder folder;
   const std::vector<std::string> texts{
@@ -120,15 +122,15 @@ TEST_CASE("batches drop and count the byte order mark of each file", "[text]") {
       uint64_t bytes = 0;
       for (TextBatch batch; text.next(batch); bytes += batch.source_bytes)
         for (const auto& s : batch.segments) lines += batch.text.substr(s.begin, s.end - s.begin) + "|";
-      const bool kept = ends == LineEnds::keep;
-      // A mark is one at the start of a file only; a file of a mark alone has no line.
-      CHECK(lines == (kept ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
-      CHECK(text.byte_order_marks() == (kept ? 0 : 3));
-      CHECK(bytes == (kept ? 18 : 9));
+      const bool keeps_marks = ends == LineEnds::keep;
+      // U+FEFF is a mark only at the start of a file; a file with only a mark has no line.
+      CHECK(lines == (keeps_marks ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
+      CHECK(text.byte_order_marks() == (keeps_marks ? 0 : 3));
+      CHECK(bytes == (keeps_marks ? 18 : 9));
     }
 }
 
-TEST_CASE("a character that a line feed divides is refused where it begins", "[text]") {
+TEST_CASE("a character split by a line feed is refused at its first byte", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     if (!reader.raw) continue;
@@ -148,31 +150,31 @@ TEST_CASE("a character that a line feed divides is refused where it begins", "[t
   }
 }
 
-TEST_CASE("the first error of a text is the same however it is read", "[text]") {
+TEST_CASE("the first error of a text does not depend on batch size, piece size and number of threads", "[text]") {
   const Quiet quiet;
   using Lines = std::vector<std::string>;
-  Lines plain;
-  for (int i = 0; i < 24; ++i) plain.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
-  const auto with = [&](const std::vector<std::pair<size_t, std::string>>& changes) {
-    Lines lines = plain;
+  Lines valid_lines;
+  for (int i = 0; i < 24; ++i) valid_lines.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
+  const auto with_changes = [&](const std::vector<std::pair<size_t, std::string>>& changes) {
+    Lines lines = valid_lines;
     for (const auto& [line, text] : changes) lines[line - 1] = text;
     return lines;
   };
   struct Text {
     Lines lines;
-    std::string place;  // where the error is
+    std::string place;  // start of the expected message; empty: no error
     bool last_line_feed = true;
   };
-  const std::string cut = "caf\xC3", rest = "\xA9 au lait", nul("a \0b", 4);
+  const std::string head = "caf\xC3", tail = "\xA9 au lait", nul("a \0b", 4);
   const std::vector<Text> texts{
-      {plain, ""},
-      {with({{11, cut}, {12, rest}}), "f:11: byte "},
-      {with({{1, cut}, {2, rest}, {3, nul}}), "f:1: byte 3 "},
-      {with({{7, nul}, {20, "a\xFF"}}), "f:7: byte "},
-      {with({{4, "a\xFF"}, {5, "a\r"}}), "f:4: byte "},
-      {with({{4, "a\r"}, {5, "a\xFF"}}), "f:4: expected lines that end in LF"},
-      {with({{4, "a b \xFF lait\r"}}), "f:4: byte "},
-      {with({{24, cut}}), "f:24: byte ", false},
+      {valid_lines, ""},
+      {with_changes({{11, head}, {12, tail}}), "f:11: byte "},
+      {with_changes({{1, head}, {2, tail}, {3, nul}}), "f:1: byte 3 "},
+      {with_changes({{7, nul}, {20, "a\xFF"}}), "f:7: byte "},
+      {with_changes({{4, "a\xFF"}, {5, "a\r"}}), "f:4: byte "},
+      {with_changes({{4, "a\r"}, {5, "a\xFF"}}), "f:4: expected lines that end in LF"},
+      {with_changes({{4, "a b \xFF lait\r"}}), "f:4: byte "},
+      {with_changes({{24, head}}), "f:24: byte ", false},
   };
   for (const TextReader& reader : all_readers()) {
     if (!reader.in_batches || reader.name == "lm byte") continue;
@@ -184,24 +186,24 @@ TEST_CASE("the first error of a text is the same however it is read", "[text]") 
         bytes += line + reader.line_tail + (crlf ? "\r\n" : "\n");
       }
       if (!text.last_line_feed) bytes.pop_back();
-      const Outcome whole = read_bytes(reader, bytes);
+      const Outcome expected = read_bytes(reader, bytes);
       INFO(reader.name << ", " << text.place);
-      CHECK_THAT(whole.message, Catch::StartsWith(text.place));
-      CHECK(whole.message.empty() == text.place.empty());
+      CHECK_THAT(expected.message, Catch::StartsWith(text.place));
+      CHECK(expected.message.empty() == text.place.empty());
       for (size_t batch : {1, 30, 1 << 20})
         for (size_t piece : {4, 5, 7, 64, 1 << 20})
           for (int threads : {1, 3}) {
             const Outcome outcome = read_bytes(reader, bytes, {{batch, piece, 1 << 20}, threads});
-            if (outcome.text == whole.text && outcome.message == whole.message) continue;
+            if (outcome.text == expected.text && outcome.message == expected.message) continue;
             INFO("batches of " << batch << ", pieces of " << piece << ", " << threads << " threads");
-            CHECK(outcome.text == whole.text);
-            CHECK(outcome.message == whole.message);
+            CHECK(outcome.text == expected.text);
+            CHECK(outcome.message == expected.message);
           }
     }
   }
 }
 
-TEST_CASE("the first error of two files is the one of the lower line, the source first", "[text]") {
+TEST_CASE("the first error of two files is that of the lower line, or of the source for equal lines", "[text]") {
   const Quiet quiet;
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};
@@ -235,26 +237,26 @@ TEST_CASE("the first error of two files is the one of the lower line, the source
     write_file_atomically(files[1], sides.target);
     for (size_t batch : {1, 3, 1 << 20}) {
       INFO(sides.error << ", batches of " << batch);
-      const std::string found = message(batch);
-      CHECK(found.empty() == sides.error.empty());
-      CHECK_THAT(found, Catch::Contains(sides.error));
+      const std::string actual = message(batch);
+      CHECK(actual.empty() == sides.error.empty());
+      CHECK_THAT(actual, Catch::Contains(sides.error));
     }
   }
 }
 
-TEST_CASE("a line of white space alone ends a document, one of control characters does not", "[text]") {
+TEST_CASE("a line of only white space ends a document, and a line of control characters does not", "[text]") {
   const Quiet quiet;
   const Folder folder;
   std::vector<Piece> pieces;
   for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"}) pieces.push_back({piece, 0});
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
-  const std::string documents =
+  const std::string expected_documents =
       "r22222221"
-      "2";  // for each of kOddBytes; r: refused
+      "2";  // number of documents for each of kOddBytes; r: refused
   for (size_t i = 0; i < kOddBytes.size(); ++i) {
     INFO(kOddBytes[i].name);
     write_file_atomically(folder.file("text"), "a\n" + kOddBytes[i].bytes + "\nb\n");
-    uint64_t found = 0;
+    uint64_t actual = 0;
     const int status = status_of([&] {
       TextBatches text({folder.file("text")}, LineEnds::refuse_crlf, nullptr);
       ShardHeader header;
@@ -262,11 +264,11 @@ TEST_CASE("a line of white space alone ends a document, one of control character
       header.hold(kDocumentsKind);
       auto sink = open_sink(folder.file("x.mhs"));
       ShardWriter writer(*sink, header);
-      found = encode_documents(text, *tokenizer, 1, writer).documents;
+      actual = encode_documents(text, *tokenizer, 1, writer).documents;
     });
-    // A lone CR before the line feed is a line end of CR LF.
-    const bool refused = documents[i] == 'r' || kOddBytes[i].bytes == "\r";
+    // A lone CR before the line feed forms a CR LF line end.
+    const bool refused = expected_documents[i] == 'r' || kOddBytes[i].bytes == "\r";
     CHECK(status == (refused ? 3 : 0));
-    if (!refused) CHECK(found == static_cast<uint64_t>(documents[i] - '0'));
+    if (!refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));
   }
 }

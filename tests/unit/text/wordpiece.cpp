@@ -1,5 +1,5 @@
-// WordPiece: normalising by hand, dividing and learning against plain loops over the definition, places in the text,
-// and what is refused.
+// WordPiece: examples of normalisation, encoding and learning compared with naive references, byte ranges in the text,
+// and refusal of invalid files.
 #include "text/wordpiece.h"
 
 #include <rapidcheck.h>
@@ -23,7 +23,7 @@ using Words = std::vector<std::string>;
 
 std::string utf8(std::span<const BertCharacter> characters) {
   std::string text;
-  for (const BertCharacter& now : characters) append_utf8(now.c, text);
+  for (const BertCharacter& character : characters) append_utf8(character.c, text);
   return text;
 }
 
@@ -44,14 +44,14 @@ std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& more, const BertTe
   return make_wordpiece_tokenizer(with_special(more), options, "test");
 }
 
-Ids encoded(const Tokenizer& tokenizer, const std::string& text) {
+Ids encode(const Tokenizer& tokenizer, const std::string& text) {
   Ids ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
 }
 
-// "piece:the text that it comes from"
-Words placed(const WordPieceTokenizer& tokenizer, const std::string& text) {
+// Returns "piece:text" for each token, with the text of its byte range.
+Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& text) {
   Ids ids;
   std::vector<TextRange> ranges;
   tokenizer.encode_with_ranges(text, ids, ranges);
@@ -62,8 +62,8 @@ Words placed(const WordPieceTokenizer& tokenizer, const std::string& text) {
   return out;
 }
 
-// The definition: of what is left of a word the longest piece that begins it.
-Ids divided_plainly(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
+// Splits a word greedily from left to right into the longest matching pieces, as WordPiece is defined.
+Ids naive_divide(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
   if (word.size() > 100) return {unknown};
@@ -84,7 +84,7 @@ Ids divided_plainly(const std::u32string& word, const std::vector<Piece>& pieces
   return ids;
 }
 
-// Text without a line end and NUL: of few letters, so that pieces are found, and of everything that is special.
+// Generates text without line end and NUL: few letters, so that pieces match, and all kinds of special characters.
 rc::Gen<std::string> any_text() {
   auto letter =
       rc::gen::element<std::string>("a", "b", "A", "B", "ab", "\u00e9", "\u00c9", "e\u0301", "\u0130", "\u00df");
@@ -97,13 +97,14 @@ rc::Gen<std::string> any_text() {
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join(parts, ""); });
 }
 
-const Words kSome{"a",      "b",        "ab",       "##a",      "##b", "##ab", "##aab",  "A",        "##B",
-                  "\u00e9", "##\u00e9", "##e",      "e",        "!",   "-",    "#",      "[",        "i",
-                  "##i",    "\u4e2d",   "##\u0307", "##\u0301", "##",  "##A",  "\u00df", "##\u00df", "##\u00c9"};
+const Words kPieces{"a",      "b",        "ab",       "##a",      "##b", "##ab", "##aab",  "A",        "##B",
+                    "\u00e9", "##\u00e9", "##e",      "e",        "!",   "-",    "#",      "[",        "i",
+                    "##i",    "\u4e2d",   "##\u0307", "##\u0301", "##",  "##A",  "\u00df", "##\u00df", "##\u00c9"};
 
 }  // namespace
 
-TEST_CASE("text is cleaned, ideographs and marks stand alone, case and accents go", "[wordpiece]") {
+TEST_CASE("normalisation cleans text, makes ideographs and punctuation words, and removes case and accents",
+          "[wordpiece]") {
   struct Line {
     std::string text;
     Words lower, cased;
@@ -128,7 +129,8 @@ TEST_CASE("text is cleaned, ideographs and marks stand alone, case and accents g
            {"\u00bfqu\u00e9?\u3002", {"\u00bf", "que", "?", "\u3002"}, {"\u00bf", "qu\u00e9", "?", "\u3002"}},
            {"a~b_c\u20ac\u00b1", {"a", "~", "b", "_", "c\u20ac\u00b1"}, {"a", "~", "b", "_", "c\u20ac\u00b1"}},
            {"[SEP]", {"[", "sep", "]"}, {"[", "SEP", "]"}},
-           // As tokenizers knows them: marks of Unicode 9.0 and later are letters, some others have changed since.
+           // Categories as in Hugging Face tokenizers: combining marks of Unicode 9.0 and later count as letters, and
+           // some characters have their former category.
            {"a\u07fdb a\u166db a\U000111c9b",
             {"a\u07fdb", "a", "\u166d", "b", "a", "\U000111c9", "b"},
             {"a\u07fdb", "a", "\u166d", "b", "a", "\U000111c9", "b"}},
@@ -140,118 +142,120 @@ TEST_CASE("text is cleaned, ideographs and marks stand alone, case and accents g
   }
   CHECK(words_of("\u00c9\u0130", {.lowercase = true, .strip_accents = false}) == Words{"\u00e9i\u0307"});
   CHECK(words_of("\u00c9\u0130", {.lowercase = false, .strip_accents = true}) == Words{"EI"});
-  // Marks that have a width stay; those of a lower class come first.
+  // Spacing marks stay; marks of a lower combining class come first.
   CHECK(words_of("a\u302e\U0001d16d") == Words{"a\u302e\U0001d16d"});
   CHECK(words_of("a\U0001d16d\u302e") == Words{"a\u302e\U0001d16d"});
 }
 
-TEST_CASE("the longest piece comes first; what pieces do not spell is unknown", "[wordpiece]") {
-  const auto t = tokenizer_of({"un", "##aff", "##able", "##a", "##ff", "aff", "u", "##n", "want", "##ed", ",", "#"});
+TEST_CASE("words are split into the longest pieces, and a word that pieces cannot spell is [UNK]", "[wordpiece]") {
+  const auto tokenizer =
+      tokenizer_of({"un", "##aff", "##able", "##a", "##ff", "aff", "u", "##n", "want", "##ed", ",", "#"});
   auto pieces = [&](const std::string& text) {
     Words out;
-    for (int32_t id : encoded(*t, text)) out.push_back(t->piece(id));
+    for (int32_t id : encode(*tokenizer, text)) out.push_back(tokenizer->piece(id));
     return out;
   };
   CHECK(pieces("UNaffable unwanted, affn") == Words{"un", "##aff", "##able", "[UNK]", ",", "aff", "##n"});
-  CHECK(pieces("unaffx") == Words{"[UNK]"});         // not as far as it goes
-  CHECK(pieces("##aff") == Words{"#", "#", "aff"});  // text never is a piece that goes on
+  CHECK(pieces("unaffx") == Words{"[UNK]"});         // although pieces spell "unaff"
+  CHECK(pieces("##aff") == Words{"#", "#", "aff"});  // text never matches a ## piece
   CHECK(pieces("\u00fbn\u200baff") == Words{"un", "##aff"});
   CHECK(pieces("[SEP] [UNK]").size() == 6);
   CHECK(pieces(" \x01 \u200b ").empty());
-  CHECK(t->special().start == 2);
-  CHECK(t->end_of_line() == 3);
-  CHECK(t->unknown() == 1);
+  CHECK(tokenizer->special().start == 2);
+  CHECK(tokenizer->end_of_line() == 3);
+  CHECK(tokenizer->unknown() == 1);
 
-  // A hundred characters, however many bytes, are a word; one more is not.
+  // A word of 100 characters, of any number of bytes, is split; a longer one is [UNK].
   const auto letters = tokenizer_of({"a", "##a", "\u00e9", "##\u00e9"}, {.lowercase = false, .strip_accents = false});
   for (const std::string letter : {"a", "\u00e9"}) {
     std::string word;
     for (int i = 0; i < 100; ++i) word += letter;
-    CHECK(encoded(*letters, word).size() == 100);
-    CHECK(encoded(*letters, word + letter) == Ids{1});
-    CHECK(encoded(*letters, word + "\u200b").size() == 100);  // dropped before it is counted
-    CHECK(placed(*letters, word + letter) == Words{"[UNK]:" + word + letter});
+    CHECK(encode(*letters, word).size() == 100);
+    CHECK(encode(*letters, word + letter) == Ids{1});
+    CHECK(encode(*letters, word + "\u200b").size() == 100);  // removed before characters are counted
+    CHECK(pieces_with_text(*letters, word + letter) == Words{"[UNK]:" + word + letter});
   }
 }
 
-TEST_CASE("places are those of the original", "[wordpiece]") {
-  const auto t = tokenizer_of(
+TEST_CASE("byte ranges of pieces refer to the original text", "[wordpiece]") {
+  const auto tokenizer = tokenizer_of(
       {"re", "##sume", "e", "##e", "\u6771", "i", "##i", "##t", ",", "\u1100", "##\u1161", "##\u11a8", "un"});
-  CHECK(placed(*t, "  R\u00c9sum\u00c9, e") == Words{"re:R\u00c9", "##sume:sum\u00c9", ",:,", "e:e"});
-  CHECK(placed(*t, "re\u0301sume\u0301") == Words{"re:re", "##sume:sume"});
-  CHECK(placed(*t, "u\u200bn") == Words{"un:u\u200bn"});
-  CHECK(placed(*t, "\u200bun\u00ad,") == Words{"un:un", ",:,"});
-  CHECK(placed(*t, "i\u6771\u0130t\u3000unx") == Words{"i:i", "\u6771:\u6771", "i:\u0130", "##t:t", "[UNK]:unx"});
-  // A character that became several.
-  CHECK(placed(*t, "\uac01") == Words{"\u1100:\uac01", "##\u1161:\uac01", "##\u11a8:\uac01"});
+  CHECK(pieces_with_text(*tokenizer, "  R\u00c9sum\u00c9, e") == Words{"re:R\u00c9", "##sume:sum\u00c9", ",:,", "e:e"});
+  CHECK(pieces_with_text(*tokenizer, "re\u0301sume\u0301") == Words{"re:re", "##sume:sume"});
+  CHECK(pieces_with_text(*tokenizer, "u\u200bn") == Words{"un:u\u200bn"});
+  CHECK(pieces_with_text(*tokenizer, "\u200bun\u00ad,") == Words{"un:un", ",:,"});
+  CHECK(pieces_with_text(*tokenizer, "i\u6771\u0130t\u3000unx") ==
+        Words{"i:i", "\u6771:\u6771", "i:\u0130", "##t:t", "[UNK]:unx"});
+  // One character that decomposes into three.
+  CHECK(pieces_with_text(*tokenizer, "\uac01") == Words{"\u1100:\uac01", "##\u1161:\uac01", "##\u11a8:\uac01"});
 }
 
-TEST_CASE("every way of encoding gives what plain loops give", "[wordpiece]") {
+TEST_CASE("all ways of encoding equal a naive reference", "[wordpiece]") {
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
-    const auto t = tokenizer_of(kSome, options);
-    const auto encoder = t->encoder();  // one for all lines: it keeps the words it has seen
+    const auto tokenizer = tokenizer_of(kPieces, options);
+    const auto encoder = tokenizer->encoder();  // one encoder for all lines, since it caches words
     CHECK(rc::check([&] {
       const std::string text = *any_text();
-      Ids plain;
+      Ids expected;
       for (const std::string& word : words_of(text, options))
-        for (int32_t id : divided_plainly(code_points(word), t->pieces(), 1)) plain.push_back(id);
-      for (int again = 0; again < 2; ++again) {
+        for (int32_t id : naive_divide(code_points(word), tokenizer->pieces(), 1)) expected.push_back(id);
+      for (int pass = 0; pass < 2; ++pass) {
         Ids ids;
         encoder->encode(text, ids);
-        RC_ASSERT(ids == plain);
+        RC_ASSERT(ids == expected);
       }
-      Ids ids, whole;
-      t->encode_part(text, whole);
-      RC_ASSERT(whole == plain);
+      Ids ids, part_ids;
+      tokenizer->encode_part(text, part_ids);
+      RC_ASSERT(part_ids == expected);
       std::vector<TextRange> ranges;
-      t->encode_with_ranges(text, ids, ranges);
-      RC_ASSERT(ids == plain);
-      RC_ASSERT(ranges.size() == plain.size());
+      tokenizer->encode_with_ranges(text, ids, ranges);
+      RC_ASSERT(ids == expected);
+      RC_ASSERT(ranges.size() == expected.size());
       for (const TextRange& r : ranges) {
         RC_ASSERT(r.begin < text.size());
         RC_ASSERT(r.end <= text.size());
       }
-      // Cut where it may be.
-      const size_t cut = t->cut(text);
+      // Text split at cut() has the same tokens.
+      const size_t cut = tokenizer->cut(text);
       if (cut == text.npos) return;
-      Ids both = encoded(*t, text.substr(0, cut));
-      for (int32_t id : encoded(*t, text.substr(cut))) both.push_back(id);
-      RC_ASSERT(both == plain);
+      Ids joined = encode(*tokenizer, text.substr(0, cut));
+      for (int32_t id : encode(*tokenizer, text.substr(cut))) joined.push_back(id);
+      RC_ASSERT(joined == expected);
     }));
   }
 }
 
-TEST_CASE("pieces are joined again, marks left where they are", "[wordpiece]") {
-  const auto t = tokenizer_of({"un", "##able", ",", "a"});
-  CHECK(t->decode(Ids{5, 6, 7, 8, 3, 6, 6, 2, 1, 3}) == "unable , a\n##ableable [CLS] [UNK]\n");
-  CHECK(t->decode(Ids{}).empty());
+TEST_CASE("decode joins ## pieces and separates punctuation by spaces", "[wordpiece]") {
+  const auto tokenizer = tokenizer_of({"un", "##able", ",", "a"});
+  CHECK(tokenizer->decode(Ids{5, 6, 7, 8, 3, 6, 6, 2, 1, 3}) == "unable , a\n##ableable [CLS] [UNK]\n");
+  CHECK(tokenizer->decode(Ids{}).empty());
 }
 
-TEST_CASE("a vocabulary of WordPiece keeps its pieces and how text is read", "[wordpiece]") {
+TEST_CASE("a WordPiece vocabulary keeps its pieces and normalisation options", "[wordpiece]") {
   std::set<std::string> fingerprints;
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
-    const auto t = tokenizer_of({"a", "##b", "\\x", "\u00e9"}, options);
-    const auto again = parse_tokenizer(t->serialize(), "v");
-    CHECK(again->serialize() == t->serialize());
-    CHECK(again->type() == "wordpiece");
-    CHECK(require_wordpiece(*again, "v").text() == options);
-    fingerprints.insert(again->fingerprint());
+    const auto tokenizer = tokenizer_of({"a", "##b", "\\x", "\u00e9"}, options);
+    const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
+    CHECK(reparsed->serialize() == tokenizer->serialize());
+    CHECK(reparsed->type() == "wordpiece");
+    CHECK(require_wordpiece(*reparsed, "v").text() == options);
+    fingerprints.insert(reparsed->fingerprint());
   }
   CHECK(fingerprints.size() == 4);
   CHECK(status_of([] { require_wordpiece(*make_byte_tokenizer(), "v"); }) == 3);
 
-  const std::string good = tokenizer_of({"a"})->serialize();
+  const std::string valid = tokenizer_of({"a"})->serialize();
   auto changed = [&](const std::string& from, const std::string& to) {
-    std::string text = good;
+    std::string text = valid;
     REQUIRE(text.find(from) != text.npos);
     return text.replace(text.find(from), from.size(), to);
   };
-  CHECK(status_of([&] { parse_tokenizer(good, "v"); }) == 0);
-  for (const std::string& bad : {changed("lowercase yes", "lowercase maybe"), changed("lowercase yes\n", ""),
-                                 changed("strip_accents yes", "strip_accents"), changed("entries 6", "entries 7")})
-    CHECK(status_of([&] { parse_tokenizer(bad, "v"); }) == 3);
+  CHECK(status_of([&] { parse_tokenizer(valid, "v"); }) == 0);
+  for (const std::string& invalid : {changed("lowercase yes", "lowercase maybe"), changed("lowercase yes\n", ""),
+                                     changed("strip_accents yes", "strip_accents"), changed("entries 6", "entries 7")})
+    CHECK(status_of([&] { parse_tokenizer(invalid, "v"); }) == 3);
   for (size_t missing = 0; missing < 5; ++missing) {
     std::vector<Piece> pieces = with_special({"a"});
     pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(missing));
@@ -259,7 +263,7 @@ TEST_CASE("a vocabulary of WordPiece keeps its pieces and how text is read", "[w
   }
 }
 
-TEST_CASE("BERT's vocab.txt is read as it is; what is none is refused", "[wordpiece]") {
+TEST_CASE("BERT's vocab.txt reads back equal, and invalid files are refused", "[wordpiece]") {
   const std::string text = "[PAD]\n[unused0]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n!\n##a\n\u00e9\n";
   const std::vector<Piece> pieces = read_wordpieces(text, "v");
   CHECK(pieces.size() == 9);
@@ -267,97 +271,98 @@ TEST_CASE("BERT's vocab.txt is read as it is; what is none is refused", "[wordpi
   CHECK(write_wordpieces(pieces) == text);
   CHECK(read_wordpieces("a\r\nb", "v")[0].text == "a");
   CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special().unknown == 2);
-  for (const char* bad : {"", "a\n\nb\n", "a\nb\na\n", "a\n\xff\n", "a\n \n", "multihead-vocabulary 1\n"})
-    CHECK(status_of([&] { read_wordpieces(bad, "v"); }) == 3);
-  // Given where a vocabulary belongs: whether it keeps case is not known.
+  for (const char* invalid : {"", "a\n\nb\n", "a\nb\na\n", "a\n\xff\n", "a\n \n", "multihead-vocabulary 1\n"})
+    CHECK(status_of([&] { read_wordpieces(invalid, "v"); }) == 3);
+  // vocab.txt is not a vocabulary file, since it does not state whether it keeps case.
   CHECK(status_of([&] { parse_tokenizer(text, "vocab.txt"); }) == 3);
 }
 
 namespace {
 
-Words learnt(const std::map<std::string, int64_t>& words, const WordPieceOptions& options) {
+Words learn(const std::map<std::string, int64_t>& words, const WordPieceOptions& options) {
   WordMap<uint64_t> counts;
   for (const auto& [word, count] : words) counts[std::string_view(word)] = static_cast<uint64_t>(count);
   return learn_wordpieces(counts, options);
 }
 
-// Counts every pair anew for each join. `again`: a piece arose that had been there before.
-Words learnt_plainly(const std::map<std::string, int64_t>& words, size_t size, int64_t least, bool* again) {
+// Learns pieces by recounting all pairs for each join. Sets `recreated` if a join creates a piece that existed before.
+Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int64_t min_count, bool* recreated) {
   Words pieces{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   std::map<std::string, size_t> numbers;
   auto add = [&](const std::string& piece) {
     if (numbers.emplace(piece, pieces.size()).second) pieces.push_back(piece);
   };
-  std::set<std::string> first, further;
+  std::set<std::string> initials, continuations;
   std::vector<std::pair<Words, int64_t>> text;
   for (const auto& [word, count] : words) {
     text.emplace_back(Words{}, count);
     for (char c : word) {
-      first.insert(std::string(1, c));
+      initials.insert(std::string(1, c));
       text.back().first.push_back((text.back().first.empty() ? "" : "##") + std::string(1, c));
     }
-    further.insert(text.back().first.begin() + 1, text.back().first.end());
+    continuations.insert(text.back().first.begin() + 1, text.back().first.end());
   }
-  for (const std::string& piece : first) add(piece);
-  for (const std::string& piece : further) add(piece);
+  for (const std::string& piece : initials) add(piece);
+  for (const std::string& piece : continuations) add(piece);
   while (pieces.size() < size) {
     std::map<std::pair<size_t, size_t>, int64_t> counts;
     for (const auto& [symbols, count] : text)
       for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{numbers[symbols[i]], numbers[symbols[i + 1]]}] += count;
     std::pair<size_t, size_t> best;
-    int64_t most = 0;
+    int64_t max_count = 0;
     for (const auto& [pair, count] : counts)
-      if (count > most) best = pair, most = count;
-    if (most < std::max<int64_t>(1, least)) break;
+      if (count > max_count) best = pair, max_count = count;
+    if (max_count < std::max<int64_t>(1, min_count)) break;
     const std::string left = pieces[best.first], right = pieces[best.second];
-    const std::string both = left + (right.starts_with("##") ? right.substr(2) : right);
-    *again = *again || numbers.count(both) > 0;
-    add(both);
+    const std::string joined = left + (right.starts_with("##") ? right.substr(2) : right);
+    *recreated = *recreated || numbers.count(joined) > 0;
+    add(joined);
     for (auto& entry : text) {
-      Words now;
+      Words merged;
       for (size_t i = 0; i < entry.first.size(); ++i) {
-        const bool here = i + 1 < entry.first.size() && entry.first[i] == left && entry.first[i + 1] == right;
-        now.push_back(here ? both : entry.first[i]);
-        if (here) ++i;
+        const bool matches = i + 1 < entry.first.size() && entry.first[i] == left && entry.first[i + 1] == right;
+        merged.push_back(matches ? joined : entry.first[i]);
+        if (matches) ++i;
       }
-      entry.first = now;
+      entry.first = merged;
     }
   }
   return pieces;
 }
 
-Words behind_special(const Words& pieces) { return {pieces.begin() + 5, pieces.end()}; }
+Words without_special(const Words& pieces) { return {pieces.begin() + 5, pieces.end()}; }
 
 }  // namespace
 
-TEST_CASE("pieces are learnt as by counting all pairs anew", "[wordpiece]") {
+TEST_CASE("learn_wordpieces equals a naive reference that recounts all pairs for each join", "[wordpiece]") {
   CHECK(rc::check([] {
     const auto letters = rc::gen::element<std::string>("a", "b", "c", "d", "e", "f", "g");
     const auto list = *rc::gen::nonEmpty(
         rc::gen::container<std::vector<Words>>(rc::gen::nonEmpty(rc::gen::container<Words>(letters))));
     std::map<std::string, int64_t> words;
     for (const Words& word : list) words[join(word, "")] += *rc::gen::inRange(1, 30);
-    const auto least = *rc::gen::inRange<int64_t>(0, 40);
-    bool again = false;
-    const Words plain = learnt_plainly(words, 40, least, &again);
-    // Where a piece arises by other joins too, the trainer joins some of its pairs later.
-    RC_PRE(!again);
-    RC_ASSERT(learnt(words, {.size = 40, .alphabet = 1000, .min_count = least}) == plain);
+    const auto min_count = *rc::gen::inRange<int64_t>(0, 40);
+    bool recreated = false;
+    const Words expected = naive_learn(words, 40, min_count, &recreated);
+    // If several joins create the same piece, the trainer joins some of its pairs later.
+    RC_PRE(!recreated);
+    RC_ASSERT(learn(words, {.size = 40, .alphabet = 1000, .min_count = min_count}) == expected);
   }));
 }
 
-TEST_CASE("characters come first; of pairs that are as frequent that of lower numbers", "[wordpiece]") {
+TEST_CASE("learnt pieces begin with the characters, and of equally frequent pairs the one of lower numbers is joined",
+          "[wordpiece]") {
   const std::map<std::string, int64_t> words{{"ba", 2}, {"ca", 2}, {"a", 1}};
-  CHECK(learnt(words, {.size = 99})[4] == "[MASK]");
-  CHECK(behind_special(learnt(words, {.size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
-  CHECK(behind_special(learnt(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
-  CHECK(behind_special(learnt(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
-  CHECK(refusal([&] { learnt(words, {.size = 8}); }).find("at least 9") != std::string::npos);
-  // Of equal counts the lower code point is kept; what stood around one that is left out are neighbours.
-  CHECK(behind_special(learnt({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(learn(words, {.size = 99})[4] == "[MASK]");
+  CHECK(without_special(learn(words, {.size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
+  CHECK(without_special(learn(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
+  CHECK(without_special(learn(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
+  CHECK(refusal([&] { learn(words, {.size = 8}); }).find("at least 9") != std::string::npos);
+  // Of equal counts the lower code point is kept; the neighbours of a dropped character become adjacent.
+  CHECK(without_special(learn({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##b", "ab"});
-  CHECK(behind_special(learnt({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(without_special(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##a", "##b", "##ab"});
-  // From left to right: where a pair overlaps itself, once.
-  CHECK(behind_special(learnt({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
+  // Pairs are joined from left to right, and overlapping occurrences are joined once.
+  CHECK(without_special(learn({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
 }
