@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that 200 updates with fused attention give the losses of composed attention, for each stage of mh-train and for some
-combinations.
+"""Checks that updates with fused attention give the losses of composed attention, for each stage of mh-train and for some
+combinations: 100 updates, 200 if MH_FULL is set.
 
     python fused_losses.py TEXT.mhs
 
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-UPDATES = 200
+UPDATES = 200 if os.environ.get("MH_FULL") else 100
 NOT_FUSED = {"score=synthesizer-dense", "score=synthesizer-random", "mixer=talking-heads"}
 TOGETHER = [
     {"mixer": "mixhead-b", "normaliser": "sigsoftmax"},
