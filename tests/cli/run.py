@@ -68,7 +68,7 @@ def errors_of(case, recorded, sections):
     # A command starts with a line "$ …" and ends with "exit status N". Commands other than the tools, and repeated ones, are left out.
     commands = re.findall(r"^\$ .*?^exit status \d\n", recorded, flags=re.MULTILINE | re.DOTALL)
     distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
-    text = "".join(reversed(distinct.values())).replace(f"{tools}/", "").replace(f"{root}/", "")
+    text = "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
     if renew:
         sections.pop(case.stem, None)
         if text:
