@@ -93,7 +93,8 @@ void head_mixing_forward(const AttentionParams& params, const QueryPart& part, c
   at_level([&](auto at) { HeadMixingLoops<at, T>::forward(params, part, x, scratch); });
 }
 template <class T>
-void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
+void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x,
+                          float* scratch) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::backward(params, part, x, scratch); });
 }
 

@@ -39,6 +39,6 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
 // (B, hv, Tk, dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv). Differentiable in all four, in head scales and in
 // relative positions.
 at::Tensor head_mixing_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m, const AttentionSpec& spec);
+                           const at::Tensor& m, const AttentionSpec& spec);
 
 }  // namespace mh::attention

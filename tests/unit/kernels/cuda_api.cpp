@@ -40,7 +40,7 @@ TEST_CASE("the CUDA library has kernels for all head sizes up to those it was bu
   const Dtype dtype = known == "fp32" ? Dtype::fp32 : known == "bf16" ? Dtype::bf16 : Dtype::fp16;
   CHECK(table().attention(dtype, most + 1) == nullptr);
   CHECK(table().missing(dtype, 300) == "expected a head size of at most one of " + sizes + " in " + dtypes +
-                                         "; found 300 in " + known + "; use --attention composed");
+                                           "; found 300 in " + known + "; use --attention composed");
   if (most < 256)
     CHECK_THAT(table().missing(dtype, 250),
                Catch::EndsWith("build again after meson configure build -Dhead_sizes=" + sizes + ",256"));
