@@ -1,5 +1,5 @@
-// Rows of pre-training: what they are whatever the documents, and their shares as statistics. Seeds are fixed; a share
-// may be off by five standard deviations.
+// Rows of BERT pre-training: invariants for any documents, and sampled fractions. Seeds are fixed; a fraction may
+// deviate by five standard deviations.
 #include "text/records/masked_words.h"
 
 #include <rapidcheck.h>
@@ -21,18 +21,19 @@ using text::PretrainingOptions;
 
 namespace {
 
-constexpr int32_t kStart = 2, kSeparator = 3, kMask = 4, kWords = 5;
-constexpr int32_t kEntries = 1005;  // words from 5 on; every third goes on with the word before it
+constexpr int32_t kStart = 2, kSeparator = 3, kMask = 4, kFirstWord = 5;
+constexpr int32_t kEntries = 1005;  // vocabulary size; words from 5 on, every third of which continues a word
 
-bool goes_on(int32_t token) { return token >= kWords && token % 3 == 0; }
+bool continues_word(int32_t token) { return token >= kFirstWord && token % 3 == 0; }
 
 const text::WordPieceTokenizer& vocabulary() {
-  static const auto made = [] {
+  static const auto tokenizer = [] {
     std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-    for (int32_t i = kWords; i < kEntries; ++i) pieces.push_back({(goes_on(i) ? "##w" : "w") + std::to_string(i), 0});
+    for (int32_t i = kFirstWord; i < kEntries; ++i)
+      pieces.push_back({(continues_word(i) ? "##w" : "w") + std::to_string(i), 0});
     return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   }();
-  return *made;
+  return *tokenizer;
 }
 
 using Sentence = std::vector<int32_t>;
@@ -62,70 +63,73 @@ struct Corpus {
   }
 };
 
-Pretraining made(const Corpus& corpus, const PretrainingOptions& options, uint64_t seed = 1) {
+Pretraining make_pretraining(const Corpus& corpus, const PretrainingOptions& options, uint64_t seed = 1) {
   return {corpus.runs(), vocabulary(), options, seed};
 }
 
-// Sentences of so many tokens, drawn.
-std::vector<Document> drawn(size_t documents, size_t sentences, size_t shortest, size_t longest, uint64_t seed) {
+// Returns documents of random sentences of min_length to max_length tokens.
+std::vector<Document> random_documents(size_t num_documents, size_t num_sentences, size_t min_length, size_t max_length,
+                                       uint64_t seed) {
   RandomSequence random(RandomStream(seed, "documents"));
-  std::vector<Document> all(documents, Document(sentences));
+  std::vector<Document> all(num_documents, Document(num_sentences));
   for (Document& document : all)
     for (Sentence& sentence : document) {
-      sentence.resize(shortest + random.below(longest - shortest + 1));
-      for (int32_t& token : sentence) token = kWords + static_cast<int32_t>(random.below(kEntries - kWords));
+      sentence.resize(min_length + random.below(max_length - min_length + 1));
+      for (int32_t& token : sentence) token = kFirstWord + static_cast<int32_t>(random.below(kEntries - kFirstWord));
     }
   return all;
 }
 
-void is_share(const char* what, double expected, int64_t hits, int64_t all) {
+// Checks that hits / all is within five standard deviations of the expected fraction.
+void check_share(const char* what, double expected, int64_t hits, int64_t all) {
   INFO(what << ": " << hits << " of " << all);
   REQUIRE(all > 1000);
   const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(all));
   CHECK(std::abs(static_cast<double>(hits) / static_cast<double>(all) - expected) < 5 * deviation);
 }
 
-// As it was before tokens were hidden.
-Sentence restored(const Example& row) {
+// Returns the tokens of a row before masking.
+Sentence unmasked(const Example& row) {
   Sentence tokens = row.tokens;
   for (size_t i = 1; i < tokens.size(); ++i)
     if (row.targets[i] >= 0) tokens[i] = static_cast<int32_t>(row.targets[i]);
   return tokens;
 }
 
-size_t predicted(const Example& row) {
+size_t count_predicted(const Example& row) {
   return static_cast<size_t>(
       std::count_if(row.targets.begin() + 1, row.targets.end(), [](int64_t target) { return target >= 0; }));
 }
 
-// How much of a segment was cut in front; -1 where it is no part of it. Sentences are drawn so that it is one place.
-int64_t place_in(const Sentence& part, const Sentence& whole) {
-  const auto at = std::search(whole.begin(), whole.end(), part.begin(), part.end());
-  return part.empty() || at == whole.end() ? -1 : at - whole.begin();
+// Returns the position of `part` in `whole`, or -1 if it is not contained. Random sentences make the position unique.
+int64_t position_in(const Sentence& part, const Sentence& whole) {
+  const auto position = std::search(whole.begin(), whole.end(), part.begin(), part.end());
+  return part.empty() || position == whole.end() ? -1 : position - whole.begin();
 }
 
-rc::Gen<std::vector<Document>> documents(int fewest) {
-  const auto sentence = rc::gen::nonEmpty(rc::gen::container<Sentence>(rc::gen::inRange<int32_t>(kWords, kEntries)));
+rc::Gen<std::vector<Document>> any_documents(int min_count) {
+  const auto sentence =
+      rc::gen::nonEmpty(rc::gen::container<Sentence>(rc::gen::inRange<int32_t>(kFirstWord, kEntries)));
   const auto document = rc::gen::nonEmpty(rc::gen::container<Document>(rc::gen::resize(25, sentence)));
-  return rc::gen::mapcat(rc::gen::inRange(fewest, 7), [document](int count) {
+  return rc::gen::mapcat(rc::gen::inRange(min_count, 7), [document](int count) {
     return rc::gen::container<std::vector<Document>>(static_cast<size_t>(count), rc::gen::resize(12, document));
   });
 }
 
-PretrainingOptions some_options() {
+PretrainingOptions random_options() {
   PretrainingOptions o;
   o.short_share = *rc::gen::element(0.0, 0.1, 1.0);
   o.mask_share = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
   o.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
   o.whole_word = *rc::gen::arbitrary<bool>();
   o.next_sentence = *rc::gen::arbitrary<bool>();
-  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // from a row with room for one token a segment
+  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // from rows with room for one token per segment
   return o;
 }
 
-// A row is built as it should be from what its plan says.
+// Checks that a row is built from its plan.
 void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretraining::Row& plan, const Example& row) {
-  const Sentence tokens = restored(row);
+  const Sentence tokens = unmasked(row);
   const auto size = static_cast<int64_t>(tokens.size());
   RC_ASSERT(size <= o.length);
   RC_ASSERT(row.targets.size() == tokens.size());
@@ -136,40 +140,40 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
   RC_ASSERT((row.first == size) == !o.next_sentence);
   RC_ASSERT(row.targets[0] == (o.next_sentence ? (plan.follows ? 0 : 1) : -1));
   const Sentence first = corpus.of(plan.first), second = corpus.of(plan.second);
-  const Sentence of_first(tokens.begin() + 1, tokens.begin() + row.first - 1);
-  RC_ASSERT(place_in(of_first, first) >= 0);
-  Sentence of_second;
+  const Sentence kept_first(tokens.begin() + 1, tokens.begin() + row.first - 1);
+  RC_ASSERT(position_in(kept_first, first) >= 0);
+  Sentence kept_second;
   if (o.next_sentence) {
-    of_second.assign(tokens.begin() + row.first, tokens.end() - 1);
-    RC_ASSERT(place_in(of_second, second) >= 0);
+    kept_second.assign(tokens.begin() + row.first, tokens.end() - 1);
+    RC_ASSERT(position_in(kept_second, second) >= 0);
   }
-  // No token is lost that would fit, and the longer one lost them.
-  const bool cut = first.size() > of_first.size() || second.size() > of_second.size();
-  RC_ASSERT(!cut || size == o.length);
-  if (first.size() > of_first.size()) RC_ASSERT(of_first.size() >= of_second.size());
-  if (second.size() > of_second.size()) RC_ASSERT(of_second.size() + 1 >= of_first.size());
-  const auto wanted = std::min<int64_t>(
+  // Only tokens that do not fit are removed, and they are removed from the longer segment.
+  const bool truncated = first.size() > kept_first.size() || second.size() > kept_second.size();
+  RC_ASSERT(!truncated || size == o.length);
+  if (first.size() > kept_first.size()) RC_ASSERT(kept_first.size() >= kept_second.size());
+  if (second.size() > kept_second.size()) RC_ASSERT(kept_second.size() + 1 >= kept_first.size());
+  const auto max_predicted = std::min<int64_t>(
       o.max_predictions,
       std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * o.mask_share))));
   const auto special = static_cast<int64_t>(o.next_sentence ? 3 : 2);
-  if (o.whole_word) RC_ASSERT(static_cast<int64_t>(predicted(row)) <= wanted);
-  else RC_ASSERT(static_cast<int64_t>(predicted(row)) == std::min(wanted, size - special));
+  if (o.whole_word) RC_ASSERT(static_cast<int64_t>(count_predicted(row)) <= max_predicted);
+  else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - special));
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (tokens[i] == kSeparator) RC_ASSERT(row.targets[i] == -1);
-    const bool begins = i == 1 || static_cast<int32_t>(i) == row.first || !goes_on(tokens[i]);
-    if (o.whole_word && !begins) RC_ASSERT((row.targets[i] >= 0) == (row.targets[i - 1] >= 0));
+    const bool begins_word = i == 1 || static_cast<int32_t>(i) == row.first || !continues_word(tokens[i]);
+    if (o.whole_word && !begins_word) RC_ASSERT((row.targets[i] >= 0) == (row.targets[i - 1] >= 0));
   }
 }
 
 }  // namespace
 
-TEST_CASE("rows of any documents are segments of them", "[pretraining]") {
+TEST_CASE("rows of any documents are contiguous segments, and every sentence is in a row", "[pretraining]") {
   CHECK(rc::check([] {
-    PretrainingOptions o = some_options();
-    const auto all = *documents(o.next_sentence ? 2 : 1);
-    const Corpus corpus(all);
-    const Pretraining training = made(corpus, o, 3);
-    RC_ASSERT(training.documents() == static_cast<int64_t>(all.size()));
+    PretrainingOptions o = random_options();
+    const auto all_documents = *any_documents(o.next_sentence ? 2 : 1);
+    const Corpus corpus(all_documents);
+    const Pretraining training = make_pretraining(corpus, o, 3);
+    RC_ASSERT(training.documents() == static_cast<int64_t>(all_documents.size()));
     const Pretraining::Epoch epoch = training.plan(2);
     const auto document_of = [&](uint32_t sentence) {
       for (int64_t d = 0; d < training.documents(); ++d)
@@ -193,16 +197,16 @@ TEST_CASE("rows of any documents are segments of them", "[pretraining]") {
       }
       RC_ASSERT(document_of(plan.first.begin) == document_of(plan.first.end - 1));
     }
-    // Each sentence of each document is in a row in its place.
+    // Each sentence of each document is in a first segment or in a second one that follows.
     for (int64_t d = 0; d < training.documents(); ++d)
       for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(seen.count(s) == 1);
   }));
 }
 
-TEST_CASE("an epoch follows from the seed and its number, whatever is asked for first", "[pretraining]") {
-  const Corpus corpus(drawn(20, 30, 3, 12, 5));
+TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the order of access", "[pretraining]") {
+  const Corpus corpus(random_documents(20, 30, 3, 12, 5));
   const auto all_of = [&](uint64_t seed, uint32_t epoch, bool backwards) {
-    const Pretraining training = made(corpus, {}, seed);
+    const Pretraining training = make_pretraining(corpus, {}, seed);
     const Pretraining::Epoch planned = training.plan(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
     for (int64_t i = 0; i < planned.size(); ++i) {
@@ -218,59 +222,60 @@ TEST_CASE("an epoch follows from the seed and its number, whatever is asked for 
   CHECK(first != all_of(2, 0, false));
 }
 
-TEST_CASE("the same row has other hidden words in another epoch", "[pretraining]") {
-  const Corpus corpus(drawn(3, 100, 3, 12, 19));
+TEST_CASE("the same row has different masks in different epochs", "[pretraining]") {
+  const Corpus corpus(random_documents(3, 100, 3, 12, 19));
   PretrainingOptions o;
   o.short_share = 0, o.next_sentence = false;  // rows are the same in every epoch
-  const Pretraining training = made(corpus, o);
-  const Pretraining::Epoch one = training.plan(0), other = training.plan(1);
-  REQUIRE(one.size() == other.size());
-  for (int64_t i = 0; i < one.size(); ++i) {
-    REQUIRE(one.row(i) == other.row(i));
-    const Example first = one.make(i), second = other.make(i);
+  const Pretraining training = make_pretraining(corpus, o);
+  const Pretraining::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
+  REQUIRE(epoch_0.size() == epoch_1.size());
+  for (int64_t i = 0; i < epoch_0.size(); ++i) {
+    REQUIRE(epoch_0.row(i) == epoch_1.row(i));
+    const Example first = epoch_0.make(i), second = epoch_1.make(i);
     CHECK(first.targets != second.targets);
-    if (i > 0) CHECK(first.targets != one.make(i - 1).targets);
+    if (i > 0) CHECK(first.targets != epoch_0.make(i - 1).targets);
   }
 }
 
-TEST_CASE("80% of what is predicted is hidden, 10% stays, 10% is any entry", "[pretraining]") {
-  const Corpus corpus(drawn(100, 60, 3, 12, 7));
-  const Pretraining training = made(corpus, {});
-  int64_t hidden = 0, same = 0, all = 0, others = 0;
-  std::vector<int64_t> of_ten(10);
-  double real = 0, wanted = 0;
+TEST_CASE("80% of the predicted tokens become [MASK], 10% are unchanged, 10% become a random entry", "[pretraining]") {
+  const Corpus corpus(random_documents(100, 60, 3, 12, 7));
+  const Pretraining training = make_pretraining(corpus, {});
+  int64_t masked = 0, unchanged = 0, num_predicted = 0, replaced = 0;
+  std::vector<int64_t> replaced_by_tenth(10);
+  double actual_predictions = 0, expected_predictions = 0;
   for (uint32_t number = 0; number < 4; ++number) {
     const Pretraining::Epoch epoch = training.plan(number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
-      wanted += 0.15 * static_cast<double>(row.tokens.size());
-      for (size_t at = 1; at < row.tokens.size(); ++at) {
-        if (row.targets[at] < 0) continue;
-        ++all;
-        hidden += row.tokens[at] == kMask ? 1 : 0;
-        same += row.tokens[at] == row.targets[at] ? 1 : 0;
-        if (row.tokens[at] != kMask && row.tokens[at] != row.targets[at]) {
-          ++others;
-          ++of_ten[static_cast<size_t>(row.tokens[at] * 10 / kEntries)];
+      expected_predictions += 0.15 * static_cast<double>(row.tokens.size());
+      for (size_t position = 1; position < row.tokens.size(); ++position) {
+        if (row.targets[position] < 0) continue;
+        ++num_predicted;
+        masked += row.tokens[position] == kMask ? 1 : 0;
+        unchanged += row.tokens[position] == row.targets[position] ? 1 : 0;
+        if (row.tokens[position] != kMask && row.tokens[position] != row.targets[position]) {
+          ++replaced;
+          ++replaced_by_tenth[static_cast<size_t>(row.tokens[position] * 10 / kEntries)];
         }
-        real += 1;
+        actual_predictions += 1;
       }
     }
   }
-  constexpr double one = 1.0 / kEntries;
-  is_share("hidden", 0.8 + 0.1 * one, hidden, all);
-  is_share("the same", 0.1 + 0.1 * one, same, all);
-  is_share("others", 0.1 * (1 - 2 * one), others, all);
-  for (int64_t tenth : of_ten) is_share("others of a tenth of the entries", 0.1, tenth, others);
-  CHECK(real / wanted == Approx(1).epsilon(0.01));  // 15%; rounding is half up, half down, and 20 cut rows above 133
+  constexpr double entry_share = 1.0 / kEntries;
+  check_share("masked", 0.8 + 0.1 * entry_share, masked, num_predicted);
+  check_share("unchanged", 0.1 + 0.1 * entry_share, unchanged, num_predicted);
+  check_share("replaced", 0.1 * (1 - 2 * entry_share), replaced, num_predicted);
+  for (int64_t tenth : replaced_by_tenth) check_share("replaced by a tenth of the entries", 0.1, tenth, replaced);
+  // Rounding errors cancel, and the maximum of 20 predictions limits only rows of more than 133 tokens.
+  CHECK(actual_predictions / expected_predictions == Approx(1).epsilon(0.01));
 }
 
-TEST_CASE("what is predicted stands anywhere in a row", "[pretraining]") {
-  const Corpus corpus(drawn(50, 60, 5, 5, 9));
+TEST_CASE("predicted tokens are uniform over the positions of a row", "[pretraining]") {
+  const Corpus corpus(random_documents(50, 60, 5, 5, 9));
   PretrainingOptions o;
   o.length = 43, o.short_share = 0;
-  const Pretraining training = made(corpus, o);
-  std::vector<int64_t> at(43);
+  const Pretraining training = make_pretraining(corpus, o);
+  std::vector<int64_t> predicted_at(43);
   int64_t rows = 0;
   for (uint32_t number = 0; number < 20; ++number) {
     const Pretraining::Epoch epoch = training.plan(number);
@@ -278,21 +283,21 @@ TEST_CASE("what is predicted stands anywhere in a row", "[pretraining]") {
       const Example row = epoch.make(i);
       if (row.tokens.size() != 43 || row.first != 22) continue;
       ++rows;
-      for (size_t p = 1; p < 43; ++p) at[p] += row.targets[p] >= 0 ? 1 : 0;
+      for (size_t p = 1; p < 43; ++p) predicted_at[p] += row.targets[p] >= 0 ? 1 : 0;
     }
   }
   for (size_t p = 1; p < 43; ++p)
-    if (p != 21 && p != 42) is_share("predicted", 6.0 / 40, at[p], rows);  // 43 * .15 is 6.45
+    if (p != 21 && p != 42) check_share("predicted", 6.0 / 40, predicted_at[p], rows);  // 43 * 0.15 = 6.45, rounded
 }
 
-TEST_CASE("half of the seconds follow, wherever there are two sentences", "[pretraining]") {
-  const std::vector<Document> all = drawn(300, 50, 2, 8, 11);
-  const Corpus corpus(all);
+TEST_CASE("the second segment follows the first in half of the rows with two or more sentences", "[pretraining]") {
+  const std::vector<Document> all_documents = random_documents(300, 50, 2, 8, 11);
+  const Corpus corpus(all_documents);
   PretrainingOptions o;
   o.length = 64, o.short_share = 0;
-  const Pretraining training = made(corpus, o);
-  int64_t follow = 0, of_several = 0;
-  std::vector<int64_t> from(300);
+  const Pretraining training = make_pretraining(corpus, o);
+  int64_t follow = 0, splittable = 0;
+  std::vector<int64_t> second_from(300);
   std::vector<Pretraining::Row> rows;
   for (uint32_t number = 0; number < 4; ++number) {
     const Pretraining::Epoch epoch = training.plan(number);
@@ -301,56 +306,56 @@ TEST_CASE("half of the seconds follow, wherever there are two sentences", "[pret
   for (const Pretraining::Row& row : rows) {
     if (row.follows) {
       ++follow;
-      // As many sentences as make up 61 tokens.
-      const Sentence both = corpus.of({row.first.begin, row.second.end});
+      // Sentences are added until they have 61 tokens.
+      const Sentence row_tokens = corpus.of({row.first.begin, row.second.end});
       const bool last = row.second.end == training.document(row.first.begin / 51).end;
-      CHECK((both.size() >= 61 || last));
+      CHECK((row_tokens.size() >= 61 || last));
       CHECK(corpus.of({row.first.begin, row.second.end - 1}).size() < 61);
     } else {
-      ++from[row.second.begin / 51];
-      const auto wanted = 61 - static_cast<int64_t>(corpus.of(row.first).size());
+      ++second_from[row.second.begin / 51];
+      const auto needed = 61 - static_cast<int64_t>(corpus.of(row.first).size());
       const bool last = row.second.end == training.document(row.second.begin / 51).end;
-      CHECK((static_cast<int64_t>(corpus.of(row.second).size()) >= wanted || last));
+      CHECK((static_cast<int64_t>(corpus.of(row.second).size()) >= needed || last));
     }
-    of_several += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
+    splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
-  is_share("follow", 0.5, follow, of_several);
-  CHECK(std::count(from.begin(), from.end(), 0) < 3);  // of 300 documents some 12 seconds each
-  // Single sentences have nothing that follows.
-  const std::vector<Document> singles = drawn(30, 1, 5, 5, 13);
-  const Corpus alone(singles);
-  const Pretraining of_one = made(alone, o);
-  const Pretraining::Epoch epoch = of_one.plan(0);
+  check_share("follow", 0.5, follow, splittable);
+  CHECK(std::count(second_from.begin(), second_from.end(), 0) < 3);  // about 12 second segments per document
+  // In documents of a single sentence, no second segment follows.
+  const std::vector<Document> singles = random_documents(30, 1, 5, 5, 13);
+  const Corpus single_corpus(singles);
+  const Pretraining single_training = make_pretraining(single_corpus, o);
+  const Pretraining::Epoch epoch = single_training.plan(0);
   CHECK(epoch.size() == 30);
   for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).follows);
 }
 
-TEST_CASE("segments are parted behind any sentence alike", "[pretraining]") {
-  const Corpus corpus(drawn(400, 100, 1, 1, 15));
+TEST_CASE("rows are split into segments after each sentence with equal probability", "[pretraining]") {
+  const Corpus corpus(random_documents(400, 100, 1, 1, 15));
   PretrainingOptions o;
-  o.length = 13, o.short_share = 0;  // ten sentences of a token, parted behind one to nine of them
-  const Pretraining training = made(corpus, o);
-  std::map<uint32_t, int64_t> firsts;
-  int64_t whole = 0;
+  o.length = 13, o.short_share = 0;  // ten sentences of one token, split after one to nine of them
+  const Pretraining training = make_pretraining(corpus, o);
+  std::map<uint32_t, int64_t> rows_by_first_length;
+  int64_t full_rows = 0;
   const Pretraining::Epoch epoch = training.plan(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Pretraining::Row& row = epoch.row(i);
     if (!row.follows || row.second.end - row.first.begin != 10) continue;
-    ++firsts[row.first.end - row.first.begin];
-    ++whole;
+    ++rows_by_first_length[row.first.end - row.first.begin];
+    ++full_rows;
   }
-  CHECK(firsts.size() == 9);
-  for (const auto& [count, rows] : firsts) is_share("parted", 1.0 / 9, rows, whole);
+  CHECK(rows_by_first_length.size() == 9);
+  for (const auto& [count, rows] : rows_by_first_length) check_share("split", 1.0 / 9, rows, full_rows);
 }
 
-TEST_CASE("a tenth of the rows is drawn short, to any length", "[pretraining]") {
-  // Sentences of a token, so that a row is as long as it was drawn; one document of so many that its end is nothing.
-  std::vector<Document> all = drawn(1, 400000, 1, 1, 17);
-  all.push_back({{5}, {7}});
-  const Corpus corpus(all);
+TEST_CASE("a tenth of the rows is sampled short, with uniform lengths", "[pretraining]") {
+  // Sentences of one token, so that a row has its sampled length; one document so long that its end does not matter.
+  std::vector<Document> all_documents = random_documents(1, 400000, 1, 1, 17);
+  all_documents.push_back({{5}, {7}});
+  const Corpus corpus(all_documents);
   PretrainingOptions o;
   o.length = 43;
-  const Pretraining training = made(corpus, o);
+  const Pretraining training = make_pretraining(corpus, o);
   const Pretraining::Epoch epoch = training.plan(0);
   std::map<uint32_t, int64_t> lengths;
   int64_t follow = 0;
@@ -362,56 +367,58 @@ TEST_CASE("a tenth of the rows is drawn short, to any length", "[pretraining]") 
   }
   REQUIRE(lengths.begin()->first == 2);
   REQUIRE(lengths.rbegin()->first == 40);
-  is_share("short", 0.1 * 38 / 39, follow - lengths[40], follow);
-  for (uint32_t length = 2; length < 40; ++length) is_share("a length", 0.1 / 39, lengths[length], follow);
+  check_share("short", 0.1 * 38 / 39, follow - lengths[40], follow);
+  for (uint32_t length = 2; length < 40; ++length) check_share("a length", 0.1 / 39, lengths[length], follow);
 }
 
-TEST_CASE("segments too long lose tokens at both ends alike", "[pretraining]") {
-  // Different tokens, so that a part has one place.
-  std::vector<Document> all(300);
-  for (size_t d = 0; d < all.size(); ++d) {
-    all[d].resize(12);
+TEST_CASE("truncation removes tokens at the start and at the end of a segment with equal probability",
+          "[pretraining]") {
+  // Distinct tokens, so that the position of a part is unique.
+  std::vector<Document> all_documents(300);
+  for (size_t d = 0; d < all_documents.size(); ++d) {
+    all_documents[d].resize(12);
     for (size_t s = 0; s < 12; ++s)
-      for (int32_t t = 0; t < 40; ++t) all[d][s].push_back(kWords + static_cast<int32_t>((d * 7 + s * 40) % 500) + t);
+      for (int32_t t = 0; t < 40; ++t)
+        all_documents[d][s].push_back(kFirstWord + static_cast<int32_t>((d * 7 + s * 40) % 500) + t);
   }
-  const Corpus corpus(all);
+  const Corpus corpus(all_documents);
   PretrainingOptions o;
   o.length = 60, o.short_share = 0;
-  const Pretraining training = made(corpus, o);
+  const Pretraining training = make_pretraining(corpus, o);
   const Pretraining::Epoch epoch = training.plan(0);
-  int64_t front = 0, lost = 0;
+  int64_t removed_at_start = 0, removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
-    const Sentence tokens = restored(row), first = corpus.of(epoch.row(i).first);
+    const Sentence tokens = unmasked(row), first = corpus.of(epoch.row(i).first);
     const Sentence kept(tokens.begin() + 1, tokens.begin() + row.first - 1);
     if (first.size() != 40) continue;  // of one sentence, whose tokens all differ
-    front += place_in(kept, first);
-    lost += static_cast<int64_t>(first.size() - kept.size());
+    removed_at_start += position_in(kept, first);
+    removed += static_cast<int64_t>(first.size() - kept.size());
   }
-  is_share("lost in front", 0.5, front, lost);
+  check_share("removed at the start", 0.5, removed_at_start, removed);
 }
 
-TEST_CASE("a row with room for one token holds one", "[pretraining]") {
+TEST_CASE("a row with room for one token has one", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions o;
-  o.length = 3, o.next_sentence = false, o.short_share = 1;  // every row is to be drawn short
-  const Pretraining training = made(corpus, o);
+  o.length = 3, o.next_sentence = false, o.short_share = 1;  // every row would be sampled short
+  const Pretraining training = make_pretraining(corpus, o);
   for (uint32_t number = 0; number < 20; ++number) {
     const Pretraining::Epoch epoch = training.plan(number);
-    REQUIRE(epoch.size() == 3);  // one for each sentence, cut to a token
-    for (int64_t i = 0; i < epoch.size(); ++i) CHECK(restored(epoch.make(i)).size() == 3);
+    REQUIRE(epoch.size() == 3);  // one for each sentence, truncated to a token
+    for (int64_t i = 0; i < epoch.size(); ++i) CHECK(unmasked(epoch.make(i)).size() == 3);
   }
 }
 
 TEST_CASE("documents that give no rows are refused", "[pretraining]") {
-  const Corpus one({{{5, 7}, {8}}}), none({});
+  const Corpus single_document({{{5, 7}, {8}}}), no_documents({});
   PretrainingOptions o;
-  CHECK(status_of([&] { made(one, o); }) == 2);
-  CHECK(status_of([&] { made(none, o); }) == 3);
+  CHECK(status_of([&] { make_pretraining(single_document, o); }) == 2);
+  CHECK(status_of([&] { make_pretraining(no_documents, o); }) == 3);
   o.next_sentence = false;
-  CHECK(status_of([&] { made(none, o); }) == 3);
-  CHECK(made(one, o).plan(0).size() == 1);
-  CHECK(made(one, o).tokens() == 3);
-  CHECK(made(one, o).plan(0).make(0).targets[0] == -1);
-  CHECK(status_of([&] { made(Corpus({{{5}}, {}}), o); }) == 3);  // the second document has no sentence
+  CHECK(status_of([&] { make_pretraining(no_documents, o); }) == 3);
+  CHECK(make_pretraining(single_document, o).plan(0).size() == 1);
+  CHECK(make_pretraining(single_document, o).tokens() == 3);
+  CHECK(make_pretraining(single_document, o).plan(0).make(0).targets[0] == -1);
+  CHECK(status_of([&] { make_pretraining(Corpus({{{5}}, {}}), o); }) == 3);  // the second document has no sentence
 }

@@ -1,4 +1,4 @@
-// Shards of documents and examples: round trips, limits of fields, and runs that their kinds do not have.
+// Shards of documents and examples: round trips, limits of fields, and refusal of runs that the kind does not allow.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -40,8 +40,8 @@ void write_shard(const std::string& path, const ShardHeader& h, const RunList& r
   sink->close();
 }
 
-// All readers give these runs.
-void holds(const std::string& path, const std::string& kind, const RunList& runs) {
+// Checks that all readers return these runs.
+void check_readers_return(const std::string& path, const std::string& kind, const RunList& runs) {
   const WholeShard text = read_whole_shard(path, kind);
   const ShardFile file(path);
   verify(file);
@@ -58,28 +58,28 @@ void holds(const std::string& path, const std::string& kind, const RunList& runs
   }
 }
 
-auto tokens(int32_t below, size_t longest) {
-  return rc::gen::resize(static_cast<int>(longest),
-                         rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(0, below)));
+auto random_tokens(int32_t limit, size_t max_length) {
+  return rc::gen::resize(static_cast<int>(max_length),
+                         rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(0, limit)));
 }
 
 }  // namespace
 
-TEST_CASE("documents come back sentence by sentence", "[records]") {
+TEST_CASE("documents read back equal, sentence by sentence", "[records]") {
   Folder folder;
   CHECK(rc::check([&] {
     RunList runs;
     for (int document = *rc::gen::inRange(0, 5); document > 0; --document) {
       for (int sentence = *rc::gen::inRange(1, 5); sentence > 0; --sentence)
-        runs.push_back(*rc::gen::nonEmpty(tokens(256, 20)));
+        runs.push_back(*rc::gen::nonEmpty(random_tokens(256, 20)));
       runs.emplace_back();
     }
     write_shard(folder.file("x.mhs"), header_of(kDocumentsKind), runs);
-    holds(folder.file("x.mhs"), kDocumentsKind, runs);
+    check_readers_return(folder.file("x.mhs"), kDocumentsKind, runs);
   }));
 }
 
-TEST_CASE("examples come back with labels beyond the vocabulary", "[records]") {
+TEST_CASE("examples read back equal with labels above the vocabulary size", "[records]") {
   Folder folder;
   CHECK(rc::check([&] {
     const int32_t labels = *rc::gen::element<int32_t>(2, 5001, 70000);
@@ -88,23 +88,23 @@ TEST_CASE("examples come back with labels beyond the vocabulary", "[records]") {
     h.task = R"({"labels":["no","yes"],"name":"any"})";
     RunList runs;
     for (int record = *rc::gen::inRange(0, 20); record > 0; --record) {
-      runs.push_back(*tokens(256, 10));
-      runs.push_back(*tokens(256, 10));
+      runs.push_back(*random_tokens(256, 10));
+      runs.push_back(*random_tokens(256, 10));
       runs.push_back(*rc::gen::elementOf(std::vector<std::vector<int32_t>>{{}, {0}, {labels - 1}}));
     }
     write_shard(folder.file("x.mhs"), h, runs);
-    holds(folder.file("x.mhs"), kExamplesKind, runs);
-    const ShardHeader found = ShardFile(folder.file("x.mhs")).header();
-    RC_ASSERT(found.limits == h.limits);
-    RC_ASSERT(found.task == h.task);
-    RC_ASSERT(found.limit_of(2) == labels);
+    check_readers_return(folder.file("x.mhs"), kExamplesKind, runs);
+    const ShardHeader actual = ShardFile(folder.file("x.mhs")).header();
+    RC_ASSERT(actual.limits == h.limits);
+    RC_ASSERT(actual.task == h.task);
+    RC_ASSERT(actual.limit_of(2) == labels);
   }));
 }
 
-TEST_CASE("the writer refuses what a kind's records are not", "[records]") {
+TEST_CASE("the shard writer refuses runs and headers that the record kind does not allow", "[records]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
-  const auto fails = [&](const ShardHeader& h, const RunList& runs) {
+  const auto check_write_fails = [&](const ShardHeader& h, const RunList& runs) {
     CHECK(status_of([&] {
             ShardWriter writer(*sink, h);
             for (const auto& run : runs) writer.add_run(run);
@@ -112,67 +112,68 @@ TEST_CASE("the writer refuses what a kind's records are not", "[records]") {
           }) == 1);
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
-  fails(documents, {{}});                      // no sentence
-  fails(documents, {{1}, {}, {}});             //
-  fails(documents, {{1}, {}, {2}});            // not ended
-  fails(examples, {{1}, {2}, {0, 0}});         // two labels
-  fails(examples, {{1}, {2}, {3}});            // each field has its limit
-  fails(examples, {{1}, {200}, {2}});          //
-  fails(examples, {{256}, {2}, {2}});          //
-  fails(examples, {{1}, {2}, {2}, {1}, {1}});  // not complete
-  const auto refused = [&](const ShardHeader& h) {
+  check_write_fails(documents, {{}});                      // no sentence
+  check_write_fails(documents, {{1}, {}, {}});             // an empty second document
+  check_write_fails(documents, {{1}, {}, {2}});            // document without an end
+  check_write_fails(examples, {{1}, {2}, {0, 0}});         // two labels
+  check_write_fails(examples, {{1}, {2}, {3}});            // above the limit of the label
+  check_write_fails(examples, {{1}, {200}, {2}});          // above the limit of the second sentence
+  check_write_fails(examples, {{256}, {2}, {2}});          // above the limit of the first sentence
+  check_write_fails(examples, {{1}, {2}, {2}, {1}, {1}});  // incomplete record
+  const auto check_header_refused = [&](const ShardHeader& h) {
     CHECK(status_of([&] { ShardWriter writer(*sink, h); }) == 2);
     CHECK(status_of([&] { decode_header(encode_header(h), "x.mhs"); }) == 3);
   };
-  refused(header_of(kExamplesKind, {256, 256}));
-  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // also of limits that do not fit the fields
-  refused(header_of(kExamplesKind, {256, 256, 2, 2}));
-  refused(header_of(kExamplesKind, {256, 256, 0}));
-  refused(header_of(kExamplesKind, {256, 257, 2}));
-  refused(header_of(kExamplesKind, {256, 256, int64_t{1} << 40}));
-  refused(header_of(kDocumentsKind, {256}));  // the vocabulary says it
-  refused(header_of(kTextKind, {256}));
-  refused(header_of(kPairsKind, {256, 256}));
+  check_header_refused(header_of(kExamplesKind, {256, 256}));
+  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // for limits that do not match the fields, too
+  check_header_refused(header_of(kExamplesKind, {256, 256, 2, 2}));
+  check_header_refused(header_of(kExamplesKind, {256, 256, 0}));
+  check_header_refused(header_of(kExamplesKind, {256, 257, 2}));
+  check_header_refused(header_of(kExamplesKind, {256, 256, int64_t{1} << 40}));
+  check_header_refused(header_of(kDocumentsKind, {256}));  // the vocabulary is the limit
+  check_header_refused(header_of(kTextKind, {256}));
+  check_header_refused(header_of(kPairsKind, {256, 256}));
   ShardHeader h = header_of(kDocumentsKind);
   h.fields = {"tokens"};
-  refused(h);
+  check_header_refused(h);
   h = header_of(kExamplesKind);
   h.task = "[]";
-  refused(h);
+  check_header_refused(h);
   h.token_bytes = 2, h.task.clear(), h.limits = {256, 256, 70000};
   CHECK(status_of([&] { ShardWriter writer(*sink, h); }) == 2);
   CHECK(status_of([&] { h.hold("any"); }) == 2);
 }
 
-TEST_CASE("sealed shards with runs that their kind has not are refused by both readers", "[records]") {
+TEST_CASE("shards with valid checksums but runs that their kind does not allow are refused by all readers",
+          "[records]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  const auto sealed = [&](const ShardHeader& wanted, const RunList& runs, bool fits) {
-    ShardHeader h = wanted;
+  const auto check_runs = [&](const ShardHeader& kind_header, const RunList& runs, bool accepted) {
+    ShardHeader h = kind_header;
     h.kind = "any", h.limits.clear();
     write_shard(path, h, runs);
-    exchange_header(path, wanted);
-    CHECK(status_of([&] { verify(ShardFile(path)); }) == (fits ? 0 : 3));
-    CHECK(status_of([&] { read_whole_shard(path, wanted.kind); }) == (fits ? 0 : 3));
+    exchange_header(path, kind_header);
+    CHECK(status_of([&] { verify(ShardFile(path)); }) == (accepted ? 0 : 3));
+    CHECK(status_of([&] { read_whole_shard(path, kind_header.kind); }) == (accepted ? 0 : 3));
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
-  sealed(documents, {{1, 2}, {3}, {}, {4}, {}}, true);
-  sealed(documents, {}, true);
-  sealed(documents, {{1, 2}, {3}, {}, {4}}, false);
-  sealed(documents, {{1}, {}, {}}, false);
-  sealed(documents, {{}, {1}, {}}, false);
-  sealed(examples, {{255}, {199}, {2}, {}, {}, {}, {}, {}, {1}}, true);
-  sealed(examples, {{1}, {}, {3}}, false);
-  sealed(examples, {{1}, {200}, {}}, false);
-  sealed(examples, {{}, {}, {}, {1}, {200}, {2}}, false);
-  sealed(examples, {{1}, {2}, {1, 1}}, false);
-  ShardHeader other = examples;
-  other.fingerprint = "another";
-  sealed(other, {{1}, {}, {}}, false);
-  other = examples;
-  other.tokenizer = "no vocabulary";
-  sealed(other, {{1}, {}, {}}, false);
-  // Another kind is not read as this one.
+  check_runs(documents, {{1, 2}, {3}, {}, {4}, {}}, true);
+  check_runs(documents, {}, true);
+  check_runs(documents, {{1, 2}, {3}, {}, {4}}, false);
+  check_runs(documents, {{1}, {}, {}}, false);
+  check_runs(documents, {{}, {1}, {}}, false);
+  check_runs(examples, {{255}, {199}, {2}, {}, {}, {}, {}, {}, {1}}, true);
+  check_runs(examples, {{1}, {}, {3}}, false);
+  check_runs(examples, {{1}, {200}, {}}, false);
+  check_runs(examples, {{}, {}, {}, {1}, {200}, {2}}, false);
+  check_runs(examples, {{1}, {2}, {1, 1}}, false);
+  ShardHeader altered = examples;
+  altered.fingerprint = "another";
+  check_runs(altered, {{1}, {}, {}}, false);
+  altered = examples;
+  altered.tokenizer = "not a vocabulary";
+  check_runs(altered, {{1}, {}, {}}, false);
+  // A shard of documents is not read as another kind.
   write_shard(path, documents, {{1}, {}});
   CHECK(status_of([&] { read_whole_shard(path, kExamplesKind); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);

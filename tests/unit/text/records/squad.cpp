@@ -1,4 +1,4 @@
-// Files of SQuAD: what is read of them, what is refused, and the shards that are made of them.
+// SQuAD files: parsing, refusals, and the shards made from them.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ text::Squad read(const std::string& bytes, const text::SquadOptions& options = {
   return text::read_squad({folder.file("squad.json")}, options);
 }
 
-std::string refused(const std::string& bytes, const text::SquadOptions& options = {}) {
+std::string refusal_message(const std::string& bytes, const text::SquadOptions& options = {}) {
   try {
     read(bytes, options);
   } catch (const Error& error) {
@@ -28,15 +28,15 @@ std::string refused(const std::string& bytes, const text::SquadOptions& options 
   return "";
 }
 
-std::string refused_json(const ordered_json& json, const text::SquadOptions& options = {}) {
-  return refused(json.dump(), options);
+std::string refusal_of_json(const ordered_json& json, const text::SquadOptions& options = {}) {
+  return refusal_message(json.dump(), options);
 }
 
 const std::string kContext = "é中😀 abc cab";
 
 }  // namespace
 
-TEST_CASE("squad: places count characters, and stand at bytes") {
+TEST_CASE("squad: answer_start counts characters, and the range of an answer counts bytes") {
   auto json = file({article(kContext, {question("1", "a?", {answer("中😀", 1), answer("cab", 8), answer("c", 6)})})});
   for (const std::string& bytes : {json.dump(), json.dump(2, ' ', true), "\xEF\xBB\xBF" + json.dump()}) {
     const text::Squad squad = read(bytes);
@@ -49,7 +49,7 @@ TEST_CASE("squad: places count characters, and stand at bytes") {
   }
 }
 
-TEST_CASE("squad: entries in any order, and those that are not needed") {
+TEST_CASE("squad: entries may have any order, and unknown entries are ignored") {
   const ordered_json empty{{"title", "before"}, {"more", 1}, {"paragraphs", ordered_json::array()}};
   ordered_json json = file({empty, article("abc", {question("1", "a?", {answer("a", 0)})})});
   json["data"][1].erase("title");
@@ -57,92 +57,92 @@ TEST_CASE("squad: entries in any order, and those that are not needed") {
   CHECK(read(json.dump()).questions == 1);
 }
 
-TEST_CASE("squad: files that are cut off anywhere") {
+TEST_CASE("squad: a truncated file is refused with the byte of its end") {
   const std::string bytes = file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}).dump();
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
-    const std::string message = refused(bytes.substr(0, cut));
+    const std::string message = refusal_message(bytes.substr(0, cut));
     INFO(cut << ": " << message);
-    // Within a character the parser sees bytes that are none.
+    // If a character is truncated, the parser reports invalid UTF-8.
     CHECK((message.find(str("byte ", cut, " of the file: ")) != message.npos || message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
 }
 
-TEST_CASE("squad: what is refused is told with its place") {
-  const ordered_json good = question("q1", "a?", {answer("cab", 8)});
+TEST_CASE("squad: a refusal names the article, paragraph or question") {
+  const ordered_json valid_question = question("q1", "a?", {answer("cab", 8)});
   auto changed = [&](const std::string& pointer, const ordered_json& value) {
-    auto json = file({article("b", {question("q0", "b", {answer("b", 0)})}), article(kContext, {good})});
+    auto json = file({article("b", {question("q0", "b", {answer("b", 0)})}), article(kContext, {valid_question})});
     json[ordered_json::json_pointer(pointer)] = value;
-    return refused_json(json);
+    return refusal_of_json(json);
   };
   const std::string p = "/data/1/paragraphs/0", q = p + "/qas/0", a = q + "/answers/0";
-  auto says = [](const std::string& message, const std::vector<std::string>& parts) {
+  auto check_contains = [](const std::string& message, const std::vector<std::string>& parts) {
     for (const std::string& part : parts) {
       INFO(message);
       CHECK(message.find(part) != message.npos);
     }
   };
-  says(changed("/data", 1), {"'data'", "number"});
-  says(changed("/data/1", 1), {"article 2", "'title'"});
-  says(changed("/data/1/paragraphs", "x"), {"article 2 (T)", "'paragraphs'", "a list", "string"});
-  says(changed(p + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
-  says(changed(p + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
-  says(changed(q + "/question", std::string("\0", 1)), {"question q1", "NUL"});
-  says(changed(q + "/id", 7), {"paragraph 1", "'id'", "text"});
-  says(changed(q + "/id", "q0"), {"question q0", "a unique id"});
-  says(changed(q + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
-  says(changed(q + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
-  says(changed(q + "/is_impossible", "no"), {"question q1", "true or false"});
-  says(changed(a + "/text", nullptr), {"question q1", "'text'", "null"});
-  says(changed(a + "/answer_start", 1.5), {"question q1", "a whole number"});
+  check_contains(changed("/data", 1), {"'data'", "number"});
+  check_contains(changed("/data/1", 1), {"article 2", "'title'"});
+  check_contains(changed("/data/1/paragraphs", "x"), {"article 2 (T)", "'paragraphs'", "a list", "string"});
+  check_contains(changed(p + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
+  check_contains(changed(p + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
+  check_contains(changed(q + "/question", std::string("\0", 1)), {"question q1", "NUL"});
+  check_contains(changed(q + "/id", 7), {"paragraph 1", "'id'", "text"});
+  check_contains(changed(q + "/id", "q0"), {"question q0", "a unique id"});
+  check_contains(changed(q + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
+  check_contains(changed(q + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
+  check_contains(changed(q + "/is_impossible", "no"), {"question q1", "true or false"});
+  check_contains(changed(a + "/text", nullptr), {"question q1", "'text'", "null"});
+  check_contains(changed(a + "/answer_start", 1.5), {"question q1", "a whole number"});
   for (const ordered_json& start : {ordered_json(-1), ordered_json(11), ordered_json(UINT64_MAX)})
-    says(changed(a + "/answer_start", start), {"question q1", "11 characters", start.dump()});
+    check_contains(changed(a + "/answer_start", start), {"question q1", "11 characters", start.dump()});
   for (const char* key : {"context", "qas"}) {
-    auto json = file({article(kContext, {good})});
+    auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0].erase(key);
-    says(refused_json(json), {"article 1 (T), paragraph 1", key, "none"});
+    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "none"});
   }
   for (const char* key : {"id", "question", "answers"}) {
-    auto json = file({article(kContext, {good})});
+    auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0]["qas"][0].erase(key);
-    says(refused_json(json), {"article 1 (T), paragraph 1", key, "none"});
+    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "none"});
   }
-  says(refused_json(file({})), {"questions", "none"});
-  says(refused("garbage"), {"byte 0"});
-  says(refused("\x1f\x8b\x08"), {"byte"});
-  says(refused("[]"), {"'data'", "array"});
+  check_contains(refusal_of_json(file({})), {"questions", "none"});
+  check_contains(refusal_message("garbage"), {"byte 0"});
+  check_contains(refusal_message("\x1f\x8b\x08"), {"byte"});
+  check_contains(refusal_message("[]"), {"'data'", "array"});
 }
 
-TEST_CASE("squad: answers that stand elsewhere") {
+TEST_CASE("squad: answers that are not at answer_start are refused above --missing-share") {
   std::vector<ordered_json> questions;
   for (int i = 0; i < 9; ++i) questions.push_back(question(std::to_string(i), "a", {answer("abc", 4)}));
   questions.push_back(question("elsewhere", "a", {answer("abc", 5)}));
   const auto json = file({article(kContext, questions)});
-  const std::string message = refused_json(json);
+  const std::string message = refusal_of_json(json);
   CHECK(message.find("question elsewhere") != message.npos);
   CHECK(message.find("1 of 10") != message.npos);
   CHECK(message.find("--missing-share") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
   CHECK(squad.missing == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].place);
-  CHECK(refused_json(json, {0.09, "refuse"}) != "");
-  // Behind the end of the paragraph, and of no letter.
-  CHECK(refused_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
-  CHECK(refused_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
+  CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
+  // An answer past the end of the paragraph, and an empty answer.
+  CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
+  CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
 }
 
-TEST_CASE("squad: impossible questions") {
+TEST_CASE("squad: impossible questions require --unanswerable keep and have no answers") {
   auto json = file({article(kContext, {question("1", "a?", {})})});
   auto& q = json["data"][0]["paragraphs"][0]["qas"][0];
   q["is_impossible"] = true;
   q["plausible_answers"] = {answer("cab", 8)};
-  CHECK(refused_json(json).find("--unanswerable keep") != std::string::npos);
+  CHECK(refusal_of_json(json).find("--unanswerable keep") != std::string::npos);
   const text::Squad squad = read(json.dump(), {0.01, "keep"});
   CHECK(squad.impossible == 1);
   CHECK(squad.paragraphs[0].questions[0].impossible);
   CHECK(text::holds_unanswerable(shard_of(json, {0.01, "keep"}).header));
   q["answers"] = q["plausible_answers"];
-  CHECK(refused_json(json, {0.01, "keep"}).find("no answers") != std::string::npos);
+  CHECK(refusal_of_json(json, {0.01, "keep"}).find("no answers") != std::string::npos);
 }
 
 TEST_CASE("squad: paragraphs without tokens are refused") {
@@ -154,25 +154,27 @@ TEST_CASE("squad: paragraphs without tokens are refused") {
   }
 }
 
-TEST_CASE("squad: a shard holds what the file says, whatever the threads") {
-  CHECK(rc::check("squad: records of made paragraphs", [] {
-    const auto any = rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(kCharacters));
+TEST_CASE("squad: the records of a shard equal the file for any number of threads") {
+  CHECK(rc::check("squad: records of random paragraphs equal the file", [] {
+    const auto characters = rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(kCharacters));
     std::vector<ordered_json> articles;
     std::vector<std::string> contexts;
     const auto count = *rc::gen::inRange(1, 5);
     for (int i = 0; i < count; ++i) {
-      contexts.push_back("a" + joined(*any, 0, 0) + "bc");
+      contexts.push_back("a" + joined(*characters, 0, 0) + "bc");
       std::vector<ordered_json> questions;
       for (int k = 0; k < i % 3 + 1; ++k)
-        questions.push_back(question(str(i, ".", k), joined(*any, 0, 0), {answer("a", 0), answer("nowhere", 0)}));
+        questions.push_back(
+            question(str(i, ".", k), joined(*characters, 0, 0), {answer("a", 0), answer("nowhere", 0)}));
       articles.push_back(article(contexts.back(), questions));
     }
-    const auto one = shard_of(file(articles), {1, "refuse"}, 1), many = shard_of(file(articles), {1, "refuse"}, 3);
-    RC_ASSERT(one.tokens == many.tokens);
-    RC_ASSERT(one.ends == many.ends);
+    const auto one_thread = shard_of(file(articles), {1, "refuse"}, 1),
+               three_threads = shard_of(file(articles), {1, "refuse"}, 3);
+    RC_ASSERT(one_thread.tokens == three_threads.tokens);
+    RC_ASSERT(one_thread.ends == three_threads.ends);
     const auto pieces = tokenizer();
-    for (size_t i = 0; i < one.size(); ++i) {
-      const text::QuestionRecord r = record_of(one, i);
+    for (size_t i = 0; i < one_thread.size(); ++i) {
+      const text::QuestionRecord r = record_of(one_thread, i);
       const size_t at = std::stoul(r.id);
       std::vector<int32_t> tokens;
       std::vector<text::TextRange> places;
@@ -188,31 +190,32 @@ TEST_CASE("squad: a shard holds what the file says, whatever the threads") {
   }));
 }
 
-TEST_CASE("squad: records that do not fit together") {
+TEST_CASE("squad: records whose fields contradict each other are refused") {
   const auto text = shard_of(file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}));
   using Field = std::vector<int32_t>;
-  std::vector<Field> good;
-  for (size_t f = 0; f < text::kQuestionFields; ++f) good.emplace_back(text.run(0, f).begin(), text.run(0, f).end());
+  std::vector<Field> valid_fields;
+  for (size_t f = 0; f < text::kQuestionFields; ++f)
+    valid_fields.emplace_back(text.run(0, f).begin(), text.run(0, f).end());
   auto status = [&](size_t field, const Field& changed) {
     std::array<std::span<const int32_t>, text::kQuestionFields> fields;
-    for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : good[f];
+    for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];
     return status_of([&] { text::question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
-  auto but = [](Field field, size_t i, int32_t value) {
+  auto with_value = [](Field field, size_t i, int32_t value) {
     field[i] = value;
     return field;
   };
   CHECK(status(0, {}) == 0);  // a question may have no tokens
   CHECK(status(1, {}) == 3);
-  CHECK(status(1, Field(good[1].begin() + 1, good[1].end())) == 3);
-  CHECK(status(2, Field(good[2].begin() + 1, good[2].end())) == 3);
+  CHECK(status(1, Field(valid_fields[1].begin() + 1, valid_fields[1].end())) == 3);
+  CHECK(status(2, Field(valid_fields[2].begin() + 1, valid_fields[2].end())) == 3);
   CHECK(status(3, {}) == 3);
-  CHECK(status(2, but(good[2], 0, good[3][0])) == 3);                // begins where it ends
-  CHECK(status(3, but(good[3], good[3].size() - 1, 100)) == 3);      // behind the text
-  CHECK(status(2, but(good[2], good[2].size() - 1, 0)) == 3);        // steps back
-  CHECK(status(4, Field(good[4].begin(), good[4].end() - 1)) == 3);  // a place behind the text
-  CHECK(status(4, but(good[4], good[4].size() - 1, 'x')) == 3);      // another answer
+  CHECK(status(2, with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);            // begins at its end
+  CHECK(status(3, with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) == 3);  // past the end of the text
+  CHECK(status(2, with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);    // a begin that decreases
+  CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);  // a range past the end of the text
+  CHECK(status(4, with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) == 3);  // another text than the answer
   CHECK(status(5, bytes("{")) == 3);
   CHECK(status(5, bytes("[]")) == 3);
   CHECK(status(5, bytes(R"({"id":"1","answers":[]})")) == 3);

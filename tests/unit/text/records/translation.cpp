@@ -1,5 +1,5 @@
-// Pairs of lines to shards: by two files or one, with any number of threads, filters against plain loops, and what is
-// refused.
+// Encoding of pairs of lines: from two files or one, with any number of threads, filters compared with a naive
+// reference, and refusals.
 #include "text/records/translation.h"
 
 #include <rapidcheck.h>
@@ -24,14 +24,14 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::unique_ptr<Tokenizer> words(const Lines& known) {
+std::unique_ptr<Tokenizer> word_tokenizer(const Lines& known) {
   std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
   for (const std::string& word : known) pieces.push_back({word, 1});
   return make_word_tokenizer(std::move(pieces));
 }
 
 struct Sides {
-  std::unique_ptr<Tokenizer> source = words({"a", "b", "c"}), target = words({"x", "y"});
+  std::unique_ptr<Tokenizer> source = word_tokenizer({"a", "b", "c"}), target = word_tokenizer({"x", "y"});
 };
 
 PairSummary encode_to(const std::string& path, const Lines& files, const Sides& sides, const PairFilters& filters = {},
@@ -44,10 +44,10 @@ PairSummary encode_to(const std::string& path, const Lines& files, const Sides& 
   h.hold(kPairsKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  PairSummary sum = encode_pairs(text, *sides.source, *sides.target, filters, threads, writer);
+  PairSummary summary = encode_pairs(text, *sides.source, *sides.target, filters, threads, writer);
   writer.finish();
   sink->close();
-  return sum;
+  return summary;
 }
 
 std::string lines_of(const Lines& lines) { return lines.empty() ? "" : join(lines, "\n") + "\n"; }
@@ -56,8 +56,8 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> run) {
   return tokenizer.decode(run.first(run.size() - 1));
 }
 
-// What encode_to says where it refuses.
-std::string refusal(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
+// Returns the error of encode_to, which must leave no file, or "nothing".
+std::string refusal_of(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
   try {
     encode_to(path, files, Sides(), filters);
   } catch (const Error& error) {
@@ -70,7 +70,7 @@ std::string refusal(const std::string& path, const Lines& files, const PairFilte
 
 }  // namespace
 
-TEST_CASE("pairs of any lines are kept or dropped as plain loops say", "[pairs]") {
+TEST_CASE("pair filters equal a naive reference, for one input file and for two", "[pairs]") {
   Folder folder;
   const Sides sides;
   const auto side_of = [](const Lines& of) {
@@ -87,25 +87,25 @@ TEST_CASE("pairs of any lines are kept or dropped as plain loops say", "[pairs]"
     filters.max_ratio = *rc::gen::element(0.0, 1.0, 1.5, 2.0);
     const int threads = *rc::gen::element(1, 3);
 
-    Lines source, target, both, kept;
+    Lines source, target, tab_separated, expected;
     std::map<std::string, uint64_t> dropped;
     std::array<uint64_t, 2> tokens{}, unknown{};
     uint64_t target_bytes = 0;
     for (const auto& [s, t] : pairs) {
       source.push_back(s);
       target.push_back(t);
-      both.push_back(s + "\t" + t);
+      tab_separated.push_back(s + "\t" + t);
       const double n = static_cast<double>((s.size() + 1) / 2), m = static_cast<double>((t.size() + 1) / 2);
       if (n == 0 || m == 0) ++dropped["empty"];
       else if (std::min(n, m) < static_cast<double>(filters.min_length)) ++dropped["short"];
       else if (filters.max_length > 0 && std::max(n, m) > static_cast<double>(filters.max_length)) ++dropped["long"];
       else if (filters.max_ratio > 0 && std::max(n, m) / std::min(n, m) > filters.max_ratio) ++dropped["ratio"];
       else {
-        auto spelt = [](std::string text) {
+        auto with_unk = [](std::string text) {
           for (size_t q = text.find('q'); q != text.npos; q = text.find('q')) text.replace(q, 1, "<unk>");
           return text;
         };
-        kept.push_back(spelt(s) + "\t" + spelt(t));
+        expected.push_back(with_unk(s) + "\t" + with_unk(t));
         tokens[0] += static_cast<uint64_t>(n) + 1;
         tokens[1] += static_cast<uint64_t>(m) + 1;
         unknown[0] += static_cast<uint64_t>(std::count(s.begin(), s.end(), 'q'));
@@ -115,25 +115,25 @@ TEST_CASE("pairs of any lines are kept or dropped as plain loops say", "[pairs]"
     }
     write_file_atomically(folder.file("s"), lines_of(source));
     write_file_atomically(folder.file("t"), lines_of(target));
-    write_file_atomically(folder.file("both"), lines_of(both));
-    const PairSummary sum =
+    write_file_atomically(folder.file("both"), lines_of(tab_separated));
+    const PairSummary summary =
         encode_to(folder.file("two.mhs"), {folder.file("s"), folder.file("t")}, sides, filters, threads);
     encode_to(folder.file("one.mhs"), {folder.file("both")}, sides, filters, threads);
     RC_ASSERT(read_text_file(folder.file("two.mhs")) == read_text_file(folder.file("one.mhs")));
-    RC_ASSERT(sum.pairs == kept.size());
-    RC_ASSERT(sum.dropped == dropped);
-    RC_ASSERT(sum.tokens == tokens);
-    RC_ASSERT(sum.unknown == unknown);
+    RC_ASSERT(summary.pairs == expected.size());
+    RC_ASSERT(summary.dropped == dropped);
+    RC_ASSERT(summary.tokens == tokens);
+    RC_ASSERT(summary.unknown == unknown);
     const PairText text = read_pairs(folder.file("two.mhs"));
-    RC_ASSERT(text.size() == kept.size());
+    RC_ASSERT(text.size() == expected.size());
     RC_ASSERT(text.counts.dropped == dropped);
     RC_ASSERT(text.counts.text_bytes == target_bytes);
-    for (size_t i = 0; i < kept.size(); ++i)
-      RC_ASSERT(text_of(*sides.source, text.source(i)) + "\t" + text_of(*sides.target, text.target(i)) == kept[i]);
+    for (size_t i = 0; i < expected.size(); ++i)
+      RC_ASSERT(text_of(*sides.source, text.source(i)) + "\t" + text_of(*sides.target, text.target(i)) == expected[i]);
   }));
 }
 
-TEST_CASE("sides whose lines fall into other batches stay aligned", "[pairs]") {
+TEST_CASE("sides whose lines fall into different batches stay aligned", "[pairs]") {
   Folder folder;
   const Sides sides;
   Lines source, target;
@@ -145,59 +145,59 @@ TEST_CASE("sides whose lines fall into other batches stay aligned", "[pairs]") {
     target.push_back(t);
   }
   write_file_atomically(folder.file("s"), lines_of(source));
-  write_file_atomically(folder.file("t"), join(target, "\n"));  // the last line lacks its end
+  write_file_atomically(folder.file("t"), join(target, "\n"));  // the last line lacks its line feed
   encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, sides);
   encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, sides, {}, 4);
   CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
   const PairText text = read_pairs(folder.file("1.mhs"));
   REQUIRE(text.size() == source.size());
-  size_t wrong = 0;
+  size_t mismatches = 0;
   for (size_t i = 0; i < source.size(); ++i)
     if (text_of(*sides.source, text.source(i)) != source[i] || text_of(*sides.target, text.target(i)) != target[i])
-      ++wrong;
-  CHECK(wrong == 0);
-  // Where they part, counts and the line are told, on either side and however far on.
-  for (size_t shorter : {0UL, 1UL, 3000UL, 8999UL}) {
+      ++mismatches;
+  CHECK(mismatches == 0);
+  // For sides of different length, the message has both counts and the first line without a partner.
+  for (size_t target_lines : {0UL, 1UL, 3000UL, 8999UL}) {
     write_file_atomically(folder.file("u"),
-                          lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(shorter))));
-    std::string said = refusal(folder.file("x.mhs"), {folder.file("s"), folder.file("u")});
-    CHECK(said.find(str("9000 and ", shorter)) != said.npos);
-    CHECK(said.find(str("s:", shorter + 1)) != said.npos);
+                          lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(target_lines))));
+    std::string message = refusal_of(folder.file("x.mhs"), {folder.file("s"), folder.file("u")});
+    CHECK(message.find(str("9000 and ", target_lines)) != message.npos);
+    CHECK(message.find(str("s:", target_lines + 1)) != message.npos);
   }
   write_file_atomically(folder.file("u"), lines_of(Lines(300, "a")));
-  std::string said = refusal(folder.file("x.mhs"), {folder.file("u"), folder.file("t")});
-  CHECK(said.find("300 and 9000") != said.npos);
-  CHECK(said.find("t:301") != said.npos);
+  std::string message = refusal_of(folder.file("x.mhs"), {folder.file("u"), folder.file("t")});
+  CHECK(message.find("300 and 9000") != message.npos);
+  CHECK(message.find("t:301") != message.npos);
 }
 
-TEST_CASE("pairs that cannot be are refused with their line", "[pairs]") {
+TEST_CASE("malformed pairs are refused with their line", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  auto said = [&](const std::string& text) {
+  auto error_of = [&](const std::string& text) {
     write_file_atomically(folder.file("p"), text);
-    return refusal(path, {folder.file("p")});
+    return refusal_of(path, {folder.file("p")});
   };
-  auto has = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
-  CHECK(has(said("a\tx\nb y\n"), "p:2"));
-  CHECK(has(said("a\tx\nb\ty\tx\n"), "2 tabs"));
-  CHECK(has(said("a\tx\n\ty\n"), "an empty source"));
-  CHECK(has(said("a\tx\na\t  \n"), "p:2"));
-  CHECK(has(said("a\tx\na\t  \n"), "an empty target"));
-  CHECK(has(said("a\tx\r\n"), "CR LF"));
-  CHECK(has(said("a\tx \xff\n"), "byte 4 of the file"));
-  CHECK(has(said("a \xff\tx\n"), "byte 2 of the file"));
-  CHECK(has(said(std::string("a\0\tx\n", 5)), "NUL"));
-  CHECK(has(said("a <eos> b\tx\n"), "<eos>"));
-  CHECK(has(said("a\tx <eos>\n"), "p:1"));
-  CHECK(has(said("a\tx\n" + std::string(10 << 20, 'a') + "\tx\n"), "p:2: expected lines of at most"));
-  // Ten thousand words are a line like any other.
-  std::string many = "a";
-  for (int i = 1; i < 10000; ++i) many += " b";
-  write_file_atomically(folder.file("p"), many + "\tx\n");
+  auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
+  CHECK(contains(error_of("a\tx\nb y\n"), "p:2"));
+  CHECK(contains(error_of("a\tx\nb\ty\tx\n"), "2 tabs"));
+  CHECK(contains(error_of("a\tx\n\ty\n"), "an empty source"));
+  CHECK(contains(error_of("a\tx\na\t  \n"), "p:2"));
+  CHECK(contains(error_of("a\tx\na\t  \n"), "an empty target"));
+  CHECK(contains(error_of("a\tx\r\n"), "CR LF"));
+  CHECK(contains(error_of("a\tx \xff\n"), "byte 4 of the file"));
+  CHECK(contains(error_of("a \xff\tx\n"), "byte 2 of the file"));
+  CHECK(contains(error_of(std::string("a\0\tx\n", 5)), "NUL"));
+  CHECK(contains(error_of("a <eos> b\tx\n"), "<eos>"));
+  CHECK(contains(error_of("a\tx <eos>\n"), "p:1"));
+  CHECK(contains(error_of("a\tx\n" + std::string(10 << 20, 'a') + "\tx\n"), "p:2: expected lines of at most"));
+  // A line of 10,000 words is accepted.
+  std::string long_line = "a";
+  for (int i = 1; i < 10000; ++i) long_line += " b";
+  write_file_atomically(folder.file("p"), long_line + "\tx\n");
   CHECK(encode_to(path, {folder.file("p")}, Sides()).tokens[0] == 10001);
 }
 
-TEST_CASE("filters that nothing fits are refused", "[pairs]") {
+TEST_CASE("filters that no pair can satisfy are refused", "[pairs]") {
   PairFilters filters;
   filters.min_length = 5;
   filters.max_length = 4;
