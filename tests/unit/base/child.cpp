@@ -304,7 +304,7 @@ TEST_CASE("a child dies when its parent is killed", "[child]") {
 
 TEST_CASE("starting a child in a process with other threads is refused", "[child]") {
   std::atomic<bool> stop = false;
-  std::thread other([&] {
+  std::thread other_thread([&] {
     while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
   std::string message;
@@ -318,5 +318,5 @@ TEST_CASE("starting a child in a process with other threads is refused", "[child
         }) == 1);
   CHECK(message.find("expected a process with one thread; found 2 threads; unset LD_PRELOAD") != message.npos);
   stop = true;
-  other.join();
+  other_thread.join();
 }

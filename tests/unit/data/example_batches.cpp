@@ -19,8 +19,8 @@ using namespace mh;
 
 namespace {
 
-// Rows of given lengths, with the token r + 1 at every position of row r. With growth, each epoch has `growth` rows
-// more and rows longer by one token.
+// Rows of these lengths; every token of row r is r + 1. With `growth`, each epoch has that many rows more than the one
+// before, and all rows are one token longer.
 class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)

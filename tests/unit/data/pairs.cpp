@@ -185,21 +185,21 @@ TEST_CASE("a translation model learns to copy; a resume is bit-identical, and mi
           "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), pairs::some(300), 10, 10);
-  const auto whole = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
+  const auto uninterrupted = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
-      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), whole.tokenizers, {});
+      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& m) {
     const task::Score s = task::score(*m.model, corpus, {});
     CHECK(s.tokens == corpus.targets());
     return s.nll / static_cast<double>(s.tokens);
   };
-  CHECK(loss(whole) < 1.3);  // a uniform guess costs ln 12 = 2.5 nats
+  CHECK(loss(uninterrupted) < 1.3);  // a uniform guess costs ln 12 = 2.5 nats
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
   const auto resumed =
       runs::run(config_of(folder, "[train]\nlength = '12e'\nschedule.length = '12e'\n"), folder.file("resumed"), true);
-  for (const auto& p : whole.model->parameters().all()) {
+  for (const auto& p : uninterrupted.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
   }

@@ -348,10 +348,10 @@ TEST_CASE("resume of a run with a memory gives bit-identical weights", "[streams
     auto length = [&](int updates) {
       return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
     };
-    auto whole = run_of(folder, name, length(16));
+    auto uninterrupted = run_of(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // 7: at the end of an epoch
       run_of(folder, str(name, stop), length(stop));
-      CHECK(same_weights(run_of(folder, str(name, stop), length(16), true), whole));
+      CHECK(same_weights(run_of(folder, str(name, stop), length(16), true), uninterrupted));
     }
   }
 }
@@ -361,16 +361,16 @@ TEST_CASE("micro-batches with separate memories give the same weights as whole u
   write_text(folder.file("t.mhs"), make_tokens(397));
   const std::string common =
       "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
-  auto whole = run_of(folder, "whole", common),
+  auto whole_updates = run_of(folder, "whole", common),
        micro_batches = run_of(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
-  for (auto& p : whole.model->parameters().all()) {
+  for (auto& p : whole_updates.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
   }
   // The saved memory covers all rows of an update, so a resume may use other micro-batches.
   run_of(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
   auto resumed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
-  for (auto& p : whole.model->parameters().all())
+  for (auto& p : whole_updates.model->parameters().all())
     CHECK(at::allclose(p.master(), resumed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
 
@@ -403,10 +403,10 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in ei
                            "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
                            "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
   auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
-  auto whole = run_of(folder, "whole", length(16));
+  auto uninterrupted = run_of(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // 8: at the boundary
     run_of(folder, str(stop), length(stop));
-    CHECK(same_weights(run_of(folder, str(stop), length(16), true), whole));
+    CHECK(same_weights(run_of(folder, str(stop), length(16), true), uninterrupted));
   }
   // The state at the boundary has the best weights, a fresh optimiser and no memory.
   auto at_boundary = run_of(folder, "boundary", length(8));
@@ -422,10 +422,11 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in ei
     for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
   // A run without phase 2 gives other weights; a skip rate of 0 gives those of training without the procedure.
-  CHECK_FALSE(same_weights(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), whole));
-  const std::string plain = "[train]\nlength = '9u'\n";
-  CHECK(same_weights(run_of(folder, "plain", plain),
-                     run_of(folder, "zero", plain + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
+  CHECK_FALSE(same_weights(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
+  const std::string no_procedure = "[train]\nlength = '9u'\n";
+  CHECK(same_weights(
+      run_of(folder, "plain", no_procedure),
+      run_of(folder, "zero", no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
 TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resume is bit-identical", "[streams]") {
@@ -452,7 +453,7 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resu
     }
     return events;
   };
-  auto whole = run_of(folder, "whole", config(40, 3));
+  auto uninterrupted = run_of(folder, "whole", config(40, 3));
   double best = INFINITY;
   int64_t worse_validations = 0, return_update = 0, last_update = 0, returns = 0;
   for (const LogEvent& event : log_of("whole")) {
@@ -474,11 +475,11 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resu
   CHECK(last_update > return_update);
   for (int64_t stop : {return_update - 1, return_update, return_update + 1}) {
     run_of(folder, str(stop), config(static_cast<int>(stop), 3));
-    CHECK(same_weights(run_of(folder, str(stop), config(40, 3), true), whole));
+    CHECK(same_weights(run_of(folder, str(stop), config(40, 3), true), uninterrupted));
   }
   // A resume may set a patience that is exhausted already.
   run_of(folder, "given", config(static_cast<int>(return_update), 0));
-  CHECK(same_weights(run_of(folder, "given", config(40, 3), true), whole));
+  CHECK(same_weights(run_of(folder, "given", config(40, 3), true), uninterrupted));
 }
 
 TEST_CASE("Skip-Retain: phase 2 runs without validations", "[streams]") {
@@ -539,7 +540,7 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
   CHECK(
       contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none this early"));
   // Streams without a memory are independent segments.
-  CHECK_NOTHROW(run_of(folder, "alone", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
+  CHECK_NOTHROW(run_of(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }
 
 TEST_CASE("options of a checkpoint that change no parameter may be overridden", "[streams]") {

@@ -88,22 +88,22 @@ TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") 
 TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or changes no tensor and no metadata") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
-  std::string whole = read_text_file(folder.file("x"));
+  std::string intact = read_text_file(folder.file("x"));
   auto is_refused = [&](const std::string& bytes) {
     std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // not synced: there are thousands
     return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
   };
-  for (size_t i = 0; i < 16; ++i) CHECK(is_refused(whole.substr(0, whole.size() * i / 16)));
-  CHECK(is_refused(whole.substr(0, whole.size() - 1)));
-  CHECK(is_refused(whole + "x"));
+  for (size_t i = 0; i < 16; ++i) CHECK(is_refused(intact.substr(0, intact.size() * i / 16)));
+  CHECK(is_refused(intact.substr(0, intact.size() - 1)));
+  CHECK(is_refused(intact + "x"));
   RandomSequence random(RandomStream(1, "flips"));
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
   for (int i = 0; i < 4000; ++i) {
-    std::string broken = whole;
-    size_t at = i % 2 == 0 ? random.below(1000) : random.below(whole.size());
-    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
+    std::string damaged = intact;
+    size_t at = i % 2 == 0 ? random.below(1000) : random.below(intact.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
     INFO("byte " << at);
-    CHECK((is_refused(broken) ||
+    CHECK((is_refused(damaged) ||
            (equals(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
 }
@@ -111,13 +111,13 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
 TEST_CASE("an edited checkpoint header is refused although it parses") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
-  const std::string whole = read_text_file(folder.file("x"));
+  const std::string intact = read_text_file(folder.file("x"));
   auto status_after_edit = [&](const std::string& from, const std::string& to) {
-    std::string broken = whole;
-    size_t at = broken.find(from);
+    std::string edited = intact;
+    size_t at = edited.find(from);
     REQUIRE(at != std::string::npos);
-    broken.replace(at, from.size(), to);
-    write_file_atomically(folder.file("y"), broken);
+    edited.replace(at, from.size(), to);
+    write_file_atomically(folder.file("y"), edited);
     return status_of([&] { Checkpoint(folder.file("y")).verify(); });
   };
   CHECK(status_after_edit("heads = 8", "heads = 4") == 3);

@@ -159,14 +159,14 @@ TEST_CASE("writing the same runs twice gives identical shard files") {
 TEST_CASE("a truncated or extended shard is refused") {
   Folder folder;
   write_shard(folder.file("x.mhs"), header(), random_runs(3000, 1000, 3));
-  std::string whole = read_text_file(folder.file("x.mhs"));
+  std::string intact = read_text_file(folder.file("x.mhs"));
   for (size_t i = 0; i < 64; ++i) {
-    size_t size = i < 16 ? whole.size() * i / 16 : whole.size() - (64 - i);
-    write_file_atomically(folder.file("y.mhs"), whole.substr(0, size));
+    size_t size = i < 16 ? intact.size() * i / 16 : intact.size() - (64 - i);
+    write_file_atomically(folder.file("y.mhs"), intact.substr(0, size));
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
     CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
   }
-  write_file_atomically(folder.file("y.mhs"), whole + "x");
+  write_file_atomically(folder.file("y.mhs"), intact + "x");
   CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
   CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
 }
@@ -175,18 +175,18 @@ TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equa
   Folder folder;
   Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
-  std::string whole = read_text_file(folder.file("x.mhs"));
+  std::string intact = read_text_file(folder.file("x.mhs"));
   std::vector<int32_t> all = joined(runs);
   RandomSequence random(RandomStream(4, "flips"));
   int refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
     // Half of the flips hit the header, trailer and seek table: the first and last 400 bytes.
     size_t at = i % 4 == 0   ? random.below(400)
-                : i % 4 == 1 ? whole.size() - 1 - random.below(400)
-                             : random.below(whole.size());
-    std::string broken = whole;
-    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
-    write_file_atomically(folder.file("y.mhs"), broken);
+                : i % 4 == 1 ? intact.size() - 1 - random.below(400)
+                             : random.below(intact.size());
+    std::string damaged = intact;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       std::vector<int32_t> actual = read_all(folder.file("y.mhs"));
       CHECK(actual == all);
@@ -218,7 +218,7 @@ TEST_CASE("a shard header with implausible sizes is refused before any allocatio
   check_refused("");
   check_refused("x");
   check_refused("plain text that is not a shard");
-  // A sealed header of 2^60 vocabulary entries, and one whose JSON claims 2^60 bytes.
+  // A header with a valid checksum and 2^60 vocabulary entries, and one that claims 2^60 bytes of JSON.
   ShardHeader h = header(4, 1000);
   h.vocabulary = int64_t{1} << 60;
   std::string payload = encode_header(h);
@@ -385,7 +385,7 @@ TEST_CASE("the shard writer refuses pairs outside the vocabularies and inconsist
     ShardHeader h = pair_header(10, 20);
     change(h);
     CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
-    // The same header, sealed, in a file.
+    // A reader refuses the same header with a valid checksum.
     const std::string payload = encode_header(h);
     std::string head;
     store32(head, kHeaderMagic);
@@ -451,14 +451,14 @@ TEST_CASE("a flipped bit in a shard of pairs is refused or leaves all tokens equ
     run.push_back(0);
   }
   write_shard(folder.file("x.mhs"), pair_header(10, 20), runs);
-  const std::string whole = read_text_file(folder.file("x.mhs"));
+  const std::string intact = read_text_file(folder.file("x.mhs"));
   RandomSequence random(RandomStream(5, "flips"));
   int refused = 0;
   for (size_t i = 0; i < 600; ++i) {
-    std::string broken = whole;
-    const size_t at = random.below(whole.size());
-    broken[at] = static_cast<char>(broken[at] ^ (1 << random.below(8)));
-    write_file_atomically(folder.file("y.mhs"), broken);
+    std::string damaged = intact;
+    const size_t at = random.below(intact.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;
       CHECK(actual == joined(runs));

@@ -198,12 +198,12 @@ TEST_CASE("pickles that are not a state dict, truncated at any byte or damaged a
     INFO(size);
     CHECK_THAT(error_of(valid.substr(0, size)), Catch::Contains("truncated"));
   }
-  for (const char* broken :
+  for (const char* invalid :
        {"u.", "s.", "R.", "b.", ".", "h\x01.", "q\x01.", "(u.", "\x85.", "\x87.", "Q.", "}(K\x01u.",
         "\x8a\x09"
         "123456789.",
         "X\x01\x00\x00\x00\xff."})
-    CHECK(status_of([&] { read("\x80\x02" + std::string(broken)); }) == 3);
+    CHECK(status_of([&] { read("\x80\x02" + std::string(invalid)); }) == 3);
   // A flipped bit gives a refusal or another state dict, never another error.
   for (size_t i = 0; i < valid.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -222,13 +222,13 @@ TEST_CASE("archives that are truncated, damaged or of another format are refused
   REQUIRE(saved_files.open(valid).floats("a") == kValues);
   auto status = [&](const std::string& bytes) { return status_of([&] { saved_files.open(bytes).floats("a"); }); };
   for (const bool large : {false, true}) {
-    const std::string whole = zip_of(entries, {.large = large});
-    for (size_t size = 0; size < whole.size(); ++size) {
+    const std::string intact = zip_of(entries, {.large = large});
+    for (size_t size = 0; size < intact.size(); ++size) {
       INFO(size);
-      CHECK(status(whole.substr(0, size)) == 3);
+      CHECK(status(intact.substr(0, size)) == 3);
     }
-    for (size_t i = 0; i < whole.size(); ++i) {
-      std::string changed = whole;
+    for (size_t i = 0; i < intact.size(); ++i) {
+      std::string changed = intact;
       changed[i] = static_cast<char>(changed[i] ^ 0x41);
       const int actual = status(changed);
       CHECK((actual == 0 || actual == 3));
@@ -274,9 +274,9 @@ TEST_CASE("a model split over several files is read through its index", "[torch-
   CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
   saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file with c"));
-  for (const char* broken : {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
-                             R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "missing"}})"}) {
-    saved_files.save(broken, index);
+  for (const char* invalid : {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
+                              R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "missing"}})"}) {
+    saved_files.save(invalid, index);
     CHECK(status() == 3);
   }
   saved_files.save(archive("a"), "pytorch_model-00002-of-00002.bin");

@@ -181,18 +181,18 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(incomplete.unknown == 1);
   CHECK(incomplete.all.percent().exact == Approx(100.0 / 3));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
-  for (const char* broken : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
-    write_file_atomically(folder.file("broken"), broken);
+  for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
+    write_file_atomically(folder.file("broken"), invalid);
     CHECK(status_of([&] { metrics::read_predictions(folder.file("broken")); }) == 3);
   }
   CHECK(status_of([&] { metrics::read_predictions(folder.file("missing")); }) == 3);
 }
 
 TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be impossible, else SQuAD 1.1") {
-  text::Question impossible, article, plain;
+  text::Question impossible, article_only, answerable;
   impossible.impossible = true;
-  article.answers = {{"the", {}}};
-  plain.answers = {{"the abc", {}}, {"a", {}}};
+  article_only.answers = {{"the", {}}};
+  answerable.answers = {{"the abc", {}}, {"a", {}}};
   auto score = [](const text::Question& q, const std::string& answer, bool unanswerable) {
     const auto s = metrics::answer_score(q, answer, unanswerable);
     return std::pair(s.exact, s.f1);
@@ -201,9 +201,9 @@ TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be 
   CHECK(score(impossible, "", true) == P{1, 1});
   CHECK(score(impossible, "the", true) == P{1, 1});
   CHECK(score(impossible, "abc", true) == P{0, 0});
-  CHECK(score(article, "an", true) == P{1, 1});
-  CHECK(score(article, "an", false) == P{1, 0});  // rule of SQuAD 1.1
-  CHECK(score(plain, "", true) == P{0, 0});
-  CHECK(score(plain, "", false) == P{1, 0});
-  CHECK(score(plain, "abc", true) == P{1, 1});
+  CHECK(score(article_only, "an", true) == P{1, 1});
+  CHECK(score(article_only, "an", false) == P{1, 0});  // rule of SQuAD 1.1
+  CHECK(score(answerable, "", true) == P{0, 0});
+  CHECK(score(answerable, "", false) == P{1, 0});
+  CHECK(score(answerable, "abc", true) == P{1, 1});
 }

@@ -185,7 +185,7 @@ TEST_CASE("compound splitting replaces hyphens as the published script does", "[
   CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
 }
 
-TEST_CASE("BLEU of sentences computed by hand", "[bleu]") {
+TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   // Papineni et al., example 2: "the" is clipped to its count of 2 in the first reference.
   const BleuStatistics clipped = statistics_of(untokenized(), "the the the the the the the",
                                                {"the cat is on the mat", "there is a cat on the mat"});
@@ -241,11 +241,11 @@ TEST_CASE("BLEU of random sentences equals that of naive loops", "[bleu]") {
     o.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
     Bleu bleu(o);
     BleuStatistics sum, naive_sum;
-    for (const auto& [hypothesis, others] : texts) {
-      const std::vector<std::string> lines = joined(others);
+    for (const auto& [hypothesis, sentence_references] : texts) {
+      const std::vector<std::string> lines = joined(sentence_references);
       const BleuStatistics s =
           bleu.statistics(join(hypothesis, " "), std::vector<std::string_view>(lines.begin(), lines.end()));
-      const BleuStatistics naive = naive_statistics(hypothesis, others);
+      const BleuStatistics naive = naive_statistics(hypothesis, sentence_references);
       RC_ASSERT(s == naive);
       RC_ASSERT(std::abs(bleu_score(s, o, BleuOf::sentence).score - naive_score(naive, smooth, 0.25, true)) < 1e-10);
       sum += s;
@@ -255,10 +255,10 @@ TEST_CASE("BLEU of random sentences equals that of naive loops", "[bleu]") {
     RC_ASSERT(std::abs(bleu_score(sum, o, BleuOf::corpus).score - naive_score(naive_sum, smooth, 0.25, false)) < 1e-10);
   }));
   CHECK(rc::check("a hypothesis that equals one of its references scores 100", [] {
-    Sentences others = *references();
+    Sentences sentence_references = *references();
     const Words words = *rc::gen::suchThat(sentence(), [](const Words& w) { return w.size() >= 4; });
-    others.push_back(words);
-    const std::vector<std::string> lines = joined(others);
+    sentence_references.push_back(words);
+    const std::vector<std::string> lines = joined(sentence_references);
     const BleuStatistics s =
         Bleu(untokenized()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
     RC_ASSERT(std::abs(bleu_score(s, untokenized(), BleuOf::corpus).score - 100) < 1e-10);
@@ -340,9 +340,9 @@ double naive_chrf(const Words& hypothesis, const Words& reference, size_t words)
 
 }  // namespace
 
-TEST_CASE("chrF of sentences computed by hand", "[chrf]") {
-  auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> others, ChrfOptions o) {
-    return Chrf(o).statistics(hypothesis, others);
+TEST_CASE("chrF equals values computed by hand", "[chrf]") {
+  auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> reference_texts, ChrfOptions o) {
+    return Chrf(o).statistics(hypothesis, reference_texts);
   };
   // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match; no trigram or 4-gram does, though both sides have some.
   const double mean = (3. / 4 + 1. / 3) / 4;
@@ -367,8 +367,8 @@ TEST_CASE("chrF of random sentences equals that of naive loops", "[chrf]") {
     const auto words = *rc::gen::inRange<int64_t>(0, 3);
     Chrf chrf({.words = words});
     const std::string line = join(reference, " ");
-    const std::string_view other = line;
-    const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&other, 1});
+    const std::string_view reference_line = line;
+    const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&reference_line, 1});
     RC_ASSERT(std::abs(chrf_score(s) - naive_chrf(hypothesis, reference, static_cast<size_t>(words))) < 1e-10);
     ChrfStatistics doubled = s;
     doubled += s;

@@ -64,7 +64,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("accuracy, F1 and Matthews correlation computed by hand", "[metrics]") {
+TEST_CASE("accuracy, F1 and Matthews correlation equal values computed by hand", "[metrics]") {
   const Classes truth{1, 1, 1, 0, 0}, predicted{1, 1, 0, 1, 0};
   CHECK(accuracy(truth, predicted) == 0.6);
   CHECK(is_near(f1(truth, predicted), 2.0 / 3));
@@ -121,7 +121,7 @@ TEST_CASE("correlations equal sums over pairs of rows, and equal numbers share t
   CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
 }
 
-TEST_CASE("correlations of numbers near overflow, of infinities and of NaN", "[metrics]") {
+TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers, and Spearman ranks infinities", "[metrics]") {
   CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
   CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
   CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);

@@ -33,8 +33,8 @@ std::string letters(const std::string& bytes) {
   return text;
 }
 
-// Returns the pieces, which are the bytes from 255 down with <|endoftext|> at 100 and then the results of the merges,
-// and the merges of pairs of plain text.
+// Returns pieces (the bytes from 255 down, <|endoftext|> at 100, then the results of the merges) and merges.
+// `byte_merges`: pairs of plain text.
 std::pair<std::vector<Piece>, std::vector<Merge>> files_of(
     const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
@@ -128,10 +128,10 @@ Ids naive_divide(const std::string& word, const std::vector<Piece>& pieces, cons
 
 rc::Gen<std::string> any_text() {
   auto letter = rc::gen::element<std::string>("a", "b", "ab", "s", "t", "re", "l", "A", "\u00e9", "\u4e2d", "\u0301");
-  auto odd = rc::gen::element<std::string>("'", "'", "!", "-", "1", "\u0663", "\u00bd", "\x01", "\x1c", "\u200b",
-                                           "\U0001F600", "\u1c89", "\U00016130");
+  auto special = rc::gen::element<std::string>("'", "'", "!", "-", "1", "\u0663", "\u00bd", "\x01", "\x1c", "\u200b",
+                                               "\U0001F600", "\u1c89", "\U00016130");
   auto space = rc::gen::element<std::string>(" ", " ", "  ", "\t", "\r", "\v", "\u00a0", "\u3000", "\u2028", "\u0085");
-  auto part = rc::gen::weightedOneOf<std::string>({{6, letter}, {3, odd}, {4, space}});
+  auto part = rc::gen::weightedOneOf<std::string>({{6, letter}, {3, special}, {4, space}});
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join(parts, ""); });
 }
 
@@ -239,13 +239,13 @@ TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from voc
 
 TEST_CASE("added tokens read back from a vocabulary file and do not change its fingerprint", "[byte-bpe]") {
   auto [pieces, merges] = files_of({{"a", "b"}});
-  const auto plain = make_byte_bpe_tokenizer(pieces, merges, "test");
-  CHECK(plain->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
+  const auto default_tokens = make_byte_bpe_tokenizer(pieces, merges, "test");
+  CHECK(default_tokens->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
   const AddedTokens added{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
   const auto tokenizer = make_byte_bpe_tokenizer(pieces, merges, "test", added);
   const std::string file = tokenizer->serialize();
-  CHECK(file != plain->serialize());
-  CHECK(tokenizer->fingerprint() == plain->fingerprint());
+  CHECK(file != default_tokens->serialize());
+  CHECK(tokenizer->fingerprint() == default_tokens->fingerprint());
   const auto reparsed = parse_tokenizer(file, "test");
   CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed).added_tokens() == added);
   CHECK(reparsed->serialize() == file);

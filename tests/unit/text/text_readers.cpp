@@ -1,6 +1,5 @@
 // The outcome of each text reader for bytes at which other programs end lines or words, for a byte order mark, a
-// missing last line feed and a character split by a line feed; errors must not depend on the sizes and threads of
-// reading.
+// missing last line feed and a character split by a line feed; errors must not depend on buffer sizes and threads.
 #include "fixtures/text_readers.h"
 
 #include <catch2/catch.hpp>
@@ -101,7 +100,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader of raw b
   CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
 }
 
-TEST_CASE("TextBatches drops and counts the byte order mark of each file, unless every byte is text", "[text]") {
+TEST_CASE("TextBatches drops and counts the byte order mark of each file, except with LineEnds::keep", "[text]") {
   const Quiet quiet;
   const Folder folder;
   const std::vector<std::string> texts{

@@ -327,7 +327,7 @@ TEST_CASE("several threads write the same shard as one thread") {
   }
 }
 
-TEST_CASE("a last line as long as the reader's longest piece is one record, apart from the next file") {
+TEST_CASE("a last line as long as the reader's longest piece is one record and does not join the next file") {
   Folder folder;
   const size_t longest = size_t{1} << 20;
   for (size_t size : {longest - 1, longest, longest + 1, 2 * longest, 3 * longest}) {
@@ -407,23 +407,23 @@ TEST_CASE("a damaged vocabulary is refused") {
 
   Words all;
   for (int i = 0; i < 2000; ++i) all.push_back("word" + std::to_string(i * i));
-  for (const std::string& whole :
+  for (const std::string& intact :
        {make_word_tokenizer(with_special(kEndOfLinePiece, all))->serialize(),
         make_char_tokenizer(with_special("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
         make_byte_tokenizer()->serialize()}) {
-    REQUIRE(parse(whole) == 0);
-    const bool has_checksum = whole.find("type byte") == std::string::npos;
-    for (size_t i = 0; i < 16; ++i) CHECK(parse(whole.substr(0, whole.size() * i / 16)) == kInput);
-    for (size_t head = 0; head < std::min<size_t>(whole.size(), 100); ++head)
-      CHECK(parse(whole.substr(0, head)) == kInput);
+    REQUIRE(parse(intact) == 0);
+    const bool has_checksum = intact.find("type byte") == std::string::npos;
+    for (size_t i = 0; i < 16; ++i) CHECK(parse(intact.substr(0, intact.size() * i / 16)) == kInput);
+    for (size_t head = 0; head < std::min<size_t>(intact.size(), 100); ++head)
+      CHECK(parse(intact.substr(0, head)) == kInput);
     for (size_t i = 0; i < 16 + 100; ++i) {
-      std::string damaged = whole;
-      const size_t at = i < 16 ? whole.size() * i / 16 : std::min(i - 16, whole.size() - 1);
+      std::string damaged = intact;
+      const size_t at = i < 16 ? intact.size() * i / 16 : std::min(i - 16, intact.size() - 1);
       for (int bit = 0; bit < 8; ++bit) {
         damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
         INFO("byte " << at << " bit " << bit << " checksum " << has_checksum);
         CHECK(parse(damaged) == kInput);
-        damaged[at] = whole[at];
+        damaged[at] = intact[at];
       }
     }
   }

@@ -180,17 +180,17 @@ TEST_CASE("rows of any documents are contiguous segments, and every sentence is 
         if (sentence < training.document(d).end) return d;
       return int64_t{-1};
     };
-    std::set<uint32_t> seen;
+    std::set<uint32_t> covered;
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Pretraining::Row& plan = epoch.row(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, o, plan, row);
-      for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) seen.insert(s);
+      for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered.insert(s);
       if (o.next_sentence && plan.follows) {
         RC_ASSERT(plan.second.begin == plan.first.end);
         RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
-        for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) seen.insert(s);
+        for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered.insert(s);
       } else if (o.next_sentence) {
         RC_ASSERT(document_of(plan.second.begin) != document_of(plan.first.begin));
         RC_ASSERT(document_of(plan.second.begin) == document_of(plan.second.end - 1));
@@ -199,7 +199,7 @@ TEST_CASE("rows of any documents are contiguous segments, and every sentence is 
     }
     // Each sentence of each document is in a first segment or in a second one that follows.
     for (int64_t d = 0; d < training.documents(); ++d)
-      for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(seen.count(s) == 1);
+      for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(covered.count(s) == 1);
   }));
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
   }
 }
 
-TEST_CASE("80% of the predicted tokens become [MASK], 10% are unchanged, 10% become a random entry", "[pretraining]") {
+TEST_CASE("80% of the predicted tokens are masked, 10% unchanged, 10% replaced by a random entry", "[pretraining]") {
   const Corpus corpus(random_documents(100, 60, 3, 12, 7));
   const Pretraining training = make_pretraining(corpus, {});
   int64_t masked = 0, unchanged = 0, num_predicted = 0, replaced = 0;
@@ -390,10 +390,10 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
     const Sentence tokens = unmasked(row), first = corpus.of(epoch.row(i).first);
-    const Sentence kept(tokens.begin() + 1, tokens.begin() + row.first - 1);
+    const Sentence kept_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
     if (first.size() != 40) continue;  // of one sentence, whose tokens all differ
-    removed_at_start += position_in(kept, first);
-    removed += static_cast<int64_t>(first.size() - kept.size());
+    removed_at_start += position_in(kept_tokens, first);
+    removed += static_cast<int64_t>(first.size() - kept_tokens.size());
   }
   check_share("removed at the start", 0.5, removed_at_start, removed);
 }
