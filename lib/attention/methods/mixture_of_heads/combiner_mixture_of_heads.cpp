@@ -32,11 +32,11 @@ class MixtureOfHeads : public GatedCombiner {
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options),
         heads_(options.heads.in(layer_spec, "mixture-of-heads")),
-        routed_(heads_.of - options.shared) {
+        routed_(heads_.count - options.shared) {
     if (options.chosen > routed_)
       throw Error(Exit::usage,
                   Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
-                          str("shared + chosen of at most ", heads_.of, " heads"),
+                          str("shared + chosen of at most ", heads_.count, " heads"),
                           str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
   }
   // The router still chooses among all heads that it was made for.
@@ -48,7 +48,7 @@ class MixtureOfHeads : public GatedCombiner {
     return left;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    router_ = &parameters.add(layer_spec.name + ".combiner.router.weight", {heads_.of, layer_spec.width},
+    router_ = &parameters.add(layer_spec.name + ".combiner.router.weight", {heads_.count, layer_spec.width},
                               {nn::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
     if (options_.shared > 0)
       balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
