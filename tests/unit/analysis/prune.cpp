@@ -490,8 +490,8 @@ TEST_CASE("the least important heads, of all together or of each layer", "[cut]"
   CHECK(least({0, 1}).size() == 7);
   CHECK((least({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
   CHECK((least({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
-  CHECK(says(refusal([&] { least({8, 0}); }), "at most 7, the heads that there are; found 8"));
-  CHECK(says(refusal([&] { least({4, 0}, true); }), "at most 3, the heads that layer 0 has; found 4"));
+  CHECK(says(refusal([&] { least({8, 0}); }), "at most 7, the number of heads; found 8"));
+  CHECK(says(refusal([&] { least({4, 0}, true); }), "at most 3, the number of heads of layer 0; found 4"));
   CHECK(says(refusal([&] { least({0, 0.1}); }), "at least one head"));
   CHECK(analysis::parse_fraction("12.5%", "") == 0.125);
   for (const char* text : {"12", "101%", "-1%", "%", "1e1%"})
