@@ -1,6 +1,6 @@
-// Checkpoints (.safetensors): named tensors with a header of text entries, described byte by byte in mhc(5). The format
-// is that of Python's `safetensors`; our entries are in its metadata. Independent of the tensor library: data are
-// bytes.
+// Checkpoints (.safetensors): named tensors with a header of text entries, described byte by byte in mh-checkpoint(5).
+// The format is that of Python's `safetensors`; our entries are in its metadata. Independent of the tensor library:
+// data are bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The meaning of each text entry of a checkpoint's header, for `mh-train --list metadata` and mhc(5).
+// The meaning of each text entry of a checkpoint's header, for `mh-train --list metadata` and mh-checkpoint(5).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct MetadataKey {
 inline constexpr std::array kMetadataKeys{
     MetadataKey{kFormatKey, "Format version: 1."},
     MetadataKey{kConfigKey, "Resolved configuration, TOML."},
-    MetadataKey{kTokenizerKey, "Vocabulary file, see mhv(5), in base64."},
+    MetadataKey{kTokenizerKey, "Vocabulary file, see mh-vocab(5), in base64."},
     MetadataKey{kFingerprintKey, "Fingerprint of that vocabulary."},
     MetadataKey{kSourceTokenizerKey, "Vocabulary file of the encoder, in base64, if it has a vocabulary of its own."},
     MetadataKey{kSourceFingerprintKey, "Fingerprint of the encoder's vocabulary, if it has one of its own."},

@@ -1,5 +1,5 @@
-// Shards (.mhs): files of token records, described byte by byte in mhs(5). A shard is a valid zstd file that is written
-// to a pipe in one pass; any part of it can be read without the parts before it.
+// Shards (.mhs): files of token records, described byte by byte in mh-shard(5). A shard is a valid zstd file that is
+// written to a pipe in one pass; any part of it can be read without the parts before it.
 //
 // A record has one run of numbers for each field of its kind; the content is the runs of all records, one after
 // another:

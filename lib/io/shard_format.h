@@ -1,4 +1,4 @@
-// The byte format of shards, shared by the writer and the readers. mhs(5) is the reference.
+// The byte format of shards, shared by the writer and the readers. mh-shard(5) is the reference.
 #pragma once
 
 #include <cstdint>

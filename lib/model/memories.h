@@ -41,8 +41,8 @@ class Memories : public DecodingState {
 };
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-// Returns the memories of training as tensors of a training state, with the names of mhc(5). `parts`: memories of the
-// micro-batches, which are consecutive rows of one batch.
+// Returns the memories of training as tensors of a training state, with the names of mh-checkpoint(5). `parts`:
+// memories of the micro-batches, which are consecutive rows of one batch.
 NamedTensors memory_tensors(const std::vector<Memories>& parts);
 // Loads the memories of a batch of `rows` rows, split into micro-batches of `rows_per_micro_batch` rows. `empty`: a
 // memory with the number of layers and the capacity of the model; `width`: d. Throws Error(input) if the memories of

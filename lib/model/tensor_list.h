@@ -1,4 +1,5 @@
-// Lists the tensors of every backbone and stage with symbolic shapes, for `mh-train --list tensors` and mhc(5).
+// Lists the tensors of every backbone and stage with symbolic shapes, for `mh-train --list tensors` and
+// mh-checkpoint(5).
 #pragma once
 
 #include <string>

@@ -23,7 +23,8 @@ constexpr const char* kMoreSpecialTokens = "additional_special_tokens";  // role
 // Returns the number of the first token with this role, or -1.
 int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
 
-// Appends one line for each token as in a vocabulary file, mhv(5): the number and the attributes, separated by spaces.
+// Appends one line for each token as in a vocabulary file, mh-vocab(5): the number and the attributes, separated by
+// spaces.
 void write_added_tokens(const AddedTokens& tokens, std::string& text);
 // Parses such a line and adds its token to `tokens`. Returns false for a malformed line, an unknown or repeated
 // attribute, a number outside [0, entries), or a number not above all previous ones.

@@ -83,7 +83,7 @@ struct Merge {
   std::string left, right;
   bool operator==(const Merge&) const = default;
 };
-// Make tokenizers from pieces in the order of their tokens; see mhv(5).
+// Make tokenizers from pieces in the order of their tokens; see mh-vocab(5).
 std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
@@ -99,8 +99,8 @@ constexpr const char* kUnknownPiece = "<unk>";
 // Returns a piece as in vocabulary files and tables: white space, control characters and backslashes as \xNN.
 std::string escaped(const std::string& piece);
 
-// Returns the text form of all vocabularies but SentencePiece's (mhv(5)). Only the types subword-nmt and byte-bpe have
-// merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added tokens. Throws
+// Returns the text form of all vocabularies but SentencePiece's (mh-vocab(5)). Only the types subword-nmt and byte-bpe
+// have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added tokens. Throws
 // Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,

@@ -1,6 +1,6 @@
-// Reads and writes the text form of a vocabulary, mhv(5): five header lines, then one line per piece with its count.
-// Merges add a header line, and one line each after the pieces; WordPiece adds two header lines; added tokens add a
-// header line, and one line each at the end.
+// Reads and writes the text form of a vocabulary, mh-vocab(5): five header lines, then one line per piece with its
+// count. Merges add a header line, and one line each after the pieces; WordPiece adds two header lines; added tokens
+// add a header line, and one line each at the end.
 #include <xxhash.h>
 
 #include <algorithm>

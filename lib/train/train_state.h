@@ -1,5 +1,5 @@
-// The progress of a run: the JSON entry "multihead.training" of a training state, which a resume restores. mhc(5)
-// describes the keys.
+// The progress of a run: the JSON entry "multihead.training" of a training state, which a resume restores.
+// mh-checkpoint(5) describes the keys.
 #pragma once
 
 #include <cmath>
@@ -48,8 +48,8 @@ struct TrainState {
   LogSums since_log;
 };
 
-// A key of the entry and its meaning, for `mh-train --list training` and mhc(5). The command-line case checkpoint_page
-// compares the names with those of real training states.
+// A key of the entry and its meaning, for `mh-train --list training` and mh-checkpoint(5). The command-line case
+// checkpoint_page compares the names with those of real training states.
 struct TrainingKey {
   const char* name;
   const char* meaning;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the contents of checkpoints with the tables of mh-train from which mhc(5) is generated.
+"""Compares the contents of checkpoints with the tables of mh-train from which mh-checkpoint(5) is generated.
 
 usage: checkpoint_page.py FOLDER-OF-TOOLS STATE...
 STATE: training states (last.safetensors) that together have every key of a training state. Prints a line for each entry that the

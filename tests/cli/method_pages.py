@@ -4,7 +4,7 @@
 usage: method_pages.py FOLDER-OF-TOOLS
 Prints a line for each fault; exit status 1 if there is one. A page lists each stage that the sources of its folder register, with the
 options and defaults of `mh-train --list stages`, which `manual.py --write` writes, and each tensor of these stages with its meaning, which
-mhc(5) repeats. Every path in a page exists.
+mh-checkpoint(5) repeats. Every path in a page exists.
 """
 import csv
 import pathlib

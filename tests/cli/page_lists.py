@@ -156,7 +156,7 @@ def names_of_help(tool, subcommand, option):
 LISTS = {
     "mh-config.5": {f"keys {table}": keys(table) for table in KEY_TABLES} | {f"stages {stage}": stages(stage) for stage in STAGES} |
                    {what: named(what) for what in OWNERS},
-    "mhc.5": {"metadata": meanings("metadata"), "training": meanings("training"), "backbone tensors": backbone_tensors,
+    "mh-checkpoint.5": {"metadata": meanings("metadata"), "training": meanings("training"), "backbone tensors": backbone_tensors,
               "stage tensors": stage_tensors},
     "mh-prune.1": {"measures": names_of_help("mh-prune", "rank", "--by")},
     "mh-prep.1": {"tasks": names_of_help("mh-prep", "glue", "--task"),

@@ -1,5 +1,5 @@
-// Shards of examples: their labels and metrics (the header's `task`, see mhs(5)), and their encoding from tab-separated
-// files.
+// Shards of examples: their labels and metrics (the header's `task`, see mh-shard(5)), and their encoding from
+// tab-separated files.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Encodes and decodes the records of shards of questions (mhs(5)): a question, its paragraph, and its answers with
+// Encodes and decodes the records of shards of questions (mh-shard(5)): a question, its paragraph, and its answers with
 // their places in the paragraph.
 #pragma once
 
