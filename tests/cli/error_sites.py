@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Finds the error sites that no command-line case reaches: the last section of tests/cli/errors.txt.
+"""Finds the error sites that no test reaches, command-line case or unit test: the last section of tests/cli/errors.txt.
 
     error_sites.py                     checks that the section names sites of today's sources, at most 40
-    error_sites.py --write LOG FOLDER  rewrites the section; LOG: the throws of a whole run of the cases, recorded by
+    error_sites.py --write LOG FOLDER  rewrites the section; LOG: the throws of a run of all tests, recorded by
                                        programs/record_throws.cpp; FOLDER: the build folder with debug information
 
-An error site is a `throw` with an operand, or a call of a [[noreturn]] function that throws, in lib or tools. A case reaches
+An error site is a `throw` with an operand, or a call of a [[noreturn]] function that throws, in lib or tools. A test reaches
 it if the line of the throw, or of one of its three callers, is a line of the site.
 """
 import argparse
@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "tests/cli/errors.txt"
-TITLE = "error sites that no case reaches"
+TITLE = "error sites that no test reaches"
 MOST = 40
 
 

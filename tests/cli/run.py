@@ -28,7 +28,7 @@ prefixes = tuple(sys.argv[2:]) or ("",)
 
 
 errors_page = here / "errors.txt"
-UNREACHED = "error sites that no case reaches"  # the section that error_sites.py writes
+UNREACHED = "error sites that no test reaches"  # the section that error_sites.py writes
 renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
