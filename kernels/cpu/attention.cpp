@@ -245,7 +245,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
   const Distances distances(params, step, parts.take(distances_scratch(params, step)));
   float* keep = parts.at + kDropoutGroup;
   if (params.has_relative()) {
-    for (float* of_bias : {t.du, t.dv_bias}) std::fill_n(of_bias, d, 0.0F);
+    for (float* gradient : {t.du, t.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(t.dr, distances.count * d, 0.0F);
   }
   std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
@@ -280,8 +280,8 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;
         }
-        const bool sloped = params.normaliser == Normaliser::sigsoftmax;
-        if (sloped) sigsoftmax_logits(pi, width, slopes);
+        const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
+        if (has_slope) sigsoftmax_logits(pi, width, slopes);
         exponentials(pi, see.end, width, lse[first + i]);
         hide(see.first, 0, pi);
         if (params.has_dropout()) decide_query(params, b, i, see.end, keep), drop(keep, see.end, dsi);
@@ -293,7 +293,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
           load(dsi + j, g);
           if (t.dscale != nullptr) of_row += a * g;
           g = a * (g * scale - delta);
-          if (sloped) {
+          if (has_slope) {
             load(slopes + j, a);
             g = g * a;
           }

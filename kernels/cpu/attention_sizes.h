@@ -26,8 +26,8 @@ MH_INLINE int64_t decisions_scratch(const AttentionParams& params, int64_t span)
 // twice the span changes nothing.
 MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
   constexpr int64_t grain = 64;
-  const int64_t of_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::max<int64_t>(1, params.l2_bytes / 4 / of_key / grain) * grain;
+  const int64_t key_bytes = tiles * kBlock * static_cast<int64_t>(sizeof(float));
+  const int64_t most = std::max<int64_t>(1, params.l2_bytes / 4 / key_bytes / grain) * grain;
   return std::min(most, (params.keys + grain - 1) / grain * grain);
 }
 MH_INLINE int64_t forward_span(const AttentionParams& params) { return span_of(params, 1); }

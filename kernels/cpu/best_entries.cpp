@@ -16,7 +16,7 @@ constexpr int64_t block = kEntriesOfBlock;
 
 // Returns a number below the `count` largest entries: each of the `count` blocks with the largest maxima has an entry
 // that is no less than the least of these maxima.
-float below_best(const std::vector<float>& maxima, size_t count) {
+float best_block_bound(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> order;
   order = maxima;
@@ -45,7 +45,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
 
   size_t found = 0;
   // Candidates are above this bound; with NaN, which is unordered, all entries are.
-  float least = std::isnan(*log_sum) ? -INFINITY : below_best(maxima, best.size() + without.size());
+  float least = std::isnan(*log_sum) ? -INFINITY : best_block_bound(maxima, best.size() + without.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > least)) continue;
     for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {

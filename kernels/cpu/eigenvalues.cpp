@@ -130,14 +130,14 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
       // One QL step from the bottom up, on squares: Parlett, section 8-15.
       double c = 1, s = 0, gamma = d[high] - shift, p = gamma * gamma;
       for (int64_t i = high - 1; i >= low; --i) {
-        const double beside = e[i], r = p + beside, before = gamma, c_before = c;
+        const double off_diagonal = e[i], r = p + off_diagonal, before = gamma, c_before = c;
         if (i + 1 < high) e[i + 1] = s * r;
         const double inverse = r / p;  // 1 / c, computed in parallel with c: every step depends on the one before
-        c = p / r, s = beside / r;
+        c = p / r, s = off_diagonal / r;
         const double now = d[i];
         gamma = c * (now - shift) - s * before;
         d[i + 1] = before + (now - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * beside;  // otherwise c is 0
+        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * off_diagonal;  // otherwise c is 0
       }
       e[low] = s * p;
       d[low] = shift + gamma;

@@ -86,7 +86,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* keep = decide_row(params, first + r, scratch);
-    float of_g = 0, of_gs = 0;  // means
+    float mean_g = 0, mean_gs = 0;  // means
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};
       for (int64_t i = 0; i < size; i += lanes) {
@@ -105,7 +105,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
         g_sum += g;
         gs_sum += g * a;
       }
-      of_g = sum_of(g_sum) / static_cast<float>(size), of_gs = sum_of(gs_sum) / static_cast<float>(size);
+      mean_g = sum_of(g_sum) / static_cast<float>(size), mean_gs = sum_of(gs_sum) / static_cast<float>(size);
     }
     for (int64_t i = 0; i < size; i += lanes) {
       Floats d{};
@@ -116,7 +116,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
         load_partial(dn + r * size + i, size - i, g);
         load_partial(params.weight + i, size - i, w);
         a = (a - mean[r]) * factor[r];
-        d += (g * w - of_g - a * of_gs) * factor[r];
+        d += (g * w - mean_g - a * mean_gs) * factor[r];
       }
       store_partial(d, size - i, dx + i);
       if (keep != nullptr) {

@@ -14,7 +14,7 @@ std::atomic<Level>& used() {
   return level;
 }
 
-std::atomic<int64_t>& given_cache() {
+std::atomic<int64_t>& detected_cache() {
   static std::atomic<int64_t> bytes{0};
   return bytes;
 }
@@ -53,19 +53,19 @@ Level best_level() { return Level::baseline; }
 #endif
 
 int64_t second_level_cache() {
-  if (const int64_t bytes = given_cache(); bytes > 0) return bytes;
+  if (const int64_t bytes = detected_cache(); bytes > 0) return bytes;
   static const int64_t found = [] {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
-    const int64_t said = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    const int64_t size = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #else
-    const int64_t said = 0;
+    const int64_t size = 0;
 #endif
     // A larger cache is shared by several cores.
-    return said > 0 ? std::min(said, kMostCache) : kDefaultL2Bytes;
+    return size > 0 ? std::min(size, kMostCache) : kDefaultL2Bytes;
   }();
   return found;
 }
-void use_second_level_cache(int64_t bytes) { given_cache() = bytes; }
+void use_second_level_cache(int64_t bytes) { detected_cache() = bytes; }
 
 Level level() { return used(); }
 void use_level(Level level) { used() = std::min(level, best_level()); }

@@ -41,10 +41,10 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
   const auto sides = sides_in(layer, side);
   for (HeadSide s : kSides) {
     at::Tensor& scale = scales.of(s);
-    const bool meant = std::find(sides.begin(), sides.end(), s) != sides.end();
-    if (!meant && !scale.defined()) continue;
+    const bool is_addressed = std::find(sides.begin(), sides.end(), s) != sides.end();
+    if (!is_addressed && !scale.defined()) continue;
     at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
-    for (size_t b = 0; meant && b < blocks.size(); ++b)
+    for (size_t b = 0; is_addressed && b < blocks.size(); ++b)
       for (int64_t head : blocks[b]) all[static_cast<int64_t>(b)][head] = 0;
     all = all.to(device);
     scale = scale.defined() ? all * scale : all;
@@ -73,17 +73,17 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
     for (size_t b = 0; b < blocks.size(); ++b) {
       std::map<std::set<int64_t>, size_t> at;  // new block of the models that mask these heads
       for (size_t model_index : blocks[b]) {
-        const auto gone = heads_of_layer(without[model_index], *layer);
-        any = any || !gone.empty();
+        const auto masked = heads_of_layer(without[model_index], *layer);
+        any = any || !masked.empty();
         // The first group of models stays in block b, so that the variants begin with the input blocks in order, as
         // attention::Variants requires.
-        const auto [place, fresh] = at.try_emplace(gone, at.empty() ? b : now.size());
+        const auto [place, fresh] = at.try_emplace(masked, at.empty() ? b : now.size());
         if (fresh && place->second == now.size()) {
           now.emplace_back();
           from.push_back(static_cast<int64_t>(b));
           heads.emplace_back();
         }
-        heads[place->second] = gone;
+        heads[place->second] = masked;
         now[place->second].push_back(model_index);
       }
     }
@@ -100,20 +100,20 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
   return result;
 }
 
-void score_together(const AnalysisInput& subject, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
+void score_together(const AnalysisInput& input, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
                     int64_t tokens_at_once) {
-  const Split plan = split(subject.model, subject.side, without);
-  const auto layers = subject.model.attention_layers();
-  const ScalesKept kept(subject.model);
+  const Split plan = split(input.model, input.side, without);
+  const auto layers = input.model.attention_layers();
+  const ScalesKept kept(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
-  data::ScoringOptions how = subject.how;
+  data::ScoringOptions how = input.how;
   how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
   data::BatchVisitor visitor;
-  visitor.progress = subject.progress;
+  visitor.progress = input.progress;
   visitor.visit = [&](const data::VisitedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
-    const at::Tensor log_p = subject.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
+    const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
     const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.blocks, -1}).sum(1, false, at::kDouble);
     const int64_t tokens = targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < into.size(); ++i) {
@@ -121,7 +121,7 @@ void score_together(const AnalysisInput& subject, const std::vector<HeadSet>& wi
       into[i]->tokens += tokens;
     }
   };
-  data::for_each_batch(subject.model, subject.text, how, visitor);
+  data::for_each_batch(input.model, input.text, how, visitor);
 }
 
 }  // namespace
@@ -146,23 +146,23 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
   HeadSet all;
   for (const AttentionLayer* layer : model.attention_layers())
-    for (int64_t head = among(kinds, layer->layer_spec().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
+    for (int64_t head = contains(kinds, layer->layer_spec().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
       all[layer->layer_spec().kind].insert({layer->layer_spec().layer, head});
   return all;
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<AttentionKind, std::map<int64_t, int64_t>> there;  // number of heads by kind and layer
+  std::map<AttentionKind, std::map<int64_t, int64_t>> heads_by_layer;  // number of heads by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
-      there[layer->layer_spec().kind][layer->layer_spec().layer] = heads_in(*layer, side);
+      heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = heads_in(*layer, side);
   const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head) {
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
   };
-  for (const auto& [kind, wanted] : heads) {
-    const auto& layers = there[kind];
-    for (const Head& head : wanted) {
+  for (const auto& [kind, model_targets] : heads) {
+    const auto& layers = heads_by_layer[kind];
+    for (const Head& head : model_targets) {
       if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
       const auto layer = layers.find(head.layer);
       if (layer == layers.end()) refuse(str("layers 0 to ", layers.rbegin()->first), kind, head);
@@ -185,22 +185,22 @@ ScalesKept::~ScalesKept() {
 Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : kept_(model) {
   check_heads(model, side, heads, "--heads");
   for (AttentionLayer* layer : model.attention_layers()) {
-    const auto gone = heads_of_layer(heads, *layer);
-    if (gone.empty()) continue;
-    HeadScales scales = scales_without(*layer, side, {gone}, model.parameters().device());
+    const auto masked = heads_of_layer(heads, *layer);
+    if (masked.empty()) continue;
+    HeadScales scales = scales_without(*layer, side, {masked}, model.parameters().device());
     for (HeadSide s : kSides)
       if (at::Tensor& scale = scales.of(s); scale.defined()) scale = scale[0];
     set_head_scales(*layer, scales);
   }
 }
 
-std::vector<task::Score> score_without(const AnalysisInput& subject, const std::vector<HeadSet>& without,
+std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once) {
   c10::NoGradGuard no_gradient;
-  all_heads(subject.model, subject.side, subject.kinds);  // throws if a layer lacks the side
-  for (const HeadSet& heads : without) check_heads(subject.model, subject.side, heads, "--heads");
+  all_heads(input.model, input.side, input.kinds);  // throws if a layer lacks the side
+  for (const HeadSet& heads : without) check_heads(input.model, input.side, heads, "--heads");
   // Models are grouped by the first layer that masks heads, so that a group shares all earlier layers.
-  const auto layers = subject.model.attention_layers();
+  const auto layers = input.model.attention_layers();
   const auto first_layer = [&](size_t i) {
     size_t layer = 0;
     while (layer < layers.size() && heads_of_layer(without[i], *layers[layer]).empty()) ++layer;
@@ -210,8 +210,8 @@ std::vector<task::Score> score_without(const AnalysisInput& subject, const std::
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
-  AnalysisInput part = subject;
-  part.how = subject.text.resolve(subject.how, subject.model);
+  AnalysisInput part = input;
+  part.how = input.text.resolve(input.how, input.model);
   const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
   const int64_t groups = std::max<int64_t>(1, data::divided_up(count, most));
   std::vector<task::Score> scores(without.size());
@@ -223,9 +223,9 @@ std::vector<task::Score> score_without(const AnalysisInput& subject, const std::
       into.push_back(&scores[order[static_cast<size_t>(i)]]);
     }
     if (group.empty()) break;
-    if (subject.progress)
-      part.progress = [&subject, g, groups](int64_t done, int64_t all) {
-        subject.progress(g * all + done, groups * all);
+    if (input.progress)
+      part.progress = [&input, g, groups](int64_t done, int64_t all) {
+        input.progress(g * all + done, groups * all);
       };
     score_together(part, group, into, tokens_at_once);
   }

@@ -64,7 +64,7 @@ constexpr int64_t kTokensAtOnce = 16384;
 // Returns the score of the model without each of these sets of heads, which are masked in addition to the heads that
 // are masked already. The scores equal those of separate runs except for rounding. Throws Error(usage) like heads_in()
 // and check_heads(). If a signal asks the process to stop, returns early; the remaining scores are zeros.
-std::vector<task::Score> score_without(const AnalysisInput& subject, const std::vector<HeadSet>& without,
+std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once = kTokensAtOnce);
 
 // Returns the cross-entropy per scored token, nats; 0 if no token was scored.

@@ -5,13 +5,13 @@
 
 namespace mh::analysis {
 
-void observe(const AnalysisInput& subject, attention::Observer& observer) {
+void observe(const AnalysisInput& input, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
   data::BatchVisitor visitor;
   visitor.observer = &observer;
   visitor.visit = [](const data::VisitedBatch&) {};
-  visitor.progress = subject.progress;
-  data::for_each_batch(subject.model, subject.text, subject.how, visitor);
+  visitor.progress = input.progress;
+  data::for_each_batch(input.model, input.text, input.how, visitor);
 }
 
 }  // namespace mh::analysis

@@ -22,6 +22,6 @@ struct AnalysisInput {
 };
 
 // Runs the model over the subject's text with an observer, without gradients.
-void observe(const AnalysisInput& subject, attention::Observer& observer);
+void observe(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

@@ -11,21 +11,21 @@ namespace mh::analysis {
 
 void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
   const io::Checkpoint& first = *checkpoints.front();
-  const std::string wanted = model::config_of(first).toml();
+  const std::string config = model::config_of(first).toml();
   const text::Tokenizers tokenizers = text::tokenizers_of(first);
   for (const io::Checkpoint* checkpoint : checkpoints) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
     };
-    const auto different = changes(wanted, model::config_of(*checkpoint).toml(), {""});
+    const auto different = changes(config, model::config_of(*checkpoint).toml(), {""});
     if (!different.empty()) refuse("the configuration of " + first.name(), join(different, "; "));
-    const text::Tokenizers its = text::tokenizers_of(*checkpoint);
+    const text::Tokenizers others = text::tokenizers_of(*checkpoint);
     auto same = [&](const char* side, const text::Tokenizer& one, const text::Tokenizer& other) {
       if (one.fingerprint() != other.fingerprint())
         refuse(str("the ", side, " of ", first.name(), ", ", one.fingerprint()), other.fingerprint());
     };
-    same("vocabulary", *tokenizers.target, *its.target);
-    same("source vocabulary", tokenizers.of_source(), its.of_source());
+    same("vocabulary", *tokenizers.target, *others.target);
+    same("source vocabulary", tokenizers.of_source(), others.of_source());
   }
 }
 

@@ -14,8 +14,9 @@ namespace {
 // Returns the number of masked heads among `heads` heads.
 int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
 
-// Adds heads to `gone`, in the order of a ranking, until it holds the fraction of all heads, or of each layer's heads.
-void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
+// Adds heads to `masked`, in the order of a ranking, until it holds the fraction of all heads, or of each layer's
+// heads.
+void take(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
   // Numbers of heads still to be added, and of all heads: per layer, or in total under a single key.
   std::map<std::pair<AttentionKind, int64_t>, int64_t> left, sizes;
   const auto key = [&](AttentionKind kind, const Head& head) {
@@ -24,10 +25,10 @@ void take(HeadSet& gone, const std::vector<RankedHead>& order, const HeadSet& al
   for (const auto& [kind, heads] : all)
     for (const Head& head : heads) ++sizes[key(kind, head)];
   for (const auto& [place, size] : sizes) left[place] = part_of(fraction, size);
-  for (const auto& [kind, heads] : gone)
+  for (const auto& [kind, heads] : masked)
     for (const Head& head : heads) --left[key(kind, head)];
   for (const RankedHead& r : order)
-    if (int64_t& more = left[key(r.kind, r.head)]; more > 0 && gone[r.kind].insert(r.head).second) --more;
+    if (int64_t& more = left[key(r.kind, r.head)]; more > 0 && masked[r.kind].insert(r.head).second) --more;
 }
 
 }  // namespace
@@ -37,24 +38,24 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const Analysi
   const HeadSet all = all_heads(scored.model, scored.side, scored.kinds);
   const auto steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
   std::vector<CurvePoint> points;
-  HeadSet gone;
+  HeadSet masked;
   std::vector<RankedHead> order;
   for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
     // Rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
-      const Masked masked(measured.model, measured.side, gone);
+      const Masked masking(measured.model, measured.side, masked);
       auto scores = importance_of(measure, measured);
       if (options.normalise)
         for (auto& [kind, layers] : scores) normalise_by_layer(layers);
       order = ranked(scores, options.per_layer);
     }
-    take(gone, order, all, fraction, options.per_layer);
-    points.push_back({fraction, gone, {}});
+    take(masked, order, all, fraction, options.per_layer);
+    points.push_back({fraction, masked, {}});
   }
   std::vector<HeadSet> without;
   without.reserve(points.size());
-  for (const CurvePoint& point : points) without.push_back(point.gone);
+  for (const CurvePoint& point : points) without.push_back(point.masked);
   const auto scores = score_without(scored, without);
   for (size_t i = 0; i < points.size(); ++i) points[i].score = scores[i];
   return points;
@@ -62,11 +63,11 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const Analysi
 
 CurveLoss CurveMeter::loss(const CurvePoint& point) {
   CurveLoss loss;
-  for (const auto& [kind, heads] : point.gone) loss.heads += static_cast<int64_t>(heads.size());
+  for (const auto& [kind, heads] : point.masked) loss.heads += static_cast<int64_t>(heads.size());
   loss.nll = nll_per_token(point.score);
   loss.perplexity = loss.value = std::exp(loss.nll);
   if (metric_) {
-    const Masked masked(scored_.model, scored_.side, point.gone);
+    const Masked masking(scored_.model, scored_.side, point.masked);
     loss.value = metric_();
   }
   if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_value_ = loss.value;

@@ -23,7 +23,7 @@ struct CurveOptions {
 
 struct CurvePoint {
   double fraction = 0;  // fraction of the heads that are masked: 0, step, 2 step, …, 1
-  HeadSet gone;         // the masked heads
+  HeadSet masked;       // the masked heads
   task::Score score;
 };
 

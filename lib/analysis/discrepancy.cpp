@@ -9,8 +9,8 @@
 namespace mh::analysis {
 
 at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  if (side == attention::HeadSide::value) look(layer_spec, x, &Layer::before);
-  if (side == attention::HeadSide::output) look(layer_spec, x, &Layer::after);
+  if (side == attention::HeadSide::value) observe_matrix(layer_spec, x, &Layer::before);
+  if (side == attention::HeadSide::output) observe_matrix(layer_spec, x, &Layer::after);
   return x;
 }
 
@@ -19,7 +19,7 @@ void Discrepancy::begin(const attention::Lengths& lengths) {
   sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
-void Discrepancy::look(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where) {
+void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where) {
   c10::NoGradGuard no_gradient;
   Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*where;
   sums.heads = z.size(1);

@@ -36,7 +36,7 @@ class Discrepancy : public attention::Observer {
 
  private:
   // Adds the discrepancies of z (B, h, Tq, dv).
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where);
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where);
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
   int64_t sequences_ = 0;

@@ -22,10 +22,10 @@ void EntropyMeans::add(const at::Tensor& p) {
   for (int64_t b = 0; b < p.size(0); ++b) {
     const at::Tensor h = entropy_of_rows(p[b]);             // (h, Tq)
     const at::Tensor visible = (p[b] != 0).any(0).sum(-1);  // (Tq)
-    const at::Tensor there = h.isfinite(), many = there & (visible > 1);
+    const at::Tensor finite = h.isfinite(), many = finite & (visible > 1);
     const at::Tensor none = at::zeros_like(h);
-    sum(sums_, at::where(there, h, none));
-    sum(queries_, there);
+    sum(sums_, at::where(finite, h, none));
+    sum(queries_, finite);
     sum(shares_, at::where(many, h / visible.to(at::kDouble).log(), none));
     sum(queries_of_many_, many);
   }

@@ -64,13 +64,13 @@ void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::Parameter
   std::vector<at::Tensor> held;
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : infos) {
-    const auto moved = moments.find(info.name);
+    const auto moment = moments.find(info.name);
     const nn::Parameter* p = parameters.find(info.name);
-    if (p == nullptr && moved == moments.end()) {
+    if (p == nullptr && moment == moments.end()) {
       views.push_back({info, checkpoint.data(info.name)});
       continue;
     }
-    held.push_back((p != nullptr ? p->master() : moved->second).detach().to(at::kCPU).contiguous());
+    held.push_back((p != nullptr ? p->master() : moment->second).detach().to(at::kCPU).contiguous());
     views.push_back({info, held.back().const_data_ptr()});
   }
   io::write_checkpoint(sink, views, checkpoint.metadata());

@@ -38,11 +38,11 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
     first_ = at::Tensor();
   }
 
-  void receive(const LayerSpec& layer_spec, GateObservation& shown) override {
-    if (!among(kinds_, layer_spec.kind)) return;
+  void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
+    if (!contains(kinds_, layer_spec.kind)) return;
     c10::NoGradGuard no_gradient;
-    require_shares(layer_spec, shown.gates);
-    const at::Tensor g = shown.gates.detach().to(at::kCPU);
+    require_shares(layer_spec, observation.gates);
+    const at::Tensor g = observation.gates.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(layer_spec.kind);
@@ -88,9 +88,9 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
   // `seed` 0: the expert with the largest gate; else a random expert.
   OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  void receive(const LayerSpec& layer_spec, GateObservation& shown) override {
-    if (!among(kinds_, layer_spec.kind)) return;
-    const at::Tensor g = shown.gates;
+  void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
+    if (!contains(kinds_, layer_spec.kind)) return;
+    const at::Tensor g = observation.gates;
     at::Tensor chosen = g.argmax(-1);
     if (seed_ > 0) {
       // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
@@ -98,18 +98,18 @@ class OneExpert : public attention::Observer, public attention::Subscriber<GateO
           layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
           0U, static_cast<uint32_t>(layer_spec.layer));
       const int64_t rows = chosen.size(0), units = chosen.dim() == 2 ? chosen.size(1) : 1;
-      at::Tensor drawn = at::zeros({rows, units}, at::kLong);
-      auto* out = drawn.mutable_data_ptr<int64_t>();
+      at::Tensor sampled = at::zeros({rows, units}, at::kLong);
+      auto* out = sampled.mutable_data_ptr<int64_t>();
       const at::Tensor& lengths = lengths_.queries(layer_spec.kind);
       for (int64_t b = 0; b < rows; ++b, out += units) {
         const int64_t real = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
         for (int64_t i = 0; i < real; ++i)
           out[i] = static_cast<int64_t>(at->second.below(static_cast<uint64_t>(g.size(-1))));
       }
-      drawn = drawn.view(chosen.sizes());
-      chosen = drawn.to(g.device());
+      sampled = sampled.view(chosen.sizes());
+      chosen = sampled.to(g.device());
     }
-    shown.gates = at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
+    observation.gates = at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
   }
 
  private:
@@ -154,8 +154,8 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
   c10::NoGradGuard no_gradient;
   GateWatch watch(s.kinds);
   std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // by expert and token
-  std::map<int32_t, int64_t> of_token;
-  std::map<int64_t, int64_t> of_expert;
+  std::map<int32_t, int64_t> counts_by_token;
+  std::map<int64_t, int64_t> counts_by_expert;
   double all = 0;
   data::BatchVisitor visitor;
   visitor.observer = &watch;
@@ -175,28 +175,30 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
       for (int64_t t = std::max(words.first, pass.rows[b].scored); t < words.first + words.count; ++t) {
         const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
         const auto id = static_cast<int32_t>(token[row * width + t]);
-        ++joint[{expert, id}], ++of_token[id], ++of_expert[expert], ++all;
+        ++joint[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++all;
       }
     }
   };
   data::for_each_batch(s.model, s.text, s.how, visitor);
   ExpertReport report{watch.layers(), watch.of_encoder(), {}};
-  const auto cut = [&](std::vector<TokenOfExpert>& some) {
-    std::stable_sort(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
-    if (static_cast<int64_t>(some.size()) > tokens) some.resize(static_cast<size_t>(tokens));
-    report.tokens.insert(report.tokens.end(), some.begin(), some.end());
-    some.clear();
+  const auto cut = [&](std::vector<TokenOfExpert>& chosen_tokens) {
+    std::stable_sort(chosen_tokens.begin(), chosen_tokens.end(),
+                     [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
+    if (static_cast<int64_t>(chosen_tokens.size()) > tokens) chosen_tokens.resize(static_cast<size_t>(tokens));
+    report.tokens.insert(report.tokens.end(), chosen_tokens.begin(), chosen_tokens.end());
+    chosen_tokens.clear();
   };
-  std::vector<TokenOfExpert> some;
+  std::vector<TokenOfExpert> chosen_tokens;
   for (const auto& [key, count] : joint) {
     const auto& [expert, id] = key;
-    if (!some.empty() && some.back().expert != expert) cut(some);
+    if (!chosen_tokens.empty() && chosen_tokens.back().expert != expert) cut(chosen_tokens);
     if (count < least) continue;
-    const double pmi = std::log(static_cast<double>(count) * all /
-                                (static_cast<double>(of_token[id]) * static_cast<double>(of_expert[expert])));
-    some.push_back({expert, id, count, pmi});
+    const double pmi =
+        std::log(static_cast<double>(count) * all /
+                 (static_cast<double>(counts_by_token[id]) * static_cast<double>(counts_by_expert[expert])));
+    chosen_tokens.push_back({expert, id, count, pmi});
   }
-  cut(some);
+  cut(chosen_tokens);
   return report;
 }
 

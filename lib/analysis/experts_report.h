@@ -53,7 +53,7 @@ struct ExpertReport {
 
 // Returns the report. `tokens`: maximum number of tokens per expert; `least`: minimum count of a listed token. Padding
 // and positions that are only context are not counted.
-ExpertReport report_experts(const AnalysisInput& subject, int64_t tokens, int64_t least);
+ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t least);
 
 struct ExpertScore {
   std::string gates;  // "own", "specialised", "random"
@@ -65,7 +65,7 @@ struct ExpertScore {
 // Returns the scores with the model's own gates, with specialised gates, and with random gates, the last as the mean of
 // `seeds` runs with seeds 1, 2, …. `score` evaluates the model with an observer that replaces gates, or with null;
 // empty: perplexity.
-std::vector<ExpertScore> evaluate_experts(const AnalysisInput& subject, int64_t seeds,
+std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t seeds,
                                           const std::function<double(attention::Observer*)>& score = {});
 
 }  // namespace mh::analysis

@@ -25,7 +25,7 @@ class HeadProducts : public attention::Observer {
  private:
   std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
   // Factors of the heads, all 1, (B, h, Tq); their gradients are the inner products.
-  std::vector<Layer> ones_;
+  std::vector<Layer> layers_;
 };
 
 // Turns off the gradients of all parameters until it is destroyed, so that backward passes compute only those of

@@ -28,13 +28,13 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
 
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
-  const auto there = heads_of(parameters);
+  const auto existing = heads_of(parameters);
   std::vector<std::string> all;
-  for (const auto& [kind, layers] : there) all.emplace_back(name_of(kind));
+  for (const auto& [kind, layers] : existing) all.emplace_back(name_of(kind));
   Kinds kinds;
   for (const std::string& name : names) {
     const AttentionKind kind = kind_named(name, where);
-    if (there.count(kind) == 0)
+    if (existing.count(kind) == 0)
       throw Error(Exit::usage,
                   Problem{where, str("kinds of attention that the model has: ", join(all, ", ")), name, ""});
     kinds.insert(kind);

@@ -29,7 +29,7 @@ AttentionKind kind_named(const std::string& name, const std::string& where);
 
 // A selection of kinds; empty: all kinds.
 using Kinds = std::set<AttentionKind>;
-inline bool among(const Kinds& kinds, AttentionKind kind) { return kinds.empty() || kinds.count(kind) > 0; }
+inline bool contains(const Kinds& kinds, AttentionKind kind) { return kinds.empty() || kinds.count(kind) > 0; }
 // Returns the kinds of these names. Throws Error(usage) about the option `where` for unknown names and for kinds that
 // the model lacks.
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters, const std::string& where);

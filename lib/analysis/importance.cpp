@@ -19,10 +19,10 @@ Registry<Importance>& importances() {
   return registry;
 }
 
-std::vector<std::string> watching_importances() {
+std::vector<std::string> observing_importances() {
   std::vector<std::string> names;
   for (const std::string& name : importances().names())
-    if (importances().make(name, "")->watch(Side::whole) != nullptr) names.push_back(name);
+    if (importances().make(name, "")->observing_measure(Side::whole) != nullptr) names.push_back(name);
   return names;
 }
 
@@ -60,7 +60,7 @@ void check_importance(const std::string& name, const std::string& where, model::
                       const Kinds& kinds) {
   const auto importance = importances().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
-    if (layer->layer_spec().heads == 0 || !among(kinds, layer->layer_spec().kind)) continue;
+    if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
     };
@@ -75,26 +75,26 @@ void check_importance(const std::string& name, const std::string& where, model::
                str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
                    " heads, ", layer->layer_spec().heads_of(one), " ", name_of(one), " heads"),
                "choose a side: score, value or output");
-    if (const std::string why = importance->none_because(model, *layer, side); !why.empty())
+    if (const std::string why = importance->why_undefined(model, *layer, side); !why.empty())
       refuse(str("layers whose heads have this measure, side ", name_of(side)),
              str(layer->layer_spec().name, ": ", why), "use another measure, such as taylor");
   }
 }
 
-std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& subject) const {
+std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
-  const auto measure = watch(subject.side);
-  observe(subject, *measure);
+  const auto measure = observing_measure(input.side);
+  observe(input, *measure);
   return measure->mean_scores();
 }
 
-std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& subject) {
-  check_importance(name, "measure", subject.model, subject.side, subject.kinds);
-  auto all = importances().make(name, "measure")->of(subject);
-  for (auto it = all.begin(); it != all.end();) it = among(subject.kinds, it->first) ? std::next(it) : all.erase(it);
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input) {
+  check_importance(name, "measure", input.model, input.side, input.kinds);
+  auto all = importances().make(name, "measure")->of(input);
+  for (auto it = all.begin(); it != all.end();) it = contains(input.kinds, it->first) ? std::next(it) : all.erase(it);
   require_finite(all);
-  for (const AttentionLayer* layer : subject.model.attention_layers()) {
-    if (!among(subject.kinds, layer->layer_spec().kind)) continue;
+  for (const AttentionLayer* layer : input.model.attention_layers()) {
+    if (!contains(input.kinds, layer->layer_spec().kind)) continue;
     LayerScores& scores = all[layer->layer_spec().kind];
     scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
   }

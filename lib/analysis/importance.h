@@ -25,12 +25,12 @@ class Importance {
   virtual ~Importance() = default;
   // Creates an observer that computes the scores from forward passes without gradients, such as those of a validation;
   // null if the measure needs more than such passes.
-  virtual std::unique_ptr<Measure> watch(Side) const { return nullptr; }
+  virtual std::unique_ptr<Measure> observing_measure(Side) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer has heads
   // on this side.
-  virtual std::string none_because(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
-  // Returns the scores of all heads. The default runs the model over the text with the observer of watch().
-  virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const;
+  virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
+  // Returns the scores of all heads. The default runs the model over the text with the observer of observing_measure().
+  virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const;
 
   template <class Watching>
   class Of;
@@ -40,15 +40,15 @@ class Importance {
 template <class Watching>
 class Importance::Of : public Importance {
  public:
-  std::unique_ptr<Measure> watch(Side side) const override { return std::make_unique<Watching>(side); }
-  std::string none_because(model::LanguageModel&, const attention::AttentionLayer& layer, Side side) const override {
-    return Watching(side).none_because(layer);
+  std::unique_ptr<Measure> observing_measure(Side side) const override { return std::make_unique<Watching>(side); }
+  std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer& layer, Side side) const override {
+    return Watching(side).why_undefined(layer);
   }
 };
 
 Registry<Importance>& importances();
 // Returns the names of the measures that are only observers, for the rotation of heads during training.
-std::vector<std::string> watching_importances();
+std::vector<std::string> observing_importances();
 
 // Throws Error(usage) about the option `where` if there is no measure of this name, or if a layer of `kinds` has no
 // heads on this side or the measure is undefined for them. Layers whose heads are all pruned are skipped. Does not run
@@ -58,7 +58,7 @@ void check_importance(const std::string& name, const std::string& where, model::
 
 // Returns the scores of all heads, with a row for every layer of AnalysisInput::kinds. Throws like check_importance()
 // and require_finite(). If a signal asks the process to stop, returns early with the scores so far.
-std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& subject);
+std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
 // scores are all 0 are unchanged.

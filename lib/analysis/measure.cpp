@@ -51,7 +51,7 @@ std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
   return all;
 }
 
-std::string AttentionMeasure::none_because(const attention::AttentionLayer& layer) const {
+std::string AttentionMeasure::why_undefined(const attention::AttentionLayer& layer) const {
   if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
   if (side() == Side::score && layer.mixes() == attention::Mixes::logits)
     return "its mixer mixes logits, which are no attention matrices";
@@ -61,13 +61,13 @@ std::string AttentionMeasure::none_because(const attention::AttentionLayer& laye
 at::Tensor AttentionMeasure::heads(attention::HeadSide of, const attention::LayerSpec& layer_spec,
                                    const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (of == attention::HeadSide::score && side() == Side::score) look(layer_spec, x);
+  if (of == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
   return x;
 }
 
 void AttentionMeasure::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  if (side() != Side::score) look(layer_spec, p);
+  if (side() != Side::score) observe_matrix(layer_spec, p);
 }
 
 }  // namespace mh::analysis

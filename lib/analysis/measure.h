@@ -24,7 +24,7 @@ class Measure : public attention::Observer {
  public:
   explicit Measure(Side side) : side_(side) {}
   // Returns why the measure is undefined for heads of its side in the layer; "" if it is defined.
-  virtual std::string none_because(const attention::AttentionLayer& /*layer*/) const { return ""; }
+  virtual std::string why_undefined(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
@@ -62,13 +62,13 @@ class Measure : public attention::Observer {
 class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
-  std::string none_because(const attention::AttentionLayer& layer) const override;
+  std::string why_undefined(const attention::AttentionLayer& layer) const override;
   at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
   // Adds the scores of p (B, h, Tq, Tk).
-  virtual void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) = 0;
+  virtual void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) = 0;
 };
 
 }  // namespace mh::analysis

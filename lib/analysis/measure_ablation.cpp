@@ -28,12 +28,12 @@ Scores empty_scores(const HeadSet& heads) {
 
 class Ablation : public Importance {
  public:
-  Scores of(const AnalysisInput& subject) const override {
-    const HeadSet heads = all_heads(subject.model, subject.side, subject.kinds);
+  Scores of(const AnalysisInput& input) const override {
+    const HeadSet heads = all_heads(input.model, input.side, input.kinds);
     std::vector<HeadSet> without{{}};
     for (const auto& [kind, set] : heads)
       for (const Head& head : set) without.push_back({{kind, {head}}});
-    const auto scored = score_without(subject, without);
+    const auto scored = score_without(input, without);
     Scores scores = empty_scores(heads);
     const auto tokens = static_cast<double>(std::max<int64_t>(1, scored[0].tokens));
     size_t i = 1;
@@ -47,9 +47,9 @@ class Ablation : public Importance {
 
 class Random : public Importance {
  public:
-  Scores of(const AnalysisInput& subject) const override {
-    Scores scores = empty_scores(all_heads(subject.model, subject.side, subject.kinds));
-    RandomSequence random(RandomStream(static_cast<uint64_t>(subject.how.sample.seed), "importance"));
+  Scores of(const AnalysisInput& input) const override {
+    Scores scores = empty_scores(all_heads(input.model, input.side, input.kinds));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(input.how.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)
         for (double& score : layer) score = random.uniform();

@@ -18,7 +18,7 @@ class Confidence : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(layer_spec.kind, b, p.size(2));
@@ -32,7 +32,7 @@ class Received : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t queries = p.size(2), keys = p.size(3);
     for (int64_t b = 0; b < p.size(0); ++b) {
       const int64_t real = real_queries(layer_spec.kind, b, queries);

@@ -27,7 +27,7 @@ class ProbabilityDistance : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b)
       if (const int64_t real = real_queries(layer_spec.kind, b, p.size(2)); real > 0)
         add(layer_spec, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
@@ -37,16 +37,16 @@ class ProbabilityDistance : public AttentionMeasure {
 class OutputDistance : public Measure {
  public:
   using Measure::Measure;
-  std::string none_because(const attention::AttentionLayer&) const override {
+  std::string why_undefined(const attention::AttentionLayer&) const override {
     return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) look(layer_spec, x);
+    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) observe_matrix(layer_spec, x);
     return x;
   }
 
  private:
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
       if (const int64_t real = real_queries(layer_spec.kind, b, z.size(2)); real > 0)

@@ -14,7 +14,7 @@ class Focus : public AttentionMeasure {
   using AttentionMeasure::AttentionMeasure;
 
  private:
-  void look(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(layer_spec.kind, b, p.size(2));
       const at::Tensor size = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)

@@ -12,13 +12,13 @@ namespace {
 class Gate : public Measure, public attention::Subscriber<attention::WeightObservation> {
  public:
   using Measure::Measure;
-  std::string none_because(const attention::AttentionLayer& layer) const override {
+  std::string why_undefined(const attention::AttentionLayer& layer) const override {
     if (side() == Side::score || side() == Side::output) return "gates weigh value heads";
     return layer.has_head_gates() ? "" : "its combiner has no head gates";
   }
-  void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& shown) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& observation) override {
     c10::NoGradGuard no_gradient;
-    const at::Tensor w = shown.weights.to(at::kDouble).abs();
+    const at::Tensor w = observation.weights.to(at::kDouble).abs();
     if (w.dim() == 1) return add(layer_spec, w, 1);
     for (int64_t b = 0; b < w.size(0); ++b) {
       const int64_t real = real_queries(layer_spec.kind, b, w.dim() == 2 ? 1 : w.size(1));

@@ -31,18 +31,18 @@ at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerS
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // All sides of a layer share one factor per head, so that its gradient sums the products of the sides.
-  if (ones_.empty() || ones_.back().layer_spec != &layer_spec)
-    ones_.push_back(
+  if (layers_.empty() || layers_.back().layer_spec != &layer_spec)
+    layers_.push_back(
         {&layer_spec,
          at::ones({x.size(0), x.size(1), x.size(2)}, x.options().dtype(at::kFloat)).set_requires_grad(true)});
-  return x * ones_.back().products.unsqueeze(-1).to(x.scalar_type());
+  return x * layers_.back().products.unsqueeze(-1).to(x.scalar_type());
 }
 
 std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
   std::vector<at::Tensor> inputs;
-  for (const Layer& layer : ones_) inputs.push_back(layer.products);
+  for (const Layer& layer : layers_) inputs.push_back(layer.products);
   std::vector<Layer> found;
-  std::swap(found, ones_);
+  std::swap(found, layers_);
   if (inputs.empty()) return found;
   const auto gradients = torch::autograd::grad({loss}, inputs, {}, false, false, true);
   for (size_t i = 0; i < found.size(); ++i)
@@ -74,18 +74,18 @@ struct Both : HeadProducts {
 
 class Taylor : public Importance {
  public:
-  std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const override {
-    const WithoutParameterGradients only_activations(subject.model.parameters());
+  std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
+    const WithoutParameterGradients only_activations(input.model.parameters());
     const c10::AutoGradMode gradients(true);
-    Both products(subject.model, subject.side);
+    Both products(input.model, input.side);
     data::BatchVisitor visitor;
     visitor.observer = &products;
     visitor.visit = [&](const data::VisitedBatch& pass) {
-      const nn::SlicedLoss loss = subject.model.loss(pass.hidden, pass.batch.targets, 0);
+      const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
       for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
     };
-    visitor.progress = subject.progress;
-    data::for_each_batch(subject.model, subject.text, subject.how, visitor);
+    visitor.progress = input.progress;
+    data::for_each_batch(input.model, input.text, input.how, visitor);
     return products.means.mean_scores();
   }
 };

@@ -26,7 +26,7 @@ at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
 }
 
 // Returns, for each head, the sum of x over the intersection of its blocks along both axes, (a.heads).
-at::Tensor by_both(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
+at::Tensor by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
   const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
   for (int64_t i = 0; i < heads; ++i)
@@ -36,19 +36,19 @@ at::Tensor by_both(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
 
 class Norms : public Importance {
  public:
-  explicit Norms(bool matrices_alone) : matrices_alone_(matrices_alone) {}
+  explicit Norms(bool only_matrices) : only_matrices_(only_matrices) {}
 
-  std::string none_because(model::LanguageModel& model, const attention::AttentionLayer& layer,
-                           Side side) const override {
+  std::string why_undefined(model::LanguageModel& model, const attention::AttentionLayer& layer,
+                            Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!parts_of(p, layer, side).empty()) return "";
     return "no matrix across heads has such heads";
   }
 
-  std::map<AttentionKind, LayerScores> of(const AnalysisInput& subject) const override {
+  std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
     std::map<AttentionKind, LayerScores> all;
-    for (const auto* layer : subject.model.attention_layers()) {
-      const at::Tensor sums = squares(subject.model.parameters(), *layer, subject.side);
+    for (const auto* layer : input.model.attention_layers()) {
+      const at::Tensor sums = squares(input.model.parameters(), *layer, input.side);
       if (!sums.defined()) continue;
       LayerScores& scores = all[layer->layer_spec().kind];
       scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
@@ -65,7 +65,7 @@ class Norms : public Importance {
     std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) parts.push_back(axis);
-    if (matrices_alone_ && parts.size() < 2) return {};
+    if (only_matrices_ && parts.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != Side::whole)
       parts.erase(std::remove_if(parts.begin(), parts.end(),
@@ -84,13 +84,13 @@ class Norms : public Importance {
       if (parts.empty()) continue;
       const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();
       at::Tensor sum = by_head(x, parts[0]);
-      if (parts.size() > 1) sum = sum + by_head(x, parts[1]) - by_both(x, parts[0], parts[1]);
+      if (parts.size() > 1) sum = sum + by_head(x, parts[1]) - by_head_pair(x, parts[0], parts[1]);
       sums = sums.defined() ? sums + sum : sum;
     }
     return sums;
   }
 
-  bool matrices_alone_;
+  bool only_matrices_;
 };
 
 struct Alpha : Norms {

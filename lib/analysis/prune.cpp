@@ -33,7 +33,7 @@ AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_
   return *found;
 }
 
-KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Side side, const std::string& where) {
+KeptHeads kept_heads(const AttentionLayer& layer, const std::set<int64_t>& cut, Side side, const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
@@ -52,15 +52,15 @@ KeptHeads kept_of(const AttentionLayer& layer, const std::set<int64_t>& cut, Sid
     refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that separates these heads from their values"),
            "none", "prune whole heads");
   // The heads of another side are pruned with the value heads if they cannot be pruned separately.
-  auto stay = [&](HeadSide of) {
-    const bool goes =
+  auto kept_heads_of = [&](HeadSide of) {
+    const bool is_pruned =
         side == Side::whole || of == named || (named == HeadSide::value && !layer.can_prune_separately(of));
     std::vector<int64_t> all;
     for (int64_t head = 0; head < layer_spec.heads_of(of); ++head)
-      if (!goes || cut.count(head) == 0) all.push_back(head);
+      if (!is_pruned || cut.count(head) == 0) all.push_back(head);
     return all;
   };
-  return {stay(HeadSide::score), stay(HeadSide::value), stay(HeadSide::output)};
+  return {kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
 }
 
 // Returns the parameter with only the blocks of the kept heads.
@@ -93,7 +93,7 @@ void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, con
                  const std::string& where) {
   std::map<AttentionKind, LayerScores> equal;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (const attention::LayerSpec& s = layer->layer_spec(); among(kinds, s.kind))
+    if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
       equal[s.kind].emplace_back(s.heads_of(head_side(side)));
   least_important(equal, share, per_layer, where);
 }
@@ -133,7 +133,7 @@ Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, co
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
     for (const auto& [layer, lost] : layers)
-      kept[kind][layer] = kept_of(layer_at(model, kind, layer, where), lost, side, where);
+      kept[kind][layer] = kept_heads(layer_at(model, kind, layer, where), lost, side, where);
   }
   if (kept.empty()) throw Error(Exit::usage, Problem{where, "heads to cut", "none", ""});
   return kept;

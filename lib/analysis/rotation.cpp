@@ -35,12 +35,12 @@ std::vector<Head> ranked_layer(const LayerScores& scores, int64_t layer) {
 int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads) {
   const int64_t all = std::accumulate(heads.begin(), heads.end(), int64_t{0});
   const auto layers = static_cast<int64_t>(heads.size());
-  const int64_t fewest = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
+  const int64_t min_heads = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
   switch (selection) {
     case Selection::soft:
-      return layers < 2 ? 0 : fewest / 2;
+      return layers < 2 ? 0 : min_heads / 2;
     case Selection::released:
-      return fewest < kReleasedHeads ? 0 : layers / 2;
+      return min_heads < kReleasedHeads ? 0 : layers / 2;
     case Selection::hard:
     case Selection::random:
       return all / 2;
@@ -113,7 +113,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
   std::map<AttentionKind, std::vector<int64_t>> chosen;
   const Kinds named = kinds_named(kinds, parameters, key("kind"));
   for (const auto& of_kind : all)
-    if (among(named, of_kind.first)) chosen.insert(of_kind);
+    if (contains(named, of_kind.first)) chosen.insert(of_kind);
   for (const auto& [kind, layers] : chosen) {
     if (const int64_t most = most_pairs(selection, layers); k > most)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
@@ -132,11 +132,11 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
   return chosen;
 }
 
-RotationSchedule::Act RotationSchedule::before(int64_t epoch, int64_t swapped_at, bool active) const {
-  if (epoch < start) return Act::none;
-  if (active) return epoch > end || epoch - swapped_at >= frequency ? Act::undo : Act::none;
-  if (epoch > end) return Act::none;
-  return swapped_at == 0 || epoch - swapped_at >= frequency + rest ? Act::swap : Act::none;
+RotationSchedule::Action RotationSchedule::before(int64_t epoch, int64_t swapped_at, bool active) const {
+  if (epoch < start) return Action::none;
+  if (active) return epoch > end || epoch - swapped_at >= frequency ? Action::undo : Action::none;
+  if (epoch > end) return Action::none;
+  return swapped_at == 0 || epoch - swapped_at >= frequency + rest ? Action::swap : Action::none;
 }
 
 }  // namespace mh::analysis

@@ -52,10 +52,10 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
 // is before epoch `end` or earlier; heads that are still swapped then are swapped back before the next epoch.
 struct RotationSchedule {
   int64_t start = 2, frequency = 4, rest = 1, end = 20;
-  enum class Act { none, swap, undo };
+  enum class Action { none, swap, undo };
   // Returns the action before `epoch`. `swapped_at`: the epoch before which heads were last swapped; 0: never.
   // `active`: whether they are still swapped.
-  Act before(int64_t epoch, int64_t swapped_at, bool active) const;
+  Action before(int64_t epoch, int64_t swapped_at, bool active) const;
 };
 
 }  // namespace mh::analysis

@@ -10,14 +10,14 @@ namespace mh::analysis {
 namespace {
 
 // Returns the metric of the model without each of these sets of heads, in one run per set.
-std::vector<double> judged_without(const AnalysisInput& subject, const std::vector<HeadSet>& without,
-                                   const Judge& judge) {
+std::vector<double> losses_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
+                                   const Metric& metric) {
   const auto models = static_cast<int64_t>(without.size());
   std::vector<double> values;
   for (int64_t k = 0; k < models; ++k) {
-    const Masked masked(subject.model, subject.side, without[static_cast<size_t>(k)]);
-    values.push_back(judge([&](int64_t done, int64_t all) {
-      if (subject.progress) subject.progress(k * all + done, models * all);
+    const Masked masked(input.model, input.side, without[static_cast<size_t>(k)]);
+    values.push_back(metric([&](int64_t done, int64_t all) {
+      if (input.progress) input.progress(k * all + done, models * all);
     }));
   }
   return values;
@@ -55,16 +55,16 @@ double Scan::layer_deviation(size_t c) const {
   return deviation(by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
-Scan scan_heads(const AnalysisInput& subject, std::vector<ScanCase> cases, const Judge& judge) {
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
   std::vector<HeadSet> without{{}};
   for (const ScanCase& c : cases) without.push_back(c.masked);
   Scan scan;
   scan.cases = std::move(cases);
   scan.scores.resize(without.size());
-  if (judge) {
-    scan.values = judged_without(subject, without, judge);
+  if (metric) {
+    scan.values = losses_without(input, without, metric);
   } else {
-    scan.scores = score_without(subject, without);
+    scan.scores = score_without(input, without);
     for (const task::Score& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
   }
   for (size_t c = 0; c < scan.cases.size(); ++c)
@@ -72,11 +72,11 @@ Scan scan_heads(const AnalysisInput& subject, std::vector<ScanCase> cases, const
   return scan;
 }
 
-LayerLoss layer_loss(double full, const std::vector<double>& values) {
+LayerLoss layer_loss(double total, const std::vector<double>& values) {
   LayerLoss loss;
-  loss.difference = -full;
+  loss.difference = -total;
   for (double value : values) loss.difference += value / static_cast<double>(values.size());
-  loss.relative = 100 * loss.difference / full;
+  loss.relative = 100 * loss.difference / total;
   loss.deviation = deviation(values);
   return loss;
 }

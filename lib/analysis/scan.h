@@ -40,7 +40,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const K
                                  const ScanOptions& options);
 
 // Returns the metric of the model with the currently masked heads; reports progress in rows.
-using Judge = std::function<double(const std::function<void(int64_t done, int64_t all)>& progress)>;
+using Metric = std::function<double(const std::function<void(int64_t done, int64_t all)>& progress)>;
 
 // The key of the cases of one layer and mode.
 using ScanLayer = std::tuple<AttentionKind, int64_t, ScanMode>;
@@ -52,16 +52,16 @@ struct Scan {
   std::vector<task::Score> scores;
   std::map<ScanLayer, std::vector<double>> by_layer;  // values of the cases of each layer and mode
 
-  double full() const { return values[0]; }
+  double total() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
   const task::Score& score(size_t c) const { return scores[c + 1]; }
   // Returns the sample standard deviation of the values of all cases with the layer and mode of case c.
   double layer_deviation(size_t c) const;
 };
 
-// Evaluates the full model and the model without the heads of each case. `judge`: the metric; empty: perplexity.
+// Evaluates the full model and the model without the heads of each case. `metric`: the metric; empty: perplexity.
 // Reports the progress over all cases to subject.progress. Throws Error(usage) like score_without().
-Scan scan_heads(const AnalysisInput& subject, std::vector<ScanCase> cases, const Judge& judge = {});
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric = {});
 
 // The values of one layer and mode compared with the value of the full model.
 struct LayerLoss {
@@ -69,6 +69,6 @@ struct LayerLoss {
   double relative = 0;    // `difference` in percent of the value of the full model
   double deviation = 0;   // sample standard deviation of the values
 };
-LayerLoss layer_loss(double full, const std::vector<double>& values);
+LayerLoss layer_loss(double total, const std::vector<double>& values);
 
 }  // namespace mh::analysis

@@ -38,9 +38,9 @@ std::vector<SpectrumFigures> figures_of(const PlaceSpectra& place) {
 SpectrumFigures mean_of(const std::vector<SpectrumFigures>& all) {
   SpectrumFigures m;
   m.parts.resize(10);
-  const bool alike = std::all_of(all.begin(), all.end(),
-                                 [&](const SpectrumFigures& f) { return f.curve.size() == all[0].curve.size(); });
-  if (alike) m.curve.resize(all[0].curve.size());
+  const bool equal_rows = std::all_of(all.begin(), all.end(),
+                                      [&](const SpectrumFigures& f) { return f.curve.size() == all[0].curve.size(); });
+  if (equal_rows) m.curve.resize(all[0].curve.size());
   const auto add = [&](double& to, double x) { to += x / static_cast<double>(all.size()); };
   for (const SpectrumFigures& f : all) {
     add(m.area, f.area), add(m.effective_rank, f.effective_rank), add(m.rank_share, f.rank_share);

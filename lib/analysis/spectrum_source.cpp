@@ -30,7 +30,7 @@ PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& na
                                                                 found ? name_of(found->kind) : "",
                                                                 found ? found->layer : -1,
                                                                 by_head,
-                                                                SpectrumMeans(asked_.curves, by_share),
+                                                                SpectrumMeans(request_.curves, by_share),
                                                                 {},
                                                                 false}));
   return *places_.back();
@@ -38,33 +38,33 @@ PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& na
 
 at::Tensor SpectrumSource::full_rows(attention::AttentionKind kind, const at::Tensor& x) const {
   const at::Tensor& lengths = lengths_.queries(kind);
-  if (!lengths.defined() || asked_.block == 0) return x;
-  const at::Tensor full = (lengths >= asked_.block).nonzero().flatten();
+  if (!lengths.defined() || request_.block == 0) return x;
+  const at::Tensor full = (lengths >= request_.block).nonzero().flatten();
   return full.size(0) == x.size(0) ? x : x.index_select(0, full.to(x.device()));
 }
 
 void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x,
                               bool entropy) {
-  if (!looks_at(layer_spec.kind)) return;
-  const auto look = [&](const at::Tensor& matrices) {
+  if (!includes(layer_spec.kind)) return;
+  const auto add_matrices = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    PlaceSpectra& here = place(of, layer_spec.name, true, asked_.sentences);
-    here.spectra.add(singular_values(matrices));
-    if (entropy) here.entropy.add(matrices), here.has_entropy = true;
+    PlaceSpectra& spectra = place(of, layer_spec.name, true, request_.sentences);
+    spectra.spectra.add(singular_values(matrices));
+    if (entropy) spectra.entropy.add(matrices), spectra.has_entropy = true;
   };
-  if (!asked_.sentences) return look(full_rows(layer_spec.kind, x.detach()));
+  if (!request_.sentences) return add_matrices(full_rows(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // by size
   const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
   for (const auto& [size, of_size] : rows)
-    look(x.detach()
+    add_matrices(x.detach()
              .narrow(2, 0, size.first)
              .narrow(3, 0, size.second)
              .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
 }
 
 at::Tensor SpectrumSource::positions(attention::AttentionKind kind, const at::Tensor& x) const {
-  if (!asked_.sentences) return full_rows(kind, x).flatten(0, 1);
+  if (!request_.sentences) return full_rows(kind, x).flatten(0, 1);
   const at::Tensor real = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
   return x.flatten(0, 1).index_select(0, real.flatten().nonzero().flatten().to(x.device()));
 }
@@ -73,11 +73,12 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
   NamedSource named{spectrum_sources().make(name, where), argument};
-  const bool takes = name == "weight";
-  if (takes != !argument.empty())
-    throw Error(Exit::usage,
-                Problem{where, takes ? "weight:NAME, with the name of a parameter" : str(name, " by itself"), text,
-                        takes ? "such as weight:decoder.layers.0.self.query.weight" : "omit the part after it"});
+  const bool needs_argument = name == "weight";
+  if (needs_argument != !argument.empty())
+    throw Error(
+        Exit::usage,
+        Problem{where, needs_argument ? "weight:NAME, with the name of a parameter" : str(name, " by itself"), text,
+                needs_argument ? "such as weight:decoder.layers.0.self.query.weight" : "omit the part after it"});
   return named;
 }
 
@@ -85,9 +86,9 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
   if (checkpoint.find(name) != nullptr) return;
   std::vector<std::string> names;
   for (const auto& tensor : checkpoint.tensors()) names.push_back(tensor.name);
-  const std::string near = did_you_mean(name, names);
+  const std::string suggestion = did_you_mean(name, names);
   throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "none of this name",
-                                   near.empty() && !names.empty() ? "such as " + names.front() : near});
+                                   suggestion.empty() && !names.empty() ? "such as " + names.front() : suggestion});
 }
 
 namespace {
@@ -101,29 +102,30 @@ class Attention : public SpectrumSource {
 
 class BeforeMixing : public SpectrumSource {
  public:
-  void start(model::LanguageModel& model, const SourceRequest& asked) override {
-    SpectrumSource::start(model, asked);
+  void start(model::LanguageModel& model, const SourceRequest& request) override {
+    SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixes = looks_at(layer->layer_spec().kind) ? layer->mixes() : attention::Mixes::nothing;
-      if (mixes != attention::Mixes::nothing) of_logits_[layer->layer_spec().name] = mixes == attention::Mixes::logits;
+      const auto mixes = includes(layer->layer_spec().kind) ? layer->mixes() : attention::Mixes::nothing;
+      if (mixes != attention::Mixes::nothing)
+        mixes_logits_[layer->layer_spec().name] = mixes == attention::Mixes::logits;
       logits_ = logits_ || mixes == attention::Mixes::logits;
     }
-    if (of_logits_.empty())
+    if (mixes_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "a mixer in no layer",
                                        "use --of attention, which is the same for this model"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return logits_; }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    const auto found = of_logits_.find(layer_spec.name);
-    if (side != attention::HeadSide::score || found == of_logits_.end()) return x;
+    const auto found = mixes_logits_.find(layer_spec.name);
+    if (side != attention::HeadSide::score || found == mixes_logits_.end()) return x;
     const bool logits = found->second;
     add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", layer_spec, x, !logits);
     return x;
   }
 
  private:
-  std::map<std::string, bool> of_logits_;  // by name of each layer that mixes: whether it mixes logits
+  std::map<std::string, bool> mixes_logits_;  // by name of each layer that mixes: whether it mixes logits
   bool logits_ = false;
 };
 
@@ -137,26 +139,26 @@ class Logits : public SpectrumSource {
 
 class Mixing : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
  public:
-  void start(model::LanguageModel& model, const SourceRequest& asked) override {
-    SpectrumSource::start(model, asked);
+  void start(model::LanguageModel& model, const SourceRequest& request) override {
+    SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (looks_at(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
+      if (includes(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "a mixer in no layer",
                                      "mh-train --list stages lists the mixers"});
   }
-  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& shown) override {
-    if (!looks_at(layer_spec.kind)) return;
-    at::Tensor x = shown.matrix.detach().to(at::kCPU);
+  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
+    if (!includes(layer_spec.kind)) return;
+    at::Tensor x = observation.matrix.detach().to(at::kCPU);
     const bool fixed = x.dim() == 2;  // the same at every position
     if (!fixed) x = positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    PlaceSpectra& here = place("mixing", layer_spec.name, false);
-    if (fixed && here.spectra.blocks() > 0) return;
+    PlaceSpectra& spectra = place("mixing", layer_spec.name, false);
+    if (fixed && spectra.spectra.blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto before = static_cast<double>(here.spectra.blocks()), now = static_cast<double>(x.size(0));
-    here.spectra.add(singular_values(x));
+    const auto before = static_cast<double>(spectra.spectra.blocks()), now = static_cast<double>(x.size(0));
+    spectra.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
-    here.picture = here.picture.defined() ? (here.picture * before + mean * now) / (before + now) : mean;
+    spectra.picture = spectra.picture.defined() ? (spectra.picture * before + mean * now) / (before + now) : mean;
   }
 };
 
@@ -167,19 +169,19 @@ class OfParameters : public SpectrumSource {
 
  protected:
   PlaceSpectra& add(const std::string& of, const std::string& name, const at::Tensor& values, bool by_head) {
-    PlaceSpectra& here = place(of, name, by_head);
-    here.spectra.add(values.unsqueeze(0));
-    return here;
+    PlaceSpectra& spectra = place(of, name, by_head);
+    spectra.spectra.add(values.unsqueeze(0));
+    return spectra;
   }
 };
 
 class Alphas : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const SourceRequest& asked) override {
-    SpectrumSource::start(model, asked);
+  void start(model::LanguageModel& model, const SourceRequest& request) override {
+    SpectrumSource::start(model, request);
     for (const nn::Parameter& p : model.parameters().all()) {
       if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
-      if (const auto layer = layer_of(p.name()); layer ? !looks_at(layer->kind) : !asked_.kinds.empty()) continue;
+      if (const auto layer = layer_of(p.name()); layer ? !includes(layer->kind) : !request_.kinds.empty()) continue;
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
@@ -191,13 +193,13 @@ class Alphas : public OfParameters {
 
 class OutputValue : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const SourceRequest& asked) override {
-    SpectrumSource::start(model, asked);
+  void start(model::LanguageModel& model, const SourceRequest& request) override {
+    SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
       const attention::LayerSpec& s = layer->layer_spec();
       const auto* v = model.parameters().find(s.name + ".value.weight");
       const auto* o = model.parameters().find(s.name + ".output.weight");
-      if (v == nullptr || o == nullptr || s.heads == 0 || !looks_at(s.kind)) continue;
+      if (v == nullptr || o == nullptr || s.heads == 0 || !includes(s.kind)) continue;
       if (s.value_heads != s.output_heads)
         throw Error(
             Exit::usage,
@@ -213,19 +215,20 @@ class OutputValue : public OfParameters {
 
 class Weight : public OfParameters {
  public:
-  void start(model::LanguageModel& model, const SourceRequest& asked) override {
-    SpectrumSource::start(model, asked);
-    const auto* p = model.parameters().find(asked.argument);
+  void start(model::LanguageModel& model, const SourceRequest& request) override {
+    SpectrumSource::start(model, request);
+    const auto* p = model.parameters().find(request.argument);
     if (p == nullptr) {
       std::vector<std::string> names;
       for (const nn::Parameter& each : model.parameters().all()) names.push_back(each.name());
-      throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", asked.argument, "'"),
-                                       did_you_mean(asked.argument, names)});
+      throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", request.argument, "'"),
+                                       did_you_mean(request.argument, names)});
     }
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
-      throw Error(Exit::usage, Problem{"--of weight", "a matrix",
-                                       str(asked.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
+      throw Error(Exit::usage,
+                  Problem{"--of weight", "a matrix",
+                          str(request.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
   }

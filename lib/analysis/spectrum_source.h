@@ -54,7 +54,7 @@ class SpectrumSource : public attention::Observer {
   // Returns whether the source observes forward passes; if not, start() collects everything.
   virtual bool reads_text() const { return true; }
   // Called once, before any pass. Throws Error(usage) if the model has no matrices of this source.
-  virtual void start(model::LanguageModel& model, const SourceRequest& asked) { asked_ = asked; }
+  virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the places with matrices, in the order of layers.
   const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
@@ -66,8 +66,8 @@ class SpectrumSource : public attention::Observer {
   void add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x, bool entropy);
   // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
   at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
-  bool looks_at(attention::AttentionKind kind) const { return among(asked_.kinds, kind); }
-  SourceRequest asked_;
+  bool includes(attention::AttentionKind kind) const { return contains(request_.kinds, kind); }
+  SourceRequest request_;
 
  private:
   at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;

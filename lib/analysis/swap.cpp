@@ -137,14 +137,14 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
 }
 
 void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
-                const std::string& where, const Companions& companions) {
+                const std::string& where, const ExtraTensors& extra_tensors) {
   check_swap(parameters, pairs, options, where);
   c10::NoGradGuard no_gradient;
   std::map<AttentionKind, std::map<Head, Head>> partners;
-  std::set<std::string> touched;
+  std::set<std::string> swapped_names;
   for (const HeadPair& pair : pairs) {
     partners[pair.kind][pair.a] = pair.b, partners[pair.kind][pair.b] = pair.a;
-    for (const Head& head : {pair.a, pair.b}) touched.insert(prefix_of(pair.kind, head.layer));
+    for (const Head& head : {pair.a, pair.b}) swapped_names.insert(prefix_of(pair.kind, head.layer));
   }
   auto source = [&](AttentionKind kind, const Head& head) {
     const auto& of_kind = partners.at(kind);
@@ -155,10 +155,10 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   std::map<std::string, Held> held;
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
-    if (!layer || touched.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
+    if (!layer || swapped_names.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
     Held h{&p.traits(), *layer, {p.master()}, {}};
-    if (companions)
-      for (const at::Tensor& x : companions(p)) h.now.push_back(x);
+    if (extra_tensors)
+      for (const at::Tensor& x : extra_tensors(p)) h.now.push_back(x);
     for (const at::Tensor& x : h.now) h.before.push_back(x.clone());
     held.emplace(p.name(), h);
   }

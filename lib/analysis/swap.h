@@ -37,7 +37,7 @@ struct SwapOptions {
 };
 
 // Returns tensors with the shape of a parameter that move with it, such as the optimiser's moments.
-using Companions = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
+using ExtraTensors = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
 
 // Throws Error(usage) about the option `where` if the model lacks a head, if a head occurs twice, and if the two layers
 // of a pair differ in the size of their heads or in the parameters that would move.
@@ -46,6 +46,6 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
 
 // Swaps the pairs. Throws like check_swap(). A second call with the same pairs restores all values bit for bit.
 void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
-                const std::string& where, const Companions& companions = {});
+                const std::string& where, const ExtraTensors& extra_tensors = {});
 
 }  // namespace mh::analysis

@@ -10,8 +10,8 @@ namespace mh::attention {
 // reference. If the gradient is a view, its base may be the other holder of the storage.
 inline bool can_reuse_storage(const at::Tensor& gradient) {
   if (!gradient.has_storage() || gradient.use_count() != 1 || !gradient.is_non_overlapping_and_dense()) return false;
-  const size_t holders = gradient.storage().use_count();
-  return holders == 1 || (holders == 2 && gradient.is_view() && gradient._base().use_count() == 1);
+  const size_t references = gradient.storage().use_count();
+  return references == 1 || (references == 2 && gradient.is_view() && gradient._base().use_count() == 1);
 }
 
 }  // namespace mh::attention

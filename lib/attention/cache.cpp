@@ -76,7 +76,7 @@ namespace {
 
 // Returns the rows to copy, as (to, from), if they can be copied in place, that is, if no source row is itself
 // overwritten.
-std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_place(const at::Tensor& rows,
+std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
                                                                                     int64_t before) {
   const int64_t after = rows.numel();
   const auto* from = rows.const_data_ptr<int64_t>();
@@ -93,7 +93,7 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> moved_in_pl
 
 // Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only positions
 // [first, first + length), which become [0, length).
-at::Tensor taken(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
+at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
   at::Tensor moved = at::empty(sizes, store.options());
@@ -123,7 +123,7 @@ void Cache::reorder_rows(const at::Tensor& given) {
   }
   gather();
   // In beam search most hypotheses keep their row (search/beam_search.h): only the others are copied.
-  if (const auto moved = keys_.is_cpu() ? moved_in_place(rows, keys_.size(0)) : std::nullopt) {
+  if (const auto moved = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {
       at::Tensor used = store->narrow(2, first_, length_);
@@ -132,7 +132,7 @@ void Cache::reorder_rows(const at::Tensor& given) {
     }
     return;
   }
-  for (at::Tensor* store : {&keys_, &values_}) *store = taken(*store, rows, first_, length_);
+  for (at::Tensor* store : {&keys_, &values_}) *store = gather_rows(*store, rows, first_, length_);
   first_ = 0;
 }
 

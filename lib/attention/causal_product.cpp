@@ -121,8 +121,8 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
   const int64_t rows = v.size(0);
   if (p.size(0) == rows) return WithValues::apply(p, v, offset);
   // All rows share p: their values, concatenated, need only one product.
-  const at::Tensor beside = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
-  return WithValues::apply(p, beside, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
+  const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
+  return WithValues::apply(p, flat_values, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
 }
 
 }  // namespace mh::attention

@@ -51,11 +51,11 @@ at::Tensor AttentionLayer::composed(Context& c) {
   auto drop = [&](const at::Tensor& x) {
     return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   };
-  const bool dropping = drops(c.step.training);
-  if (dropping || c.observer != nullptr) p = for_all_rows(p);
+  const bool drops_probabilities = has_dropout(c.step.training);
+  if (drops_probabilities || c.observer != nullptr) p = for_all_rows(p);
   if (stages_.mixer->mixes() == Mixes::probabilities) p = intercept(HeadSide::score, c, p);
   if (stages_.mixer->dropout_before()) p = drop(p);
-  if ((stages_.mixer->dropout_before() || !dropping) && c.observer == nullptr)
+  if ((stages_.mixer->dropout_before() || !drops_probabilities) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(layer_spec_, c.probabilities);

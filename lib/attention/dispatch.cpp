@@ -18,9 +18,9 @@ Path path_named(const std::string& name) {
 
 MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
     : queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
-      hides_nothing(!mask.causal || mask.offset + 1 >= keys),
+      masks_no_key(!mask.causal || mask.offset + 1 >= keys),
       is_plain(mask.window == 0 && !mask.additive.defined()),
-      has_policy(!mask.additive.defined() && (queries_are_last || (hides_nothing && mask.window == 0))) {
+      has_policy(!mask.additive.defined() && (queries_are_last || (masks_no_key && mask.window == 0))) {
   square = is_plain && queries_are_last && mask.offset == 0;
 }
 
@@ -95,8 +95,8 @@ bool interceptor_suits_fused(const Candidate& c, std::string* why) {
 
 bool gpu_has_kernels(const Candidate& c, std::string* why) {
   if (!c.layer.on_gpu || !has_any(c)) return true;
-  const std::string lacks = unfused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
-  return lacks.empty() || refused(why, names(c), ": ", lacks);
+  const std::string reason = unfused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
+  return reason.empty() || refused(why, names(c), ": ", reason);
 }
 
 bool head_size_suits_cpu(const Candidate& c, std::string* why) {
@@ -266,18 +266,18 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
 void Dispatcher::report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const {
   if (choice.refusal == nullptr) return;
   const bool training = pass.step.training;
-  const bool of_layer = !choice.refusal->needs_pass();
+  const bool is_layer_reason = !choice.refusal->needs_pass();
   // describe() has logged the reasons of the layer, but not of an interceptor, which is set later.
-  if (of_layer && needs_composed(layer.interceptor) == nullptr) {
+  if (is_layer_reason && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;
   }
   const uint64_t bit = uint64_t{1} << (2 * (choice.refusal - kConstraints) + (training ? 1 : 0));
-  if (!of_layer && path_ != Path::fused &&
+  if (!is_layer_reason && path_ != Path::fused &&
       ((logged_->load(std::memory_order_relaxed) & bit) != 0 || (logged_->fetch_or(bit) & bit) != 0))
     return;
   std::string why;
-  if (of_layer) why = join(unfused_reasons(layer, training), "; ");
+  if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
   else choice.refusal->met({layer, features_, path_, training, &pass, choice}, &why);
   if (why.empty()) return;
   if (path_ == Path::fused) refuse_path(layer.layer_spec, "a forward pass that the fused path can take", why);

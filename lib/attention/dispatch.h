@@ -48,7 +48,7 @@ class PathLog {
 struct MaskForm {
   bool square = false;            // causal, as many keys as queries, and nothing else is hidden
   bool queries_are_last = false;  // causal, the queries are the last of the keys, and there are no key lengths
-  bool hides_nothing = false;     // causality hides no key from any query
+  bool masks_no_key = false;      // causality hides no key from any query
   bool is_plain = false;          // neither a window nor an additive mask
   bool has_policy = false;        // our kernels can apply it without a mask tensor
 

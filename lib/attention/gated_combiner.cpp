@@ -15,10 +15,10 @@ at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w) {
 
 at::Tensor shown_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
-  GateObservation shown{gates};
-  c.observer->show(c.layer_spec, shown);
-  c.observer->show(c.layer_spec, WeightObservation{shown.gates});
-  return shown.gates;
+  GateObservation observation{gates};
+  c.observer->show(c.layer_spec, observation);
+  c.observer->show(c.layer_spec, WeightObservation{observation.gates});
+  return observation.gates;
 }
 
 at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {

@@ -70,7 +70,7 @@ void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
 }
 
 // Returns the number of keys that position t sees, of `all`.
-int64_t reach(const Mixing& mixing, int64_t t, int64_t all) {
+int64_t last_key(const Mixing& mixing, int64_t t, int64_t all) {
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
 }
 
@@ -95,7 +95,7 @@ void forward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixi
   each_piece(x, kernels::head_mix_scratch(in, out),
              [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
                for (int64_t t = begin; t < end; ++t) {
-                 const int64_t count = reach(mixing, t, keys);
+                 const int64_t count = last_key(mixing, t, keys);
                  kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t), to.at(b, t),
                                     scratch);
                  clear_range(to.at(b, t), to.head, out, count, keys);
@@ -118,34 +118,34 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
                      const at::Tensor& dx, const at::Tensor& dm) {
   const int64_t in = x.size(1), out = dy.size(1), keys = x.size(3), numbers = in * out;
   const bool by_position = m.dim() == 4;
-  const auto from = reading<T>(x), given = reading<T>(dy);
+  const auto from = reading<T>(x), grad_output = reading<T>(dy);
   const auto to = dx.defined() ? writing<T>(dx) : View<T>(nullptr, x);
   auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
   const int64_t scratch_size = kernels::head_mix_scratch(in, out);
-  each_piece(x, scratch_size + numbers * kLanes,
-             [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
-               float* lanes = scratch + scratch_size;
-               std::fill_n(lanes, numbers * kLanes, 0.0F);
-               for (int64_t t = begin; t < end; ++t) {
-                 const int64_t count = reach(mixing, t, keys);
-                 T* target = dx.defined() ? to.at(b, t) : nullptr;
-                 const kernels::HeadMixGradients<T> g{from.at(b, t), given.at(b, t), target, to.head,
-                                                      sums != nullptr ? lanes : nullptr};
-                 kernels::mix_heads_backward({in, out, from.head, given.head, count}, matrices.at(b, t), g, scratch);
-                 if (target != nullptr) clear_range(target, to.head, in, count, keys);
-                 if (sums != nullptr && by_position) {
-                   add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
-                   std::fill_n(lanes, numbers * kLanes, 0.0F);
-                 }
-               }
-               if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
-             });
+  each_piece(
+      x, scratch_size + numbers * kLanes, [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
+        float* lanes = scratch + scratch_size;
+        std::fill_n(lanes, numbers * kLanes, 0.0F);
+        for (int64_t t = begin; t < end; ++t) {
+          const int64_t count = last_key(mixing, t, keys);
+          T* target = dx.defined() ? to.at(b, t) : nullptr;
+          const kernels::HeadMixGradients<T> g{from.at(b, t), grad_output.at(b, t), target, to.head,
+                                               sums != nullptr ? lanes : nullptr};
+          kernels::mix_heads_backward({in, out, from.head, grad_output.head, count}, matrices.at(b, t), g, scratch);
+          if (target != nullptr) clear_range(target, to.head, in, count, keys);
+          if (sums != nullptr && by_position) {
+            add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
+            std::fill_n(lanes, numbers * kLanes, 0.0F);
+          }
+        }
+        if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
+      });
 }
 
 // Mixes heads with LibTorch operations, for other devices and types.
-at::Tensor mixed(const at::Tensor& x, const at::Tensor& given) {
-  const at::Tensor m = given.to(x.scalar_type());
+at::Tensor mixed(const at::Tensor& x, const at::Tensor& matrix) {
+  const at::Tensor m = matrix.to(x.scalar_type());
   if (m.dim() == 4) return at::matmul(m.transpose(-1, -2), x.transpose(1, 2)).transpose(1, 2);
   return at::bmm(m.t().expand({x.size(0), m.size(1), m.size(0)}), x.flatten(2))
       .view({x.size(0), m.size(1), x.size(2), x.size(3)});
@@ -170,33 +170,34 @@ at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mi
   return y;
 }
 
-// Returns the gradients of x and m, if requested. dx overwrites `given`, the gradient of the result, if that is
+// Returns the gradients of x and m, if requested. dx overwrites `grad_output`, the gradient of the result, if that is
 // `reusable` and has the shape of x.
 std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
-                                               const at::Tensor& given, bool reusable, bool wants_x, bool wants_m) {
+                                               const at::Tensor& grad_output, bool reusable, bool needs_x,
+                                               bool needs_m) {
   at::Tensor dx, dm;
   if (!in_kernel(x)) {
-    if (wants_x) dx = mixed(given, m.transpose(-1, -2));
-    if (wants_m) dm = matrix_gradient(x, given, m);
+    if (needs_x) dx = mixed(grad_output, m.transpose(-1, -2));
+    if (needs_m) dm = matrix_gradient(x, grad_output, m);
     return {dx, dm};
   }
-  const at::Tensor dy = with_contiguous_rows(given);
-  if (wants_x) dx = reusable && given.sizes() == x.sizes() && dy.is_same(given) ? dy : at::empty_like(x);
-  if (wants_m) {
+  const at::Tensor dy = with_contiguous_rows(grad_output);
+  if (needs_x) dx = reusable && grad_output.sizes() == x.sizes() && dy.is_same(grad_output) ? dy : at::empty_like(x);
+  if (needs_m) {
     std::vector<int64_t> sizes = m.sizes().vec();
     if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
     dm = at::zeros(sizes, m.options());
   }
   if (x.scalar_type() == at::kFloat) backward_pieces<float>(x, m, mixing, dy, dx, dm);
   else backward_pieces<uint16_t>(x, m, mixing, dy, dx, dm);
-  if (wants_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
+  if (needs_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
   return {dx, dm};
 }
 
 struct Mix : torch::autograd::Function<Mix> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
                             const Mixing& mixing) {
-    const auto [x, m] = prepared(given, matrix);
+    const auto [x, m] = prepared(grad_output, matrix);
     context->save_for_backward({x, m});
     plain::save_offset(context->saved_data, mixing.causal_offset);
     return forward_of(x, m, mixing);
@@ -219,9 +220,9 @@ at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
 
 // Computes one block of queries at a time, so that the mixed probabilities of only one block exist.
 struct MixValues : torch::autograd::Function<MixValues> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& matrix,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
                             const at::Tensor& v, const Mixing& mixing) {
-    const auto inputs = prepared(given, matrix);
+    const auto inputs = prepared(grad_output, matrix);
     const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
     plain::save_offset(context->saved_data, mixing.causal_offset);
@@ -241,31 +242,32 @@ struct MixValues : torch::autograd::Function<MixValues> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
     const Mixing mixing{plain::saved_offset(context->saved_data)};
-    const bool wants_p = context->needs_input_grad(0), wants_m = context->needs_input_grad(1);
+    const bool needs_p = context->needs_input_grad(0), needs_m = context->needs_input_grad(1);
     const at::Tensor values = plain::flat(v).transpose(1, 2), dz = plain::flat(gradients[0]);
     at::Tensor dx, dm, dv;
-    if (wants_p) dx = at::empty(p.sizes(), p.options());
-    if (wants_m) dm = at::zeros(m.sizes(), m.options());
+    if (needs_p) dx = at::empty(p.sizes(), p.options());
+    if (needs_m) dm = at::zeros(m.sizes(), m.options());
     if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
     each_block(p, mixing, [&](const Block& block) {
-      if (wants_p) dx.narrow(2, block.first, block.count).narrow(3, block.seen, p.size(3) - block.seen).zero_();
+      if (needs_p) dx.narrow(2, block.first, block.count).narrow(3, block.seen, p.size(3) - block.seen).zero_();
       if (block.seen == 0) return;
       const at::Tensor x = block.of(p), matrices = positions_of(m, block.first, block.count),
-                       given = dz.narrow(1, block.first, block.count);
+                       grad_output = dz.narrow(1, block.first, block.count);
       if (dv.defined()) {
         const at::Tensor mixed = plain::flat(forward_of(x, matrices, block.mixing).to(v.scalar_type()));
-        dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), given);
+        dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), grad_output);
       }
-      if (!wants_p && !wants_m) return;
+      if (!needs_p && !needs_m) return;
       // If dy and dx have the same shape and type, dy is computed in the memory of dx, and dx then overwrites it.
-      const bool alike = wants_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
-      at::Tensor dy = alike ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
-      at::Tensor to = alike ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
-      at::bmm_out(to, given, values.narrow(2, 0, block.seen));
+      const bool same_layout = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
+      at::Tensor dy =
+          same_layout ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
+      at::Tensor to = same_layout ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
+      at::bmm_out(to, grad_output, values.narrow(2, 0, block.seen));
       const auto [dx_block, dm_block] =
-          gradients_of(x, matrices, block.mixing, dy.to(p.scalar_type()), true, wants_p, wants_m);
-      if (wants_p && !dx_block.is_alias_of(dx)) block.of(dx).copy_(dx_block);
-      if (wants_m) positions_of(dm, block.first, block.count).add_(dm_block);
+          gradients_of(x, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
+      if (needs_p && !dx_block.is_alias_of(dx)) block.of(dx).copy_(dx_block);
+      if (needs_m) positions_of(dm, block.first, block.count).add_(dm_block);
     });
     return {dx, dm, dv, {}};
   }
@@ -281,9 +283,9 @@ struct MixValues : torch::autograd::Function<MixValues> {
   template <class Visit>
   static void each_block(const at::Tensor& p, const Mixing& mixing, const Visit& visit) {
     plain::each_block(p.size(2), p.size(3), mixing.causal_offset, [&](int64_t first, int64_t count, int64_t seen) {
-      Mixing here;
-      if (mixing.causal_offset) here.causal_offset = *mixing.causal_offset + first;
-      visit(Block{first, count, seen, here});
+      Mixing block_mixing;
+      if (mixing.causal_offset) block_mixing.causal_offset = *mixing.causal_offset + first;
+      visit(Block{first, count, seen, block_mixing});
     });
   }
 };

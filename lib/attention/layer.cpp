@@ -27,8 +27,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
   Projected p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
-    const bool made = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
-    if (made) {
+    const bool is_filled = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
+    if (is_filled) {
       std::tie(p.k, p.v) = cache->all();
       p.cached = true;
       return p;
@@ -106,12 +106,13 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   }
   const bool intercepted = observer != nullptr || interceptor_ != nullptr;
   if (intercepted) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
-  at::Tensor joined = stages_.combiner->combine(c, c.head_outputs);
+  at::Tensor combined = stages_.combiner->combine(c, c.head_outputs);
   if (intercepted) {
-    const at::Tensor blocks = joined.view({joined.size(0), joined.size(1), -1, layer_spec_.value_size}).transpose(1, 2);
-    joined = intercept(HeadSide::output, c, blocks).transpose(1, 2).flatten(2);
+    const at::Tensor blocks =
+        combined.view({combined.size(0), combined.size(1), -1, layer_spec_.value_size}).transpose(1, 2);
+    combined = intercept(HeadSide::output, c, blocks).transpose(1, 2).flatten(2);
   }
-  return nn::linear(joined, {output_}, {output_bias_});
+  return nn::linear(combined, {output_}, {output_bias_});
 }
 
 }  // namespace mh::attention

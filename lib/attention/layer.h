@@ -119,7 +119,7 @@ class AttentionLayer {
   at::Tensor fused(Context& context, const Choice& choice);
   // Computes the head outputs with SDPA. `square`: causal, as many keys as queries, nothing else hidden.
   at::Tensor by_library(Context& context, bool square) const;
-  bool drops(bool training) const { return training && options_.dropout > 0; }
+  bool has_dropout(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // random stream of the dropout of probabilities
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 

@@ -12,13 +12,13 @@ Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec)
     const auto chosen = options.stages.find(name);
     return registry.make(name, key)->make(chosen != options.stages.end() ? chosen->second.get() : nullptr, layer_spec);
   };
-  Stages made;
-  made.pairing = make(pairings(), "attention.pairing", options.pairing);
-  made.score = make(scores(), "attention.score", options.score);
-  made.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
-  made.mixer = make(mixers(), "attention.mixer", options.mixer);
-  made.combiner = make(combiners(), "attention.combiner", options.combiner);
-  return made;
+  Stages stages;
+  stages.pairing = make(pairings(), "attention.pairing", options.pairing);
+  stages.score = make(scores(), "attention.score", options.score);
+  stages.normaliser = make(normalisers(), "attention.normaliser", options.normaliser);
+  stages.mixer = make(mixers(), "attention.mixer", options.mixer);
+  stages.combiner = make(combiners(), "attention.combiner", options.combiner);
+  return stages;
 }
 
 AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOptions& options,
@@ -42,15 +42,15 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   }
   stages_ = make_stages(options_, layer_spec_);
   check_heads();
-  auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& of_bias) {
+  auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& bias) {
     size *= layer_spec.heads_of(side);
-    nn::Parameter* made =
+    nn::Parameter* stages =
         weight((part + ".weight").c_str(), size, layer_spec.width, inits.query_key_value, HeadRole::projection, side);
-    if (!options.bias) return made;
+    if (!options.bias) return stages;
     nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
     traits.role = HeadRole::projection;
-    of_bias = &parameters.add(layer_spec.name + part + ".bias", {size}, traits);
-    return made;
+    bias = &parameters.add(layer_spec.name + part + ".bias", {size}, traits);
+    return stages;
   };
   query_ = projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
   if (stages_.score->uses_keys()) key_ = projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);

@@ -25,9 +25,9 @@ at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device d
   if (mask.key_lengths.defined())
     both(at::arange(keys, options).view({1, 1, 1, keys}) < nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
-    at::Tensor shown = mask.additive > -std::numeric_limits<double>::infinity();
-    while (shown.dim() < 4) shown = shown.unsqueeze(0);
-    both(shown.expand({shown.size(0), shown.size(1), queries, keys}));
+    at::Tensor visible = mask.additive > -std::numeric_limits<double>::infinity();
+    while (visible.dim() < 4) visible = visible.unsqueeze(0);
+    both(visible.expand({visible.size(0), visible.size(1), queries, keys}));
   }
   return result;
 }

@@ -59,13 +59,13 @@ void AttentionConfig::read(Config& config, const std::vector<std::pair<Attention
   config.read("attention", base_);
   for (auto [kind, count] : counts) {
     const std::string section = std::string("attention.") + name_of(kind);
-    AttentionOptions of_kind = base_;
-    config.read(section, of_kind);
-    kinds_[kind] = of_kind;
+    AttentionOptions kind_options = base_;
+    config.read(section, kind_options);
+    kinds_[kind] = kind_options;
     for (int64_t layer = 0; layer < count; ++layer) {
-      AttentionOptions of_layer = of_kind;
-      config.read(section + "." + std::to_string(layer), of_layer);
-      layers_[{kind, layer}] = of_layer;
+      AttentionOptions layer_options = kind_options;
+      config.read(section + "." + std::to_string(layer), layer_options);
+      layers_[{kind, layer}] = layer_options;
     }
   }
 }

@@ -18,23 +18,23 @@ void OriginalHeads::describe(Fields& f) {
 }
 
 OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {
-  OriginalHeads made = *this;
+  OriginalHeads result = *this;
   auto refuse = [&](const char* key, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
   };
   if (count == 0) {
     if (!kept.empty()) refuse("kept_heads", "none with original_heads = 0", str(kept.size()));
-    made.count = layer_spec.value_heads;
-    made.kept.resize(static_cast<size_t>(made.count));
-    std::iota(made.kept.begin(), made.kept.end(), 0);
-    return made;
+    result.count = layer_spec.value_heads;
+    result.kept.resize(static_cast<size_t>(result.count));
+    std::iota(result.kept.begin(), result.kept.end(), 0);
+    return result;
   }
   if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
     refuse("kept_heads", str("one for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
   const std::set<int64_t> different(kept.begin(), kept.end());
   if (different.size() != kept.size()) refuse("kept_heads", "each head once", "one twice");
   if (*different.rbegin() >= count) refuse("kept_heads", str("heads from 0 to ", count - 1), str(*different.rbegin()));
-  return made;
+  return result;
 }
 
 OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
@@ -44,7 +44,7 @@ OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
 }
 
 at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
-  return lost() ? w.index_select(-1, nn::constant_on(w.device(), kept)) : w;
+  return has_lost_heads() ? w.index_select(-1, nn::constant_on(w.device(), kept)) : w;
 }
 
 nn::HeadAxis OriginalHeads::axis(int64_t axis) const {

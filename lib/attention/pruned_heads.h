@@ -25,7 +25,7 @@ struct OriginalHeads {
   OriginalHeads in(const LayerSpec& layer_spec, const std::string& where) const;
   // The functions below require an object returned by in().
   // Returns whether the layer has lost heads.
-  bool lost() const { return static_cast<int64_t>(kept.size()) < count; }
+  bool has_lost_heads() const { return static_cast<int64_t>(kept.size()) < count; }
   // Returns the bookkeeping after pruning all value heads of the layer but `value`.
   OriginalHeads without(const std::vector<int64_t>& value) const;
   // Selects the weights of the layer's heads: w (…, count) -> (…, h).

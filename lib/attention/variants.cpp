@@ -10,11 +10,11 @@ namespace mh::attention {
 
 at::Tensor Variants::repeat(const at::Tensor& x) const {
   if (!x.defined() || count == 0) return x;
-  const int64_t given = from.empty() ? 1 : *std::max_element(from.begin(), from.end()) + 1;
-  if (given == count) return x;
-  const at::Tensor blocks = x.unflatten(0, {given, x.size(0) / given});
+  const int64_t sources = from.empty() ? 1 : *std::max_element(from.begin(), from.end()) + 1;
+  if (sources == count) return x;
+  const at::Tensor blocks = x.unflatten(0, {sources, x.size(0) / sources});
   std::vector<at::Tensor> parts{x};
-  for (int64_t f = given; f < count; ++f) parts.push_back(blocks[from.empty() ? 0 : from[static_cast<size_t>(f)]]);
+  for (int64_t f = sources; f < count; ++f) parts.push_back(blocks[from.empty() ? 0 : from[static_cast<size_t>(f)]]);
   return at::cat(parts);
 }
 

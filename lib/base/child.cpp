@@ -140,7 +140,7 @@ bool ChildInput::next(std::string& line) {
   }
 }
 
-Child::Child(const Work& work, Line on_line) : on_line_(std::move(on_line)) {
+Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)) {
   if (const size_t threads = threads_of_process(); threads > 1)
     throw Error(Exit::failed, Problem{"child process", "a process with one thread", str(threads, " threads"),
                                       "unset LD_PRELOAD, since a preloaded library may start threads"});
@@ -261,10 +261,10 @@ bool Child::read_lines() {
       line_ += c;
       continue;
     }
-    if (!line_.empty()) on_line_(line_);
+    if (!line_.empty()) line_consumer_(line_);
     line_.clear();
   }
-  if (n == 0 && !line_.empty()) on_line_(line_);
+  if (n == 0 && !line_.empty()) line_consumer_(line_);
   return n > 0;
 }
 

@@ -64,7 +64,7 @@ class Child {
   // Returns the status of waitpid(), or none if the system has lost it.
   std::optional<int> reap();
 
-  Line on_line_;
+  Line line_consumer_;
   pid_t pid_ = -1;
   int channel_ = -1;  // socket: input to the child, reply from it
   int stderr_ = -1;   // reading end of a pipe

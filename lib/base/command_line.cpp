@@ -13,8 +13,8 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
   return CLI::Validator(
       [words](std::string& text) -> std::string {
         if (std::find(words.begin(), words.end(), text) != words.end()) return "";
-        const std::string near = did_you_mean(text, words);
-        return str("expected one of: ", join(words, ", "), "; found '", text, "'", near.empty() ? "" : "; ", near);
+        const std::string suggestion = did_you_mean(text, words);
+        return str("expected one of: ", join(words, ", "), "; found '", text, "'", suggestion.empty() ? "" : "; ", suggestion);
       },
       "", "one_of");
 }

@@ -18,7 +18,7 @@ namespace {
 
 const std::string kEmptyTable = "{}";  // enables what its section enables
 
-std::string written(const toml::node& node) {
+std::string toml_text(const toml::node& node) {
   std::ostringstream out;
   node.visit([&](auto& n) {
     auto flags = toml::format_flags::none;
@@ -89,7 +89,7 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
       for (const toml::node& node : *many)
         if (auto one = node.value_exact<std::string>()) names.push_back(*one);
     if (names.empty())
-      throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", written(*include), ""});
+      throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", toml_text(*include), ""});
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
   load_text(text, path, Renaming::warns);
@@ -101,7 +101,7 @@ void Config::load_text(const std::string& text, const std::string& name, Renamin
   toml::table table = parse(text, name);
   walk(table, "", [&](const std::string& key, const toml::node& node) {
     if (key != "include")
-      insert(key, {node.is_table() ? kEmptyTable : written(node), str(name, ":", node.source().begin.line)}, renaming);
+      insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)}, renaming);
   });
 }
 
@@ -114,7 +114,7 @@ void Config::set(const std::string& assignment) {
   try {
     toml::table table = toml::parse("v = " + value);
     if (table.size() != 1 || table.get("v")->is_table()) throw toml::parse_error("", toml::source_region{});
-    insert(key, {written(*table.get("v")), "--set " + key}, Renaming::warns);
+    insert(key, {toml_text(*table.get("v")), "--set " + key}, Renaming::warns);
   } catch (const toml::parse_error&) {
     set_text(key, value, "--set " + key);
   }

@@ -17,22 +17,22 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Values in TOML syntax.
-std::string written(bool v) { return v ? "true" : "false"; }
-std::string written(int64_t v) { return std::to_string(v); }
-std::string written(double v) {
+std::string toml_text(bool v) { return v ? "true" : "false"; }
+std::string toml_text(int64_t v) { return std::to_string(v); }
+std::string toml_text(double v) {
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
   if (std::isnan(v)) return "nan";
   std::string text = shortest(v);
   bool integral = text.find_first_not_of("-0123456789") == std::string::npos;
   return integral ? text + ".0" : text;
 }
-std::string written(const std::string& v) { return quoted_toml(v); }
-std::string written(const Length& v) { return quoted_toml(to_string(v)); }
+std::string toml_text(const std::string& v) { return quoted_toml(v); }
+std::string toml_text(const Length& v) { return quoted_toml(to_string(v)); }
 template <class T>
-std::string written(const std::vector<T>& values) {
+std::string toml_text(const std::vector<T>& values) {
   std::vector<std::string> parts;
   parts.reserve(values.size());
-  for (const T& v : values) parts.push_back(written(v));
+  for (const T& v : values) parts.push_back(toml_text(v));
   return "[" + join(parts, ", ") + "]";
 }
 
@@ -132,7 +132,7 @@ std::string Fields::full(const std::string& key) const {
 template <class T>
 void Fields::handle(const std::string& key, T& value, const std::string& help, const char* type,
                     const std::vector<std::string>& choices, Range range) {
-  Field field{full(key), help, type, written(value), choices, range};
+  Field field{full(key), help, type, toml_text(value), choices, range};
   std::string text;
   if (!visit(field, text)) return;
   const std::string where = origin(field.key);

@@ -332,9 +332,9 @@ bool LineReader::next(Chunk& piece) {
       bool ends = whole && length <= max_line_;
       if (!ends) length = max_line_;
       piece = {std::string_view(begin, length), starts_, ends, ends && found != nullptr, line_, offset_};
-      size_t taken = length + (ends && found != nullptr ? 1 : 0);
-      begin_ += taken;
-      offset_ += taken;
+      size_t consumed = length + (ends && found != nullptr ? 1 : 0);
+      begin_ += consumed;
+      offset_ += consumed;
       starts_ = ends;
       if (ends) ++line_;
       return true;

@@ -130,8 +130,8 @@ void Plot::add(const HeatMap& map) {
 void Plot::draw() const {
   std::string script = terminal(path_, panels_.size());
   const bool characters = path_ == "-";
-  const std::string drawn = characters ? "" : str(path_, ".", getpid(), ".tmp");
-  if (!characters) script += "set output " + quoted(drawn) + "\n";
+  const std::string temporary = characters ? "" : str(path_, ".", getpid(), ".tmp");
+  if (!characters) script += "set output " + quoted(temporary) + "\n";
   // With characters plots are stacked; otherwise two in a row.
   if (panels_.size() > 1)
     script += characters ? str("set multiplot layout ", panels_.size(), ",1\n")
@@ -141,10 +141,10 @@ void Plot::draw() const {
   script += "unset output\n";
   try {
     run_gnuplot(script, !characters);
-    if (!characters && rename(drawn.c_str(), path_.c_str()) != 0)
+    if (!characters && rename(temporary.c_str(), path_.c_str()) != 0)
       throw Error(Exit::failed, path_ + ": cannot be written");
   } catch (...) {
-    if (!characters) unlink(drawn.c_str());
+    if (!characters) unlink(temporary.c_str());
     throw;
   }
 }

@@ -36,13 +36,13 @@ class Prefetcher {
   // calls.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !made_.empty() || ended_; });
-    if (made_.empty()) {
+    changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
+    if (queue_.empty()) {
       if (thrown_) std::rethrow_exception(thrown_);
       return std::nullopt;
     }
-    T first = std::move(made_.front());
-    made_.pop_front();
+    T first = std::move(queue_.front());
+    queue_.pop_front();
     lock.unlock();
     changed_.notify_all();
     return first;
@@ -62,9 +62,9 @@ class Prefetcher {
   // Queues a value and waits until the queue has room; returns false if the queue is being destroyed.
   bool enqueue(T one) {
     std::unique_lock lock(mutex_);
-    made_.push_back(std::move(one));
+    queue_.push_back(std::move(one));
     changed_.notify_all();
-    changed_.wait(lock, [this] { return stops_ || made_.size() < most_; });
+    changed_.wait(lock, [this] { return stops_ || queue_.size() < most_; });
     return !stops_;
   }
 
@@ -81,7 +81,7 @@ class Prefetcher {
   const std::function<std::optional<T>()> make_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<T> made_;
+  std::deque<T> queue_;
   bool ended_ = false, stops_ = false;
   std::exception_ptr thrown_;
   std::thread thread_;  // last member, since the thread uses all others

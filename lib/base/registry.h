@@ -24,7 +24,7 @@ class Registry {
     std::unique_ptr<Interface> (*make)();
   };
 
-  explicit Registry(std::string what) : what_(std::move(what)) {}
+  explicit Registry(std::string what) : kind_(std::move(what)) {}
 
   // Adds the implementation under `name`. An Implementation that does not derive from Interface is wrapped in the
   // Interface's member template Of<Implementation>. Throws std::logic_error for a name that exists: the order of
@@ -36,7 +36,7 @@ class Registry {
       else return std::make_unique<typename Interface::template Of<Implementation>>();
     };
     if (!entries_.emplace(name, Entry{help, make}).second)
-      throw std::logic_error(str("two entries of the kind ", what_, " are called '", name, "'"));
+      throw std::logic_error(str("two entries of the kind ", kind_, " are called '", name, "'"));
   }
 
   // Returns an entry. Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
@@ -44,7 +44,7 @@ class Registry {
     auto it = entries_.find(name);
     if (it == entries_.end())
       throw Error(Exit::usage, Problem{key, str("one of: ", join(names(), ", ")),
-                                       str("unknown ", what_, " '", name, "'"), did_you_mean(name, names())});
+                                       str("unknown ", kind_, " '", name, "'"), did_you_mean(name, names())});
     return it->second;
   }
   std::unique_ptr<Interface> make(const std::string& name, const std::string& key) const {
@@ -58,7 +58,7 @@ class Registry {
   }
 
  private:
-  std::string what_;
+  std::string kind_;
   std::map<std::string, Entry> entries_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 volatile std::sig_atomic_t received = 0;
 
-void note(int signal) {
+void store_signal(int signal) {
   if (received != 0 && signal == SIGINT) {
     unlink_unfinished_files();
     std::signal(SIGINT, SIG_DFL);
@@ -34,7 +34,7 @@ void tidy_up(int signal) {
 // Gives the signal handlers of this thread, to which the system delivers a process's signals first, a stack of their
 // own: oneDNN's kernels store numbers further below the stack pointer than allowed, where a handler's frame would
 // overwrite them.
-void take_own_stack() {
+void use_alternate_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};
   stack.ss_sp = memory.data();
@@ -56,8 +56,8 @@ void tidy_up_on_signals() { handle({SIGINT, SIGTERM, SIGHUP}, tidy_up); }
 
 void catch_stop_signals() {
   received = 0;
-  take_own_stack();
-  handle({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, note);
+  use_alternate_stack();
+  handle({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, store_signal);
 }
 
 int stop_signal() { return received; }

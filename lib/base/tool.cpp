@@ -93,9 +93,9 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     std::string message = error.what();
     message.resize(std::min(message.size(), message.find('\n')));
     // "CUDA out of memory. Tried to allocate …", "DefaultCPUAllocator: can't allocate memory: …"
-    const bool says_so = message.find("out of memory") != std::string::npos;
-    const bool memory = says_so || message.find("allocate memory") != std::string::npos;
-    log_error(memory && !says_so ? "out of memory: " + message : message);
+    const bool names_memory = message.find("out of memory") != std::string::npos;
+    const bool memory = names_memory || message.find("allocate memory") != std::string::npos;
+    log_error(memory && !names_memory ? "out of memory: " + message : message);
     return static_cast<int>(memory ? Exit::device : Exit::failed);
   }
 }

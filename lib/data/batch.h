@@ -24,7 +24,7 @@ struct Batch {
   model::Input input;  // with lengths
   at::Tensor targets;  // (B, n) int64; -1 for padding and for targets that are not scored
   double next_weight = 1;
-  model::Targets wanted() const { return {targets, next_weight}; }
+  model::Targets model_targets() const { return {targets, next_weight}; }
 };
 
 // Returns a / b, rounded up.

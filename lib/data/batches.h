@@ -41,7 +41,7 @@ class Batches {
   // Describes the rows for messages: "20 rows, the first from token 4096".
   virtual std::string place(int64_t update) = 0;
   // Returns whether each row of the update continues its row of the update before, and thus its memory.
-  virtual bool goes_on(int64_t /*update*/) const { return false; }
+  virtual bool continues(int64_t /*update*/) const { return false; }
   // Return the rows of an update, and of each of its micro-batches but the last, if updates continue each other.
   int64_t rows_per_update() const { return rows_; }
   int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }

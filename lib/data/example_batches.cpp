@@ -28,7 +28,7 @@ class ExampleBatches : public Batches {
   // Returns the cheapest micro-batches, padding included.
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
-    const auto rows = static_cast<int64_t>(rows_now_.size());
+    const auto rows = static_cast<int64_t>(update_rows_.size());
     // For the rows from each one on: their cost, and the end of their first micro-batch.
     std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), next(static_cast<size_t>(rows));
     for (int64_t first = rows - 1; first >= 0; --first) {
@@ -48,7 +48,7 @@ class ExampleBatches : public Batches {
 
   Batch load(int64_t update, const MicroBatch& part) override {
     load_update(update);
-    const std::span<const Example> all(rows_now_);
+    const std::span<const Example> all(update_rows_);
     Batch batch =
         load_examples(examples_, all.subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.count)));
     batch.next_weight = next_weight_;
@@ -57,7 +57,7 @@ class ExampleBatches : public Batches {
 
   std::string place(int64_t update) override {
     load_update(update);
-    return str(rows_now_.size(), " rows, the longest is row ", first_, " of the epoch");
+    return str(update_rows_.size(), " rows, the longest is row ", first_, " of the epoch");
   }
 
   int64_t updates(const Length& length) const override {
@@ -69,7 +69,7 @@ class ExampleBatches : public Batches {
   }
 
  private:
-  int64_t width(int64_t row) const { return static_cast<int64_t>(rows_now_[static_cast<size_t>(row)].tokens.size()); }
+  int64_t width(int64_t row) const { return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size()); }
 
   void draw_order(int64_t epoch) {
     const int64_t rows = examples_.source().rows(epoch);
@@ -79,25 +79,25 @@ class ExampleBatches : public Batches {
     random.shuffle(order_);
     for (int64_t i = rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % rows)]);
     order_.resize(static_cast<size_t>(count_));
-    if (options_.bucket_updates > 1) deal_by_length(epoch, random);
+    if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
   // Sorts the rows of bucket_updates updates by length, makes the longest one update, the next longest another, and
   // shuffles these updates. Rows that do not fill an update are left out.
-  void deal_by_length(int64_t epoch, RandomSequence& random) {
-    std::vector<int64_t> dealt;
+  void bucket_by_length(int64_t epoch, RandomSequence& random) {
+    std::vector<int64_t> shuffled;
     for (int64_t first = 0; first < count_; first += options_.bucket_updates * wanted_rows_) {
       const auto begin = order_.begin() + first,
                  end = order_.begin() + std::min(count_, first + options_.bucket_updates * wanted_rows_);
       longest_first(epoch, begin, end);
-      std::vector<int64_t> turns(static_cast<size_t>((end - begin) / wanted_rows_));
-      std::iota(turns.begin(), turns.end(), 0);
-      random.shuffle(turns);
-      for (int64_t turn : turns)
-        dealt.insert(dealt.end(), begin + turn * wanted_rows_, begin + (turn + 1) * wanted_rows_);
-      dealt.insert(dealt.end(), begin + static_cast<int64_t>(turns.size()) * wanted_rows_, end);
+      std::vector<int64_t> bucket_order(static_cast<size_t>((end - begin) / wanted_rows_));
+      std::iota(bucket_order.begin(), bucket_order.end(), 0);
+      random.shuffle(bucket_order);
+      for (int64_t bucket : bucket_order)
+        shuffled.insert(shuffled.end(), begin + bucket * wanted_rows_, begin + (bucket + 1) * wanted_rows_);
+      shuffled.insert(shuffled.end(), begin + static_cast<int64_t>(bucket_order.size()) * wanted_rows_, end);
     }
-    order_ = std::move(dealt);
+    order_ = std::move(shuffled);
   }
 
   template <class Iterator>
@@ -115,10 +115,10 @@ class ExampleBatches : public Batches {
     const ExampleSource& source = examples_.source();
     std::vector<int64_t> rows(order_.begin() + first, order_.begin() + std::min(count_, first + wanted_rows_));
     longest_first(epoch, rows.begin(), rows.end());
-    rows_now_.clear();
-    for (int64_t row : rows) rows_now_.push_back(source.make(epoch, row));
+    update_rows_.clear();
+    for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
     first_ = rows[0];
-    next_weight_ = source.next_weight(rows_now_);
+    next_weight_ = source.next_weight(update_rows_);
     update_ = update;
   }
 
@@ -128,7 +128,7 @@ class ExampleBatches : public Batches {
   int64_t count_ = 0, wanted_rows_ = 0;  // rows of an epoch, of an update
   int64_t epoch_ = -1, update_ = -1, first_ = 0;
   std::vector<int64_t> order_;     // rows of the epoch
-  std::vector<Example> rows_now_;  // rows of the update, longest first
+  std::vector<Example> update_rows_;  // rows of the update, longest first
   double next_weight_ = 1;
 };
 

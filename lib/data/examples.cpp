@@ -13,12 +13,12 @@ int64_t Examples::longest() const {
 }
 
 Batch Examples::load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const {
-  std::vector<text::Example> made;
+  std::vector<text::Example> examples;
   for (int64_t row : numbers) {
-    made.push_back(source_->make(0, row));
-    rows.push_back({0, static_cast<int64_t>(made.back().targets.size()), 0, row});
+    examples.push_back(source_->make(0, row));
+    rows.push_back({0, static_cast<int64_t>(examples.back().targets.size()), 0, row});
   }
-  return load_examples(*this, made);
+  return load_examples(*this, examples);
 }
 
 std::unique_ptr<Batches> Examples::batches(const BatchOptions& options, int64_t seed) const {

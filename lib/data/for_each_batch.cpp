@@ -21,16 +21,16 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   std::optional<Prefetcher<MiniBatch>> prefetched;
   if (!device.is_cpu())
     prefetched.emplace(kPrefetchDepth, [&batches] {
-      std::optional<MiniBatch> made = batches.next();
-      if (made) made->batch = pinned(std::move(made->batch));
-      return made;
+      std::optional<MiniBatch> batch = batches.next();
+      if (batch) batch->batch = pinned(std::move(batch->batch));
+      return batch;
     });
   std::unique_ptr<model::Memories> memory;
   int64_t done = 0;
   while (stop_signal() == 0) {
-    std::optional<MiniBatch> made = prefetched ? prefetched->next() : batches.next();
-    if (!made) return;
-    VisitedBatch now{std::move(*made), {}};
+    std::optional<MiniBatch> batch = prefetched ? prefetched->next() : batches.next();
+    if (!batch) return;
+    VisitedBatch now{std::move(*batch), {}};
     if (now.begins && o.memory > 0) memory = model.new_memory(o.memory);
     attention::Observer* observer = now.visited ? visitor.observer : nullptr;
     if (observer != nullptr) observer->begin(now.batch.input.lengths);

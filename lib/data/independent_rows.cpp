@@ -15,13 +15,13 @@ constexpr int64_t kSortedRows = 4096;
 
 }  // namespace
 
-ScoringOptions IndependentRows::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
-  if (given.sentences) return given;  // already resolved
+ScoringOptions IndependentRows::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
+  if (requested.sentences) return requested;  // already resolved
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage, Problem{option, "a text; sentences and examples are independent rows", str(found),
                                      "leave the option out"});
   };
-  ScoringOptions o = given;
+  ScoringOptions o = requested;
   if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
@@ -57,11 +57,11 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
       if (!numbers.empty() && widest * (static_cast<int64_t>(numbers.size()) + 1) > room) break;
       numbers.push_back(window[at]);
     }
-    MiniBatch made;
-    made.batch = load(numbers, made.rows);
-    made.last = at == window.size();
-    made.done = static_cast<int64_t>(made.rows.size());
-    return made;
+    MiniBatch batch;
+    batch.batch = load(numbers, batch.rows);
+    batch.last = at == window.size();
+    batch.done = static_cast<int64_t>(batch.rows.size());
+    return batch;
   };
   return {std::move(next), rows};
 }

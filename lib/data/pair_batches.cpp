@@ -89,10 +89,10 @@ class PairBatches : public Batches {
   }
 
   void draw_turns(int64_t epoch) {
-    turns_.resize(batches_.size());
-    std::iota(turns_.begin(), turns_.end(), 0);
+    batch_order_.resize(batches_.size());
+    std::iota(batch_order_.begin(), batch_order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
-    random.shuffle(turns_);
+    random.shuffle(batch_order_);
   }
 
   // Returns the range of `order_` that an update takes.
@@ -103,7 +103,7 @@ class PairBatches : public Batches {
       draw_turns(epoch);
       epoch_ = epoch;
     }
-    return batches_[static_cast<size_t>(turns_[static_cast<size_t>(update % updates_per_epoch_)])];
+    return batches_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
   int64_t pair_at(const MicroBatch& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
 
@@ -112,8 +112,8 @@ class PairBatches : public Batches {
   const int64_t seed_;
   std::vector<MicroBatch> batches_;  // batches of the sorted pairs, the same in every epoch
   int64_t epoch_ = 0;
-  std::vector<int64_t> order_;  // pairs of the epoch, sorted by length
-  std::vector<int64_t> turns_;  // batch that each update of the epoch takes
+  std::vector<int64_t> order_;        // pairs of the epoch, sorted by length
+  std::vector<int64_t> batch_order_;  // batch that each update of the epoch takes
 };
 
 }  // namespace

@@ -39,25 +39,25 @@ class PrefetchedBatches : public Batches {
     prefetched_.reset();  // stops the thread, which must not load at the same time
     return batches_->place(update);
   }
-  bool goes_on(int64_t update) const override { return batches_->goes_on(update); }
+  bool continues(int64_t update) const override { return batches_->continues(update); }
   int64_t updates(const Length& length) const override { return batches_->updates(length); }
 
  private:
   const Update& at(int64_t update) {
-    if (now_ && now_->number == update) return *now_;
-    if (prefetched_ == nullptr || !now_ || update != now_->number + 1) begin(update);
-    now_ = prefetched_->next();
-    if (!now_) {  // past the end
+    if (current_ && current_->number == update) return *current_;
+    if (prefetched_ == nullptr || !current_ || update != current_->number + 1) begin(update);
+    current_ = prefetched_->next();
+    if (!current_) {  // past the end
       begin(update);
-      now_ = prefetched_->next();
+      current_ = prefetched_->next();
     }
-    return *now_;
+    return *current_;
   }
 
   // Starts prefetching at this update.
   void begin(int64_t update) {
     prefetched_.reset();
-    now_.reset();  // also if loading throws: the next update is then not the one after now_
+    current_.reset();  // also if loading throws: the next update is then not the one after current_
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
@@ -71,7 +71,7 @@ class PrefetchedBatches : public Batches {
   const std::unique_ptr<Batches> batches_;  // used by the thread while it runs
   const int64_t end_;
   const std::function<Batch(Batch)> prepare_;
-  std::optional<Update> now_;
+  std::optional<Update> current_;
   std::unique_ptr<Prefetcher<Update>> prefetched_;  // the updates after now_
 };
 

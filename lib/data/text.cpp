@@ -99,11 +99,11 @@ std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
   return chunks;
 }
 
-ScoringOptions Text::resolve(const ScoringOptions& given, model::LanguageModel& model) const {
+ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
   auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
   };
-  ScoringOptions o = given;
+  ScoringOptions o = requested;
   if (o.memory > 0 && o.context > 0) refuse("--context", "a context or a memory, not both", o.context, "");
   if (o.memory > 0 && model.memory() == 0)
     refuse("--memory", "a model with a memory", o.memory, "--context works with every model");
@@ -127,22 +127,22 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
     for (; begin < streams.count; begin += at_once, step = 0) {
       if (step == streams.steps) continue;
       const int64_t end = std::min(streams.count, begin + at_once);
-      MiniBatch made;
+      MiniBatch batch;
       int64_t width = 0, following = 0;  // width of these rows, and of the rows after them
       for (int64_t stream = begin; stream < end; ++stream) {
-        made.rows.push_back(streams.row(stream, step));
-        width = std::max(width, made.rows.back().length);
+        batch.rows.push_back(streams.row(stream, step));
+        width = std::max(width, batch.rows.back().length);
         if (step + 1 < streams.steps) following = std::max(following, streams.row(stream, step + 1).length);
       }
       if (width == 0) continue;  // the shorter streams have ended
-      made.batch = load_rows(*this, made.rows, width);
-      made.first_stream = begin;
-      made.begins = step == 0;
-      made.visited = step >= streams.warm_up;
-      made.last = following == 0;
-      made.done = end - begin;
+      batch.batch = load_rows(*this, batch.rows, width);
+      batch.first_stream = begin;
+      batch.begins = step == 0;
+      batch.visited = step >= streams.warm_up;
+      batch.last = following == 0;
+      batch.done = end - begin;
       ++step;
-      return made;
+      return batch;
     }
     return std::nullopt;
   };

@@ -60,7 +60,7 @@ class OrderedStreams : public TextBatches {
     for (int64_t s = 0; s < rows_; ++s) found.rows.push_back(streams_.row(s, segment));
     return found;
   }
-  bool goes_on(int64_t update) const override { return update % updates_per_epoch_ != 0; }
+  bool continues(int64_t update) const override { return update % updates_per_epoch_ != 0; }
 
  private:
   Streams streams_;

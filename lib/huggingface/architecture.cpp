@@ -54,35 +54,35 @@ std::string toml_of(const Settings& settings) {
   return text;
 }
 
-Json activation_of(const ConfigFile& config, const char* key, const char* otherwise) {
+Json activation_of(const ConfigFile& config, const char* key, const char* default_value) {
   std::vector<Json> known;
-  for (const auto& [theirs, ours] : kActivations) known.emplace_back(theirs);
-  config.require(key, otherwise, known, "other activations are not supported");
-  const Json found = config.value(key, otherwise);
-  for (const auto& [theirs, ours] : kActivations)
-    if (found == theirs) return ours;
+  for (const auto& [huggingface_name, activation] : kActivations) known.emplace_back(huggingface_name);
+  config.require(key, default_value, known, "other activations are not supported");
+  const Json found = config.value(key, default_value);
+  for (const auto& [huggingface_name, activation] : kActivations)
+    if (found == huggingface_name) return activation;
   return nullptr;
 }
 
-std::string their_activation(const Json& ours) {
-  for (const auto& [theirs, name] : kActivations)
-    if (ours == name) return theirs;
+std::string huggingface_activation(const Json& activation) {
+  for (const auto& [huggingface_name, name] : kActivations)
+    if (activation == name) return huggingface_name;
   return "";
 }
 
 void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings) {
   for (const Key& key : keys) {
-    Json value = config.value(key.theirs, key.otherwise);
-    if (key.otherwise.is_number_float()) value = value.get<double>();
-    if (key.otherwise.is_number_integer() && value < 1)
+    Json value = config.value(key.huggingface_name, key.default_value);
+    if (key.default_value.is_number_float()) value = value.get<double>();
+    if (key.default_value.is_number_integer() && value < 1)
       throw Error(Exit::input,
-                  Problem{config.path() + ": " + key.theirs, "a whole number of at least 1", value.dump(), ""});
-    for (const char* ours : key.ours) settings[ours] = value;
+                  Problem{config.path() + ": " + key.huggingface_name, "a whole number of at least 1", value.dump(), ""});
+    for (const char* name : key.multihead_names) settings[name] = value;
   }
 }
 
-void give_keys(const std::vector<Key>& keys, const Settings& settings, Json& config) {
-  for (const Key& key : keys) config[key.theirs] = settings.at(key.ours.front());
+void write_keys(const std::vector<Key>& keys, const Settings& settings, Json& config) {
+  for (const Key& key : keys) config[key.huggingface_name] = settings.at(key.multihead_names.front());
 }
 
 std::string plain_name(const std::string& tensor, const std::string& prefix) {

@@ -24,15 +24,15 @@ std::string toml_of(const Settings& settings);
 
 // A setting of both sides: the key of transformers, and the keys of ours with the same value.
 struct Key {
-  const char* theirs;
-  Json otherwise;  // default of transformers
-  std::vector<const char*> ours;
+  const char* huggingface_name;
+  Json default_value;  // default of transformers
+  std::vector<const char*> multihead_names;
 };
 
 // A tensor of transformers and the parameters of ours that it contains, one below another.
 struct TensorPair {
-  std::string theirs;  // without the prefix
-  std::vector<std::string> ours;
+  std::string huggingface_name;  // without the prefix
+  std::vector<std::string> multihead_names;
   bool transposed = false;  // the tensor of transformers is (in, out), as in GPT-2's Conv1D
   std::string part =
       {};  // for messages, the part of the model that a file may lack as a whole, such as a head; "": none
@@ -82,11 +82,11 @@ Registry<Architecture>& architectures();
 // What the architectures share.
 
 // Returns our activation for that of transformers (hidden_act and similar keys).
-Json activation_of(const ConfigFile& config, const char* key, const char* otherwise);
-std::string their_activation(const Json& ours);
+Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
+std::string huggingface_activation(const Json& activation);
 // Converts settings by the table. Throws Error(input) for an integer that is not positive.
 void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings);
-void give_keys(const std::vector<Key>& keys, const Settings& settings, Json& config);
+void write_keys(const std::vector<Key>& keys, const Settings& settings, Json& config);
 
 // Returns the name of a tensor without the prefix, with gamma and beta of old files as weight and bias.
 std::string plain_name(const std::string& tensor, const std::string& prefix);

@@ -121,18 +121,18 @@ class Bert : public Architecture {
                    {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
                    {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
                   {}};
-    const auto add = [&](const std::string& theirs, const std::string& ours, const std::string& part = "") {
-      for (const char* end : {".weight", ".bias"}) n.pairs.push_back({theirs + end, {ours + end}, false, part});
+    const auto add = [&](const std::string& huggingface_name, const std::string& multihead_name, const std::string& part = "") {
+      for (const char* end : {".weight", ".bias"}) n.pairs.push_back({huggingface_name + end, {multihead_name + end}, false, part});
     };
     add("embeddings.LayerNorm", "encoder.embedding_norm");
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
-      const std::string theirs = str("encoder.layer.", i, "."), ours = str("encoder.layers.", i, ".");
-      for (const char* one : {"query", "key", "value"}) add(theirs + "attention.self." + one, ours + "self." + one);
-      add(theirs + "attention.output.dense", ours + "self.output");
-      add(theirs + "attention.output.LayerNorm", ours + "self.norm");
-      add(theirs + "intermediate.dense", ours + "ffn.up");
-      add(theirs + "output.dense", ours + "ffn.down");
-      add(theirs + "output.LayerNorm", ours + "ffn.norm");
+      const std::string huggingface_name = str("encoder.layer.", i, "."), multihead_name = str("encoder.layers.", i, ".");
+      for (const char* one : {"query", "key", "value"}) add(huggingface_name + "attention.self." + one, multihead_name + "self." + one);
+      add(huggingface_name + "attention.output.dense", multihead_name + "self.output");
+      add(huggingface_name + "attention.output.LayerNorm", multihead_name + "self.norm");
+      add(huggingface_name + "intermediate.dense", multihead_name + "ffn.up");
+      add(huggingface_name + "output.dense", multihead_name + "ffn.down");
+      add(huggingface_name + "output.LayerNorm", multihead_name + "ffn.norm");
     }
     const Json& head = settings.at("model.bert.head");
     const bool next = head == "words" && settings.at("model.bert.next_sentence") == true;
@@ -142,17 +142,17 @@ class Bert : public Architecture {
     if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
     if (next) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
     if (head != "words") return n;
-    const std::string part = "the masked-word head (cls.predictions)", theirs = "cls.predictions.";
-    add(theirs + "transform.dense", "head.words.transform", part);
-    add(theirs + "transform.LayerNorm", "head.words.norm", part);
+    const std::string part = "the masked-word head (cls.predictions)", huggingface_name = "cls.predictions.";
+    add(huggingface_name + "transform.dense", "head.words.transform", part);
+    add(huggingface_name + "transform.LayerNorm", "head.words.norm", part);
     const bool tied = settings.at("model.tied") == true;
     // transformers 5 ties the biases if it ties the weights; otherwise it uses the decoder's.
-    const std::string bias = theirs + "bias", decoder = theirs + "decoder.bias";
+    const std::string bias = huggingface_name + "bias", decoder = huggingface_name + "decoder.bias";
     n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, part});
     n.copies[tied ? decoder : bias] = tied ? bias : decoder;
     if (!tied) n.ineffective.insert(bias);
-    if (tied) n.copies[theirs + "decoder.weight"] = "embeddings.word_embeddings.weight";
-    else n.pairs.push_back({theirs + "decoder.weight", {"head.words.weight"}, false, part});
+    if (tied) n.copies[huggingface_name + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    else n.pairs.push_back({huggingface_name + "decoder.weight", {"head.words.weight"}, false, part});
     return n;
   }
 
@@ -175,8 +175,8 @@ class Bert : public Architecture {
                        : head == "span" ? "BertForQuestionAnswering"
                                         : "BertForSequenceClassification";
     Json config{{"architectures", {kind}}, {"model_type", "bert"}};
-    give_keys(keys(), settings, config);
-    config["hidden_act"] = their_activation(settings.at("model.activation"));
+    write_keys(keys(), settings, config);
+    config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"is_decoder", false},
                    {"add_cross_attention", false},
                    {"initializer_range", 0.02},
@@ -215,7 +215,7 @@ class Bert : public Architecture {
                 {"tokenize_chinese_chars", true},
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
-    give_tokens(tokens, tokenizer->pieces(), config);
+    write_special_tokens(tokens, tokenizer->pieces(), config);
     // The lines of vocab.txt are numbered, so only tokens at the end may be in the other file.
     std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {

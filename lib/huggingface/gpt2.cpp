@@ -51,21 +51,21 @@ class Gpt2 : public Architecture {
 
   TensorNames names(const Settings& settings) const override {
     TensorNames n{{{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
-    const auto add = [&](const std::string& theirs, const std::vector<std::string>& ours, bool dense) {
+    const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names, bool dense) {
       for (const char* end : {".weight", ".bias"}) {
-        TensorPair pair{theirs + end, {}, dense && std::string(end) == ".weight", ""};
-        for (const std::string& one : ours) pair.ours.push_back(one + end);
+        TensorPair pair{huggingface_name + end, {}, dense && std::string(end) == ".weight", ""};
+        for (const std::string& one : multihead_names) pair.multihead_names.push_back(one + end);
         n.pairs.push_back(std::move(pair));
       }
     };
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
-      const std::string theirs = str("h.", i, "."), ours = str("decoder.layers.", i, ".");
-      add(theirs + "ln_1", {ours + "self.norm"}, false);
-      add(theirs + "attn.c_attn", {ours + "self.query", ours + "self.key", ours + "self.value"}, true);
-      add(theirs + "attn.c_proj", {ours + "self.output"}, true);
-      add(theirs + "ln_2", {ours + "ffn.norm"}, false);
-      add(theirs + "mlp.c_fc", {ours + "ffn.up"}, true);
-      add(theirs + "mlp.c_proj", {ours + "ffn.down"}, true);
+      const std::string huggingface_name = str("h.", i, "."), multihead_names = str("decoder.layers.", i, ".");
+      add(huggingface_name + "ln_1", {multihead_names + "self.norm"}, false);
+      add(huggingface_name + "attn.c_attn", {multihead_names + "self.query", multihead_names + "self.key", multihead_names + "self.value"}, true);
+      add(huggingface_name + "attn.c_proj", {multihead_names + "self.output"}, true);
+      add(huggingface_name + "ln_2", {multihead_names + "ffn.norm"}, false);
+      add(huggingface_name + "mlp.c_fc", {multihead_names + "ffn.up"}, true);
+      add(huggingface_name + "mlp.c_proj", {multihead_names + "ffn.down"}, true);
     }
     add("ln_f", {"decoder.norm"}, false);
     if (settings.at("model.tied") == true) n.copies["lm_head.weight"] = "wte.weight";
@@ -83,11 +83,11 @@ class Gpt2 : public Architecture {
 
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
-    give_keys(keys(), settings, config);
+    write_keys(keys(), settings, config);
     // null means four times the width in all versions.
     const Json& inner = settings.at("model.ffn");
     config["n_inner"] = inner == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner;
-    config["activation_function"] = their_activation(settings.at("model.activation"));
+    config["activation_function"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"initializer_range", 0.02},
                    {"scale_attn_weights", true},
                    {"scale_attn_by_inverse_layer_idx", false},
@@ -112,7 +112,7 @@ class Gpt2 : public Architecture {
                 {"add_prefix_space", false},
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
-    give_tokens(tokens, tokenizer->pieces(), config);
+    write_special_tokens(tokens, tokenizer->pieces(), config);
     text::NumberedPieces pieces;
     for (size_t i = 0; i < tokenizer->pieces().size(); ++i) {
       const auto token = tokens.find(static_cast<int64_t>(i));

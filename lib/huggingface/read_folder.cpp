@@ -73,8 +73,8 @@ class Reader {
       throw Error(Exit::input, Problem{config_.path() + ": number of layers",
                                        str("at most ", plain_.size(), ", the number of tensors"), layers.dump(), ""});
     settings = with_rows(std::move(settings));
-    tell_of_token_ids();
-    tell_of_other_keys();
+    log_token_ids();
+    log_ignored_keys();
     names_ = architecture_->names(settings);
     check_unknown(settings);
     model::LoadedModel loaded;
@@ -118,7 +118,7 @@ class Reader {
   Settings with_rows(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
-    const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().theirs);
+    const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().huggingface_name);
     const int64_t rows = found.info.shape.empty() ? 0 : found.info.shape[0], entries = tokenizers_.target->size();
     if (rows < entries || (rows > entries && !options_.padded))
       throw Error(Exit::input,
@@ -153,15 +153,15 @@ class Reader {
                                      "none of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
   }
 
-  void tell_of_token_ids() const {
+  void log_token_ids() const {
     const Json numbers = architecture_->token_ids(tokenizers_);
     for (const auto& [key, number] : numbers.items())
-      if (const Json theirs = config_.value(key, nullptr); !theirs.is_null() && theirs != number)
-        log_warning(str(config_.path(), ": ", key, " is ", theirs.dump(), "; using ", number.dump(),
+      if (const Json config_value = config_.value(key, nullptr); !config_value.is_null() && config_value != number)
+        log_warning(str(config_.path(), ": ", key, " is ", config_value.dump(), "; using ", number.dump(),
                         " from the tokenizer files"));
   }
 
-  void tell_of_other_keys() const {
+  void log_ignored_keys() const {
     std::vector<std::string> others;
     for (const std::string& key : config_.others())
       if (std::find(std::begin(kHousekeeping), std::end(kHousekeeping), key) == std::end(kHousekeeping))
@@ -171,7 +171,7 @@ class Reader {
 
   void check_unknown(const Settings& settings) const {
     std::vector<std::string> known;
-    for (const TensorPair& pair : names_.pairs) known.push_back(pair.theirs);
+    for (const TensorPair& pair : names_.pairs) known.push_back(pair.huggingface_name);
     for (const auto& [copy, of] : names_.copies) known.push_back(copy);
     std::vector<std::string> left_out;
     for (const auto& [plain, name] : theirs_) {
@@ -185,22 +185,22 @@ class Reader {
   }
 
   // Returns the parts of which the file has no tensor.
-  std::set<std::string> lacking() const {
+  std::set<std::string> missing_tensors() const {
     std::set<std::string> parts;
     for (const TensorPair& pair : names_.pairs)
       if (!pair.part.empty()) parts.insert(pair.part);
     for (const TensorPair& pair : names_.pairs)
-      if (find_entry(names_, pair.theirs) != nullptr) parts.erase(pair.part);
+      if (find_entry(names_, pair.huggingface_name) != nullptr) parts.erase(pair.part);
     return parts;
   }
 
   void fill(nn::ParameterList& parameters) const {
-    const std::set<std::string> from_seed = lacking();
+    const std::set<std::string> from_seed = missing_tensors();
     if (!from_seed.empty()) parameters.initialise(options_.seed);
     for (const std::string& part : from_seed) log_warning(part + " is missing; it is initialised from the seed");
     std::set<std::string> named;
     for (const TensorPair& pair : names_.pairs) {
-      named.insert(pair.ours.begin(), pair.ours.end());
+      named.insert(pair.multihead_names.begin(), pair.multihead_names.end());
       if (from_seed.count(pair.part) == 0) fill_from(pair, parameters);
     }
     for (const nn::Parameter& parameter : parameters.all())
@@ -211,15 +211,15 @@ class Reader {
   }
 
   void fill_from(const TensorPair& pair, nn::ParameterList& parameters) const {
-    std::vector<nn::Parameter*> ours;
-    for (const std::string& name : pair.ours) {
-      ours.push_back(parameters.find(name));
-      if (ours.back() == nullptr)
-        throw Error(Exit::input, Problem{config_.path(), "settings of a model with the tensor " + pair.theirs,
+    std::vector<nn::Parameter*> targets;
+    for (const std::string& name : pair.multihead_names) {
+      targets.push_back(parameters.find(name));
+      if (targets.back() == nullptr)
+        throw Error(Exit::input, Problem{config_.path(), "settings of a model with the tensor " + pair.huggingface_name,
                                          "settings of a model without it", ""});
     }
-    const io::TensorFiles::Entry& entry = entry_of(names_, pair.theirs);
-    std::vector<int64_t> shape = their_shape(pair, ours);
+    const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
+    std::vector<int64_t> shape = huggingface_shape(pair, targets);
     if (entry.info.shape != shape)
       throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
                                        shape_text(entry.info.shape), "the files of two models are mixed"});
@@ -228,17 +228,17 @@ class Reader {
     at::Tensor all = at::from_blob(numbers.data(), shape, at::kFloat);
     if (pair.transposed) all = all.t();
     int64_t row = 0;
-    for (nn::Parameter* parameter : ours) {
+    for (nn::Parameter* parameter : targets) {
       const int64_t rows = parameter->master().size(0);
       parameter->master().copy_(all.narrow(0, row, rows));
       row += rows;
     }
   }
 
-  static std::vector<int64_t> their_shape(const TensorPair& pair, const std::vector<nn::Parameter*>& ours) {
-    std::vector<int64_t> shape = ours.front()->master().sizes().vec();
+  static std::vector<int64_t> huggingface_shape(const TensorPair& pair, const std::vector<nn::Parameter*>& targets) {
+    std::vector<int64_t> shape = targets.front()->master().sizes().vec();
     shape[0] = 0;
-    for (const nn::Parameter* parameter : ours) shape[0] += parameter->master().size(0);
+    for (const nn::Parameter* parameter : targets) shape[0] += parameter->master().size(0);
     if (pair.transposed) std::swap(shape[0], shape[1]);
     return shape;
   }

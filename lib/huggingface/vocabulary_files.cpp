@@ -5,7 +5,7 @@
 
 namespace mh::huggingface {
 
-void give_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
+void write_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
   for (const auto& [number, attributes] : tokens) {
     const std::string& piece = pieces.at(static_cast<size_t>(number)).text;
     io::Json& token = config["added_tokens_decoder"][std::to_string(number)];
@@ -26,9 +26,9 @@ io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const 
   return ids;
 }
 
-void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& wanted) {
+void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& expected) {
   throw Error(Exit::input,
-              Problem{name, "a vocabulary of the type " + wanted + ", which this architecture has in transformers",
+              Problem{name, "a vocabulary of the type " + expected + ", which this architecture has in transformers",
                       "one of the type " + tokenizer.type(), ""});
 }
 

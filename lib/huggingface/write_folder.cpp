@@ -35,7 +35,7 @@ class Writer {
         settings_(settings_of(loaded.config.toml())),
         architecture_(find_architecture()),
         names_(architecture_->names(settings_)),
-        rows_(parameter(names_.pairs.front().ours.front()).master().size(0)) {}
+        rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
 
   void write(const std::string& folder) const {
     Json config = architecture_->config(settings_);
@@ -75,7 +75,7 @@ class Writer {
   // Checks that the written model is the same: read back, it must have our settings and parameters.
   void check(const Json& config) const {
     std::set<std::string> theirs;
-    for (const TensorPair& pair : names_.pairs) theirs.insert(pair.theirs);
+    for (const TensorPair& pair : names_.pairs) theirs.insert(pair.huggingface_name);
     Settings settings;
     try {
       settings = architecture_->settings({config.dump(), "config.json"}, theirs);
@@ -95,11 +95,11 @@ class Writer {
     if (!others.empty()) refuse("settings that transformers supports", join(others, "; "));
     const auto model = model::build_language_model(back, model::sizes_of(loaded_.tokenizers), at::kMeta);
     for (const nn::Parameter& ours : loaded_.model->parameters().all()) {
-      const nn::Parameter* there = model->parameters().find(ours.name());
-      if (there == nullptr || there->master().sizes() != ours.master().sizes())
+      const nn::Parameter* read_parameter = model->parameters().find(ours.name());
+      if (read_parameter == nullptr || read_parameter->master().sizes() != ours.master().sizes())
         refuse("the parameters of the architecture in transformers",
                str(ours.name(), " ", shape_text(ours.master().sizes()), ", in transformers ",
-                   there == nullptr ? "none" : shape_text(there->master().sizes())));
+                   read_parameter == nullptr ? "none" : shape_text(read_parameter->master().sizes())));
     }
     for (const std::string& change : training) log_info("training setting that config.json does not store: " + change);
   }
@@ -108,12 +108,12 @@ class Writer {
     model::Views views;
     for (const TensorPair& pair : names_.pairs) {
       std::vector<at::Tensor> ours;
-      for (const std::string& name : pair.ours) ours.push_back(parameter(name).master().detach());
+      for (const std::string& name : pair.multihead_names) ours.push_back(parameter(name).master().detach());
       at::Tensor all = ours.size() == 1 ? ours.front() : at::cat(ours);
       if (pair.transposed) all = all.t().contiguous();
-      std::vector<std::string> same{pair.theirs};
+      std::vector<std::string> same{pair.huggingface_name};
       for (const auto& [copy, of] : names_.copies)
-        if (of == pair.theirs && names_.ineffective.count(copy) > 0) same.push_back(copy);
+        if (of == pair.huggingface_name && names_.ineffective.count(copy) > 0) same.push_back(copy);
       for (const std::string& name : same)
         views.add((architecture_->is_of_head(name) ? "" : architecture_->prefix()) + name, all);
     }

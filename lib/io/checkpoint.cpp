@@ -54,7 +54,7 @@ std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadat
   return sum_of(text.data(), text.size());
 }
 
-bool plausible(uint64_t length, uint8_t first) { return length <= kLargestHeader && length >= 2 && first == '{'; }
+bool is_plausible_header(uint64_t length, uint8_t first) { return length <= kLargestHeader && length >= 2 && first == '{'; }
 
 // Returns the end of the tensors' data, counted from their start, as far as the header states it.
 uint64_t announced_end(const json& header) {
@@ -155,7 +155,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
     size_ = piped_.size();
   };
   read_to(9);
-  if (size_ == 9 && plausible(header_length(bytes_), bytes_[8])) read_to(8 + header_length(bytes_));
+  if (size_ == 9 && is_plausible_header(header_length(bytes_), bytes_[8])) read_to(8 + header_length(bytes_));
   const Header header = read_header();
   uint64_t all;
   if (__builtin_add_overflow(announced_end(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
@@ -172,7 +172,7 @@ Error Checkpoint::bad(const std::string& place, const std::string& expected, con
 Checkpoint::Header Checkpoint::read_header() const {
   if (size_ < 9) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
   const uint64_t length = header_length(bytes_);
-  if (!plausible(length, bytes_[8]))
+  if (!is_plausible_header(length, bytes_[8]))
     throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
                                      "mh-train writes checkpoints; name shards of mh-prep after the models"});
   if (length > size_ - 8)

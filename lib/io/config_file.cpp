@@ -20,10 +20,10 @@ const char* kind_of(const Json& value) {
   return value.is_array() ? "a list" : "an object";
 }
 
-bool fits(const Json& value, const Json& otherwise) {
-  if (otherwise.is_null()) return true;
-  if (otherwise.is_number_float()) return value.is_number();
-  return std::string_view(kind_of(value)) == kind_of(otherwise);
+bool fits(const Json& value, const Json& default_value) {
+  if (default_value.is_null()) return true;
+  if (default_value.is_number_float()) return value.is_number();
+  return std::string_view(kind_of(value)) == kind_of(default_value);
 }
 
 }  // namespace
@@ -43,18 +43,18 @@ ConfigFile ConfigFile::optional(const std::string& path) {
   return {std::filesystem::exists(path) ? read_text_file(path) : "{}", path};
 }
 
-Json ConfigFile::value(const std::string& key, const Json& otherwise) const {
-  seen_.insert(key);
+Json ConfigFile::value(const std::string& key, const Json& default_value) const {
+  keys_.insert(key);
   const auto found = values_.find(key);
-  if (found == values_.end() || found->is_null()) return otherwise;
-  if (!fits(*found, otherwise))
-    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(otherwise), found->dump(), ""});
+  if (found == values_.end() || found->is_null()) return default_value;
+  if (!fits(*found, default_value))
+    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), found->dump(), ""});
   return *found;
 }
 
-void ConfigFile::require(const std::string& key, const Json& otherwise, const std::vector<Json>& allowed,
+void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
                          const std::string& why) const {
-  const Json found = value(key, otherwise);
+  const Json found = value(key, default_value);
   if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return;
   std::vector<std::string> texts;
   texts.reserve(allowed.size());
@@ -65,7 +65,7 @@ void ConfigFile::require(const std::string& key, const Json& otherwise, const st
 std::vector<std::string> ConfigFile::others() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : values_.items())
-    if (seen_.count(key) == 0) keys.push_back(key);
+    if (keys_.count(key) == 0) keys.push_back(key);
   return keys;
 }
 

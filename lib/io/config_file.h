@@ -24,11 +24,11 @@ class ConfigFile {
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 
-  // Returns the value, or `otherwise` if it is missing or null. Throws Error(input) for a value of another type than
-  // `otherwise`, unless that is null.
-  Json value(const std::string& key, const Json& otherwise) const;
+  // Returns the value, or `default_value` if it is missing or null. Throws Error(input) for a value of another type than
+  // `default_value`, unless that is null.
+  Json value(const std::string& key, const Json& default_value) const;
   // Throws Error(input), with `why`, unless the value is one of `allowed`.
-  void require(const std::string& key, const Json& otherwise, const std::vector<Json>& allowed,
+  void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
                const std::string& why) const;
   // Returns the keys that neither value() nor require() has read.
   std::vector<std::string> others() const;
@@ -36,7 +36,7 @@ class ConfigFile {
  private:
   std::string path_;
   Json values_;
-  mutable std::set<std::string> seen_;
+  mutable std::set<std::string> keys_;
 };
 
 }  // namespace mh::io

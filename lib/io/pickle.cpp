@@ -133,9 +133,9 @@ class Machine {
         memo_[number(4)] = top();
         return;
       case kBinGet:
-        return push(remembered(number(1)));
+        return push(memo_value(number(1)));
       case kLongBinGet:
-        return push(remembered(number(4)));
+        return push(memo_value(number(4)));
       case kBinPersId:
         return push(storage(take<Tuple>("a tuple that identifies a storage")));
       case kReduce: {
@@ -215,9 +215,9 @@ class Machine {
   template <class T>
   T take(const char* expected) {
     Value value = pop();
-    auto* wanted = std::get_if<T>(&value);
-    if (wanted == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
-    return std::move(*wanted);
+    auto* typed = std::get_if<T>(&value);
+    if (typed == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
+    return std::move(*typed);
   }
   Values pop_last(size_t count) {
     if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size()));
@@ -234,7 +234,7 @@ class Machine {
     stack_.pop_back();
     return values;
   }
-  const Value& remembered(uint64_t place) const {
+  const Value& memo_value(uint64_t place) const {
     const auto found = memo_.find(place);
     if (found == memo_.end()) refuse(str("the memo entry ", place), "none");
     return found->second;
@@ -254,9 +254,9 @@ class Machine {
   template <class T>
   const T& argument(const Values& values, size_t at, const char* expected) const {
     if (at >= values.size()) refuse(expected, "nothing");
-    const auto* wanted = std::get_if<T>(&values[at]);
-    if (wanted == nullptr) refuse(expected, values[at].kind(), kSaveAsSafetensors);
-    return *wanted;
+    const auto* typed = std::get_if<T>(&values[at]);
+    if (typed == nullptr) refuse(expected, values[at].kind(), kSaveAsSafetensors);
+    return *typed;
   }
 
   Storage storage(const Tuple& id) const {
@@ -291,16 +291,18 @@ class Machine {
 
   StoredTensor tensor(const Values& arguments) const {
     const auto& storage = argument<Storage>(arguments, 0, "a storage");
-    StoredTensor made{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
-                      storage.key,
-                      storage.size,
-                      argument<int64_t>(arguments, 1, "an offset"),
-                      numbers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
-    if (made.strides.size() != made.info.shape.size())
+    StoredTensor result{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
+                        storage.key,
+                        storage.size,
+                        argument<int64_t>(arguments, 1, "an offset"),
+                        numbers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
+    if (result.strides.size() != result.info.shape.size())
       refuse("one stride per dimension", "a different number of strides");
-    if (made.strides.size() > kMostSides) refuse(str("at most ", kMostSides, " dimensions"), str(made.strides.size()));
-    if (!fits(made)) refuse(str("a tensor within a storage of ", storage.size, " numbers"), "a tensor beyond the end");
-    return made;
+    if (result.strides.size() > kMostSides)
+      refuse(str("at most ", kMostSides, " dimensions"), str(result.strides.size()));
+    if (!fits(result))
+      refuse(str("a tensor within a storage of ", storage.size, " numbers"), "a tensor beyond the end");
+    return result;
   }
   static bool fits(const StoredTensor& t) {
     try {

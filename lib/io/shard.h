@@ -67,7 +67,7 @@ struct ShardHeader {
   // Returns the exclusive upper bound of all numbers.
   int64_t largest_limit() const;
   // Sets the kind, its fields and the width of numbers. Vocabularies must be set before.
-  void hold(const std::string& kind, std::vector<int64_t> limits = {});
+  void set_kind(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
   bool own(Side s) const { return s == Side::source && !joint(); }

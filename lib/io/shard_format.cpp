@@ -84,7 +84,7 @@ int64_t ShardHeader::largest_limit() const {
   return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
 }
 
-void ShardHeader::hold(const std::string& name, std::vector<int64_t> limit_of_fields) {
+void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> limit_of_fields) {
   const RecordKind* known = record_kind(name);
   if (known == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
   kind = name;

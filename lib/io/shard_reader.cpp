@@ -187,7 +187,7 @@ struct ShardStream::State {
   Trailer trailer;
   uint64_t offset = 0;          // bytes of the file consumed
   std::vector<uint8_t> tokens;  // the decompressed frame
-  size_t taken = 0;             // bytes of the frame already returned
+  size_t bytes_returned = 0;    // bytes of the frame already returned
   uint64_t content = 0;         // bytes of content so far
   std::string packed_lengths;
   std::string table;  // expected seek table
@@ -256,7 +256,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   }
   take(4);  // checksum
   tokens.resize(expected);
-  taken = 0;
+  bytes_returned = 0;
   size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
   if (ZSTD_isError(n) != 0) damaged(name, start, "a frame with a matching checksum", ZSTD_getErrorName(n));
   if (n != expected) damaged(name, start, str(expected, " bytes in the frame"), str(n));
@@ -319,16 +319,16 @@ bool ShardStream::State::next() {
 ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<State>(path)) {
   State& s = *state_;
   uint8_t head[8];
-  size_t got = 0;
-  while (got < 8) {
-    size_t n = s.source->read(head + got, 8 - got);
+  size_t bytes_read = 0;
+  while (bytes_read < 8) {
+    size_t n = s.source->read(head + bytes_read, 8 - bytes_read);
     if (n == 0) break;
-    got += n;
+    bytes_read += n;
   }
-  s.offset = got;
-  if (got == 0) no_shard(name(), "an empty input");
-  if (got < 4 || load32(head) != kHeaderMagic) no_shard(name(), first_bytes(head, got));
-  if (got < 8) cut_off(name(), got, "a header");
+  s.offset = bytes_read;
+  if (bytes_read == 0) no_shard(name(), "an empty input");
+  if (bytes_read < 4 || load32(head) != kHeaderMagic) no_shard(name(), first_bytes(head, bytes_read));
+  if (bytes_read < 8) cut_off(name(), bytes_read, "a header");
   uint32_t size = load32(head + 4);
   if (size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
   s.header = decode_header(s.need_text(size, "the header"), name());
@@ -345,11 +345,11 @@ size_t ShardStream::read(std::span<int32_t> out) {
   const auto width = static_cast<size_t>(s.header.token_bytes);
   size_t done = 0;
   while (done < out.size() && !s.ended) {
-    if (s.taken == s.tokens.size() && !s.next()) break;
-    size_t n = std::min(out.size() - done, (s.tokens.size() - s.taken) / width);
-    unpack_tokens(s.tokens.data() + s.taken, n, s.header.token_bytes, s.header.largest_limit(), out.data() + done,
-                  name());
-    s.taken += n * width;
+    if (s.bytes_returned == s.tokens.size() && !s.next()) break;
+    size_t n = std::min(out.size() - done, (s.tokens.size() - s.bytes_returned) / width);
+    unpack_tokens(s.tokens.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
+                  out.data() + done, name());
+    s.bytes_returned += n * width;
     done += n;
   }
   return done;
@@ -374,10 +374,13 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
   const std::string& found = header.fingerprint_of(side);
   if (found == fingerprint) return;
   const bool swapped = header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
-  const char* which = header.joint() ? "vocabulary" : side == Side::source ? "source vocabulary" : "target vocabulary";
+  const char* vocabulary_name = header.joint()         ? "vocabulary"
+                                : side == Side::source ? "source vocabulary"
+                                                       : "target vocabulary";
   throw Error(
       Exit::input,
-      Problem{name, str("the ", which, " ", fingerprint, " of ", owner), str("the ", which, " ", found),
+      Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
+              str("the ", vocabulary_name, " ", found),
               swapped ? "this is the vocabulary of the other side: make the shard again with the sides exchanged"
                       : "make the shard again from its text with the expected vocabulary"});
 }

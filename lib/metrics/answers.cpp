@@ -64,12 +64,12 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   Row& r = rows_[static_cast<size_t>(row)];
   r = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
-  const auto wanted = static_cast<size_t>(options_.best);
+  const auto num_best = static_cast<size_t>(options_.best);
   // Twice the candidates if some of them have the same text.
-  for (size_t count = wanted;; count *= 2) {
+  for (size_t count = num_best;; count *= 2) {
     const std::vector<Candidate> ordered = best_of(row, start, end, count);
     r.best = distinct(paragraph, ordered);
-    if (r.best.size() == wanted || ordered.size() < count) return;
+    if (r.best.size() == num_best || ordered.size() < count) return;
   }
 }
 
@@ -108,9 +108,9 @@ Answers AnswerSearch::answers(int64_t question) const {
     if (out.null_difference > options_.null_threshold) out.text.clear();
     const auto below_none = [&](const Answer& a) { return a.score() < none.score(); };
     const auto at = std::find_if(out.best.begin(), out.best.end(), below_none);
-    const bool among = at - out.best.begin() < options_.best;
+    const bool in_best = at - out.best.begin() < options_.best;
     out.best.insert(at, none);
-    if (among && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
+    if (in_best && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
   }
   add_probabilities(out.best);
   return out;

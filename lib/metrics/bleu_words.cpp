@@ -8,7 +8,7 @@ namespace {
 
 // A substitution of one character: s/(a)/ $1 /g.
 template <class A>
-void set_off(std::u32string& text, const A& a) {
+void separate(std::u32string& text, const A& a) {
   std::u32string out;
   out.reserve(2 * text.size());
   for (char32_t c : text) {
@@ -35,8 +35,8 @@ void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put)
 }
 
 // $1 $2_ and _$1 $2, where _ is a space
-constexpr auto second_apart = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
-constexpr auto first_apart = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
+constexpr auto split_second = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
+constexpr auto split_first = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
 
 void replace_all(std::u32string& text, std::u32string_view from, std::u32string_view to) {
   for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
@@ -61,17 +61,17 @@ void separate_13a(std::u32string& line) {
     return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';
   };
-  set_off(line, mark);
-  replace_pairs(line, no_digit, point, second_apart);
-  replace_pairs(line, point, no_digit, first_apart);
-  replace_pairs(line, digit, dash, second_apart);
+  separate(line, mark);
+  replace_pairs(line, no_digit, point, split_second);
+  replace_pairs(line, point, no_digit, split_first);
+  replace_pairs(line, digit, dash, split_second);
 }
 
 void separate_international(std::u32string& line) {
   auto no_number = [](char32_t c) { return !is_number(c); };
-  replace_pairs(line, no_number, is_punctuation, second_apart);
-  replace_pairs(line, is_punctuation, no_number, first_apart);
-  set_off(line, is_symbol);
+  replace_pairs(line, no_number, is_punctuation, split_second);
+  replace_pairs(line, is_punctuation, no_number, split_first);
+  separate(line, is_symbol);
 }
 
 // s/(\S)-(\S)/$1 ##AT##-##AT## $2/g

@@ -17,7 +17,7 @@ bool is_ascii_mark(char32_t c) {
 }
 
 // The last mark of a word, or else the first, is a word of its own: "(hi)" is "(hi" and ")".
-std::vector<std::u32string_view> marks_apart(std::u32string_view word) {
+std::vector<std::u32string_view> split_marks(std::u32string_view word) {
   if (word.size() > 1 && is_ascii_mark(word.back()))
     return {word.substr(0, word.size() - 1), word.substr(word.size() - 1)};
   if (word.size() > 1 && is_ascii_mark(word.front())) return {word.substr(0, 1), word.substr(1)};
@@ -62,7 +62,7 @@ Chrf::Units Chrf::units_of(std::string_view sentence) {
   for (std::u32string_view word : words_of(line)) {
     units.characters.insert(units.characters.end(), word.begin(), word.end());
     if (options_.words > 0)
-      for (std::u32string_view part : marks_apart(word)) units.words.push_back(words_(part));
+      for (std::u32string_view part : split_marks(word)) units.words.push_back(words_(part));
   }
   return units;
 }

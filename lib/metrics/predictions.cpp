@@ -76,9 +76,9 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
   int64_t found = 0;
   for (const text::Question& q : questions.questions()) {
     const auto it = predictions.find(q.id);
-    const bool there = it != predictions.end();
-    const AnswerScore score = there ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};
-    ++(there ? found : scores.without);
+    const bool has_prediction = it != predictions.end();
+    const AnswerScore score = has_prediction ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};
+    ++(has_prediction ? found : scores.without);
     scores.all.add(score);
     (q.impossible ? scores.impossible : scores.possible).add(score);
   }

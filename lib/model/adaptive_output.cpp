@@ -98,7 +98,7 @@ class AdaptiveOutput : public OutputLayer {
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
       const at::Tensor places = nn::to_device(parts[b].places, flat.device());
-      at::Tensor x = dropped(projected(flat.index_select(0, places), b), targets, places, b, step);
+      at::Tensor x = apply_dropout(projected(flat.index_select(0, places), b), targets, places, b, step);
       nn::SlicedLoss part = nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
       sum.smoothed = sum.smoothed + part.smoothed;
       sum.nll = sum.nll + part.nll;
@@ -159,8 +159,8 @@ class AdaptiveOutput : public OutputLayer {
   // Applies dropout to x (n, w), the rows of the flattened targets (B, T) at the indices `places` (n). The random
   // numbers of a row depend on its position in the batch and not on the other rows of the band, so that micro-batching
   // does not change the result.
-  at::Tensor dropped(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
-                     const nn::ForwardContext& step) const {
+  at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
+                           const nn::ForwardContext& step) const {
     if (!step.training || options_.dropout_tail == 0) return x;
     at::Tensor ones = at::ones({targets.size(0), targets.size(1), x.size(1)}, x.options().dtype(at::kFloat));
     at::Tensor factors = nn::dropout(ones, options_.dropout_tail, step, "output.tail", static_cast<uint32_t>(band));

@@ -19,10 +19,10 @@ std::vector<int64_t> Bands::sizes() const {
 }
 
 std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
-  const at::Tensor here = entries.to(at::kCPU, at::kLong).contiguous();
-  const auto* entry = here.const_data_ptr<int64_t>();
+  const at::Tensor cpu_entries = entries.to(at::kCPU, at::kLong).contiguous();
+  const auto* entry = cpu_entries.const_data_ptr<int64_t>();
   std::vector<std::vector<int64_t>> places(count()), within(count());
-  for (int64_t i = 0; i < here.numel(); ++i) {
+  for (int64_t i = 0; i < cpu_entries.numel(); ++i) {
     if (entry[i] < 0) continue;
     // A linear search from the first band, since most tokens are frequent.
     size_t b = 0;

@@ -63,14 +63,14 @@ Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelC
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
-             const std::string& name, bool crosses)
+             const std::string& name, bool is_cross)
     : options_(config.model),
       layer_(layer),
       stream_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
       self_(make_sublayer(parameters, config, kind, name + ".self", stream_ + "attention.output")),
-      cross_(crosses ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
-                                                   name + ".cross", "cross.output"))
-                     : std::nullopt),
+      cross_(is_cross ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
+                                                    name + ".cross", "cross.output"))
+                      : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
@@ -95,7 +95,7 @@ at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
 Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
                         const LayerNorm* next) const {
   if (options_.norm == Norm::post) {
-    const at::Tensor norm = own.of_sum(x, y, drop);
+    const at::Tensor norm = own.norm_of_sum(x, y, drop);
     return {norm, norm};
   }
   if (next == nullptr) return {nn::add(x, y, drop), {}};
@@ -118,8 +118,8 @@ Block::Flow Block::attend(Sublayer& part, const Flow& in, const LayerNorm& next,
   }
   const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
   // The interceptor of this layer may have repeated the rows of y for its variants (attention::Variants).
-  const at::Tensor beside = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
-  return join(beside, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
+  const at::Tensor residual = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
+  return join(residual, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
               &next);
 }
 
@@ -138,13 +138,13 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     copy(self_.layer);
     const int64_t sources = encoded->states.size(0);
     const auto sizes = h.x.sizes().vec();
-    const bool joined = sources < sizes[0];  // consecutive rows share a source: passed as queries of one row
-    if (joined)
+    const bool packs_rows = sources < sizes[0];  // consecutive rows share a source: passed as queries of one row
+    if (packs_rows)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
     h = attend(
         *cross_, h, ffn_norm_,
         {.mask = encoded->mask, .step = step, .cache = caches.cross, .observer = observer, .keys = encoded->states});
-    if (joined)
+    if (packs_rows)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view(sizes);
     copy(cross_->layer);
   }

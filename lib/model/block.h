@@ -21,7 +21,7 @@ class LayerNorm {
     return nn::layer_norm(x, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns norm(x + dropout(y)).
-  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
+  at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
     return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns x + dropout(y) and its norm.
@@ -59,9 +59,9 @@ struct Encoded {
 
 class Block {
  public:
-  // `name`: prefix of the parameters, such as "decoder.layers.3". `crosses`: with cross-attention to an encoder.
+  // `name`: prefix of the parameters, such as "decoder.layers.3". `is_cross`: with cross-attention to an encoder.
   Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
-        const std::string& name, bool crosses = false);
+        const std::string& name, bool is_cross = false);
 
   struct Caches {
     attention::Cache* self = nullptr;

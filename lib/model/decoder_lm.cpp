@@ -42,12 +42,12 @@ class DecoderLm : public LanguageModel {
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<DecoderState*>(state);
-    const int64_t past = decoding != nullptr ? decoding->length() : 0;
-    at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
+    const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
+    at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
-    mask.offset = past;
+    mask.offset = past_length;
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i].forward(x, mask, step, {decoding != nullptr ? &decoding->caches[i] : nullptr}, observer);
     if (norm_ != nullptr) x = (*norm_)(x);

@@ -33,14 +33,14 @@ class TranslationState : public DecodingState {
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
     const at::Tensor from = rows.to(at::kCPU).contiguous();
-    std::vector<int64_t> wanted;  // source of each new row: first an index into the cached sources, later into `kept`
+    std::vector<int64_t> sources;  // source of each new row: first an index into the cached sources, later into `kept`
     for (int64_t i = 0; i < from.numel(); ++i)
-      wanted.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
-    const size_t each = shares_ ? rows_of_each(wanted) : 1;
+      sources.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
+    const size_t each = shares_ ? rows_of_each(sources) : 1;
     std::vector<int64_t> kept;
-    for (size_t i = 0; i < wanted.size(); i += each) kept.push_back(wanted[i]);
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int64_t>(i / each);
-    source_ = std::move(wanted);
+    for (size_t i = 0; i < sources.size(); i += each) kept.push_back(sources[i]);
+    for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<int64_t>(i / each);
+    source_ = std::move(sources);
     keep(kept);
   }
   void reorder_within(const at::Tensor& rows) override {  // keys and values of the sources stay in place
@@ -67,10 +67,10 @@ class TranslationState : public DecodingState {
     bool same = static_cast<int64_t>(sources.size()) == encoded.states.size(0);
     for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
     if (same) return;
-    const at::Tensor rows = at::tensor(sources, at::kLong), there = rows.to(encoded.states.device());
+    const at::Tensor rows = at::tensor(sources, at::kLong), on_device = rows.to(encoded.states.device());
     for (auto& cache : cross) cache.reorder_rows(rows);
     for (at::Tensor* t : {&encoded.states, &encoded.mask.key_lengths})
-      if (t->defined()) *t = t->index_select(0, there);
+      if (t->defined()) *t = t->index_select(0, on_device);
   }
 
   bool shares_;
@@ -115,11 +115,11 @@ class EncoderDecoder : public LanguageModel {
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<TranslationState*>(state);
-    const int64_t past = decoding != nullptr ? decoding->length() : 0;
-    at::Tensor x = positions_->add((*embedding_)(input.tokens), past);
+    const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
+    at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     Encoded encoded;
-    if (past > 0) {
+    if (past_length > 0) {
       encoded = decoding->encoded;
     } else {
       encoded = encode(input, step, observer);
@@ -127,7 +127,7 @@ class EncoderDecoder : public LanguageModel {
     }
     attention::Mask mask;
     mask.causal = true;
-    mask.offset = past;
+    mask.offset = past_length;
     mask.query_lengths = attention::shorter(input.lengths.decoder, input.tokens.size(1), x.device());
     encoded.mask.query_lengths = mask.query_lengths;
     // If interceptors of the encoder repeat its rows for variants, the target's rows must be repeated alike.

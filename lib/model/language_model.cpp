@@ -26,12 +26,12 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 
 Input Input::to(at::Device device) const {
   // Non-blocking: the host waits neither for kernels in flight nor, if x is in pinned memory, for the copy.
-  const auto moved = [&](const at::Tensor& x) {
+  const auto to_target = [&](const at::Tensor& x) {
     return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
   };
-  Input there(moved(tokens), moved(source), lengths);
-  there.segments = moved(segments);
-  return there;
+  Input on_device(to_target(tokens), to_target(source), lengths);
+  on_device.segments = to_target(segments);
+  return on_device;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }

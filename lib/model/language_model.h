@@ -57,9 +57,10 @@ struct Input {
 //   span     n = 3: first and last position of the answer, and minus the length of the row
 struct Targets {
   at::Tensor values;
-  double next_weight = 1;  // words: weight of a next-sentence class in the loss, relative to a word
-  at::Tensor there = {};   // `values` on the model's device; undefined: copied there on demand
-  Targets(at::Tensor all, double of_next = 1) : values(std::move(all)), next_weight(of_next) {}  // NOLINT: implicit
+  double next_weight = 1;     // words: weight of a next-sentence class in the loss, relative to a word
+  at::Tensor on_device = {};  // `values` on the model's device; undefined: copied there on demand
+  Targets(at::Tensor all, double next_sentence_weight = 1)
+      : values(std::move(all)), next_weight(next_sentence_weight) {}  // NOLINT: implicit
 };
 
 // The sizes of the target and the source vocabulary.

@@ -78,11 +78,11 @@ struct ModelOptions {
   BertOptions bert;
   // Visits the options of all backbones, then those of the chosen backbone.
   void describe(Fields& f);
-  // Visits the options of backbones in sections of their names: those that `wanted` names, or all.
+  // Visits the options of backbones in sections of their names: those that `filter` names, or all.
   template <class Wanted>
-  void describe_backbones(Fields& f, const Wanted& wanted) {
+  void describe_backbones(Fields& f, const Wanted& filter) {
     const auto visit = [&](const char* name, auto& options) {
-      if (wanted(name)) f.section(name, options);
+      if (filter(name)) f.section(name, options);
     };
     visit("encoder-decoder", encoder_decoder);
     visit("transformer-xl", transformer_xl);

@@ -60,12 +60,12 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where) {
   const auto layers = before.attention_layers(), others = after.attention_layers();
   for (size_t i = 0; i < std::min(layers.size(), others.size()); ++i) {
-    const attention::LayerSpec &was = layers[i]->layer_spec(), &is = others[i]->layer_spec();
+    const attention::LayerSpec &old_spec = layers[i]->layer_spec(), &new_spec = others[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
-      if (was.heads_of(side) != is.heads_of(side))
+      if (old_spec.heads_of(side) != new_spec.heads_of(side))
         throw Error(Exit::usage,
-                    Problem{where, str("the checkpoint's heads, ", was.heads_of(side), " in layer ", was.layer),
-                            str(is.heads_of(side)), "other head counts with the same columns are another model"});
+                    Problem{where, str("the checkpoint's heads, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
+                            str(new_spec.heads_of(side)), "other head counts with the same columns are another model"});
   }
 }
 

@@ -38,7 +38,7 @@ PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOpt
 
 // Returns the encodings of at least `length` positions, (length or more, width).
 at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device device) {
-  const std::lock_guard lock(one_grows_);
+  const std::lock_guard lock(grow_mutex_);
   if (!sinusoids_.defined() || sinusoids_.size(0) < length)
     sinusoids_ = sinusoidal_positions(kFirstPosition, std::max<int64_t>(2 * length, 256), width, device);
   return sinusoids_;

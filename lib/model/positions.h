@@ -28,7 +28,7 @@ class PositionEncoding {
   Positions kind_;
   int64_t most_;
   nn::Parameter* learned_ = nullptr;
-  std::mutex one_grows_;
+  std::mutex grow_mutex_;
   at::Tensor sinusoids_;  // (positions, d), grown on demand under the lock
 };
 

@@ -24,9 +24,9 @@ class SoftmaxOutput : public OutputLayer {
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const at::Tensor there = targets.there.defined() ? targets.there.flatten() : targets.there;
+    const at::Tensor on_device = targets.on_device.defined() ? targets.on_device.flatten() : targets.on_device;
     return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
-                                    smoothing, there);
+                                    smoothing, on_device);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

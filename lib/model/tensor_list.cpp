@@ -65,10 +65,10 @@ std::string generic(const std::string& name) {
 Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   Config config;
   for (const std::string& setting : settings) config.set(setting);
-  const ModelConfig made = ModelConfig::read(config);
+  const ModelConfig config_read = ModelConfig::read(config);
   config.check_all_known();
-  const Vocabularies vocabularies(kRows, reads_of(made.model) == Reads::pairs ? kSourceRows : 0);
-  const auto model = build_language_model(made, vocabularies, at::Device(at::kMeta));
+  const Vocabularies vocabularies(kRows, reads_of(config_read.model) == Reads::pairs ? kSourceRows : 0);
+  const auto model = build_language_model(config_read, vocabularies, at::Device(at::kMeta));
   Shapes shapes;
   for (const nn::Parameter& p : model->parameters().all()) {
     std::vector<std::string> axes;
@@ -104,7 +104,7 @@ bool same_names(const Shapes& a, const Shapes& b) {
 struct Choice {
   std::string key;
   std::string assignment;
-  std::string shown;  // for ListedTensor::setting: "key=value", or the key alone if the value is a size
+  std::string setting_text;  // for ListedTensor::setting: "key=value", or the key alone if the value is a size
 };
 
 // Returns the choices that differ from the defaults. An integer option gets a distinct prime, which `symbols` receives
@@ -138,14 +138,14 @@ std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
 
 // Returns the tensors of the model with `settings`, then the tensors that a single choice adds or reshapes, then the
 // tensors that only two or three choices together add. Tensors named in `known` are left out.
-std::vector<ListedTensor> listed(const std::string& owner, Settings settings, const Rows& rows,
-                                 const std::set<std::string>& known) {
+std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const Rows& rows,
+                                       const std::set<std::string>& known) {
   Symbols names = symbols();
   std::vector<Choice> choices = choices_of(rows, names);
   Shapes base = shapes_of(settings, names);
   // An integer option that changes only sizes is set in all models from here on, so that shapes show its name.
   std::erase_if(choices, [&](const Choice& choice) {
-    if (choice.shown.find('=') != std::string::npos) return false;
+    if (choice.setting_text.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
     if (!shapes || !same_names(*shapes, base)) return false;
     settings.push_back(choice.assignment), base = *shapes;
@@ -166,7 +166,7 @@ std::vector<ListedTensor> listed(const std::string& owner, Settings settings, co
   for (const Choice& choice : choices) {
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
     valid.push_back(shapes.has_value());
-    if (shapes) add(*shapes, choice.shown, true);
+    if (shapes) add(*shapes, choice.setting_text, true);
   }
   // All pairs of choices, and triples where a choice of the pair is invalid on its own.
   for (size_t i = 0; i < choices.size(); ++i)
@@ -175,12 +175,12 @@ std::vector<ListedTensor> listed(const std::string& owner, Settings settings, co
       const Settings two{choices[i].assignment, choices[j].assignment};
       const auto shapes = shapes_if_valid(settings, two, names);
       if (!shapes) continue;
-      add(*shapes, str(choices[i].shown, ", ", choices[j].shown), false);
+      add(*shapes, str(choices[i].setting_text, ", ", choices[j].setting_text), false);
       if (valid[i] && valid[j]) continue;
-      for (const Choice& third : choices)
-        if (third.key != choices[i].key && third.key != choices[j].key)
-          if (const auto more = shapes_if_valid(settings, {two[0], two[1], third.assignment}, names))
-            add(*more, str(choices[i].shown, ", ", choices[j].shown, ", ", third.shown), false);
+      for (const Choice& other_choice : choices)
+        if (other_choice.key != choices[i].key && other_choice.key != choices[j].key)
+          if (const auto more = shapes_if_valid(settings, {two[0], two[1], other_choice.assignment}, names))
+            add(*more, str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text), false);
     }
   return tensors;
 }
@@ -201,10 +201,10 @@ std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   settings.push_back(str("model.backbone=", backbone));
   // Transformer-XL refuses absolute positions, so the default is invalid there.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
-  return listed(str("backbone ", backbone), settings, rows, {});
+  return list_tensors(str("backbone ", backbone), settings, rows, {});
 }
 
-std::vector<ListedTensor> of_stage(const std::string& stage, const std::string& name) {
+std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::string& name) {
   Settings settings = sizes();
   const Symbols names = symbols();
   std::set<std::string> known;
@@ -225,7 +225,7 @@ std::vector<ListedTensor> of_stage(const std::string& stage, const std::string& 
   lister.section("attention", options);
   Rows rows = lister.rows();
   std::erase_if(rows, [&](const auto& row) { return !row.key.starts_with(str("attention.", name, ".")); });
-  auto tensors = listed(str(stage, ' ', name), settings, rows, known);
+  auto tensors = list_tensors(str(stage, ' ', name), settings, rows, known);
   constexpr std::string_view kLayer = "decoder.layers.i.self";
   for (ListedTensor& tensor : tensors)
     if (tensor.name.starts_with(kLayer)) tensor.name.erase(0, kLayer.size());
@@ -241,7 +241,7 @@ std::vector<ListedTensor> list_tensors() {
   };
   for (const std::string& name : backbones().names()) append(of_backbone(name));
   const auto append_stages = [&](const std::string& stage, const std::vector<std::string>& names) {
-    for (const std::string& name : names) append(of_stage(stage, name));
+    for (const std::string& name : names) append(stage_tensors(stage, name));
   };
   append_stages("pairing", attention::pairings().names());
   append_stages("score", attention::scores().names());

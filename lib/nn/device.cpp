@@ -57,12 +57,12 @@ void* open_symbol(const char* library, const char* symbol) {
   return found;
 }
 
-at::Device choose_device(const std::string& wish) {
-  if (wish == "cpu" || (wish == "auto" && count_gpus() == 0)) return at::kCPU;
+at::Device choose_device(const std::string& name) {
+  if (name == "cpu" || (name == "auto" && count_gpus() == 0)) return at::kCPU;
   try {
     open_cuda();
   } catch (const Error& error) {
-    if (wish == "cuda") throw;
+    if (name == "cuda") throw;
     log_warning(str("runs on the CPU: ", error.what()));
     return at::kCPU;
   }

@@ -24,7 +24,7 @@ class CudaGraph : public DeviceGraph {
     try {
       results = work();
     } catch (...) {
-      end_broken();
+      abort_capture();
       throw;
     }
     graph_.capture_end();
@@ -35,7 +35,7 @@ class CudaGraph : public DeviceGraph {
 
  private:
   // Ends a failed capture, since a stream that is still capturing cannot be used again. Ending it reports an error.
-  void end_broken() {
+  void abort_capture() {
     try {
       graph_.capture_end();
     } catch (const std::exception&) {  // caused by the failure of `work`, which the caller rethrows

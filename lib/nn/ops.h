@@ -19,7 +19,7 @@ namespace mh::nn {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // The same for parameters, followed by an activation. Several weights are concatenated along their outputs for a single
 // product, and so are their biases, if any. While a DecodingProducts object exists, uses the weights that it caches.
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {}, Activation then = Activation::none);
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {}, Activation fused_activation = Activation::none);
 
 // Returns scale * weight[tokens] (B, T, d) in fp32, for tokens (B, T) int64 and weight (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
@@ -70,10 +70,10 @@ struct SlicedLoss {
   at::Tensor nll;       // scalar fp64: the same sum without label smoothing; reading either waits for a GPU
   int64_t scored = 0;
 };
-// `there`: the targets on the device of hidden; undefined: they are copied to it.
+// `on_device`: the targets on the device of hidden; undefined: they are copied to it.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
-                                const at::Tensor& there = {});
+                                const at::Tensor& on_device = {});
 // Returns the number of scored targets (int64, on the CPU). Throws Error(failed) for a target outside of the
 // vocabulary.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);

@@ -35,13 +35,13 @@ struct Result {
   int64_t scored = 0;
 };
 
-struct Wanted {
+struct NeedsGradient {
   bool hidden = false, weight = false, bias = false;
   bool any() const { return hidden || weight || bias; }
 };
 
 struct Targets {
-  at::Tensor rows, there;  // (N) contiguous int64; rows on the CPU, there on the device of hidden
+  at::Tensor rows, on_device;  // (N) contiguous int64; rows on the CPU, on_device on the device of hidden
   int64_t vocabulary = 0;
   double smoothing = 0;
 };
@@ -111,21 +111,21 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-Result run(const Problem& p, Wanted wanted) {
+Result run(const Problem& p, NeedsGradient needs) {
   const int64_t n = p.hidden.size(0), vocabulary = p.targets.vocabulary;
   const double smoothing = p.targets.smoothing;
   at::Tensor weight = p.weight.narrow(0, 0, vocabulary);
   at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, vocabulary) : p.bias;
   auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Result result;
-  if (wanted.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
+  if (needs.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
   // Stored as the transpose, as product_tn() returns it, so that adding a slice is one contiguous pass over memory.
-  if (wanted.weight) {
+  if (needs.weight) {
     result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(wide)).t();
     if (n == 0) result.dweight.zero_();
     else result.dweight.narrow(0, vocabulary, p.weight.size(0) - vocabulary).zero_();
   }
-  if (wanted.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
+  if (needs.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
 
   const int64_t* targets = p.targets.rows.const_data_ptr<int64_t>();
   result.scored = count_scored(p.targets.rows, vocabulary);
@@ -138,39 +138,39 @@ Result run(const Problem& p, Wanted wanted) {
     at::Tensor hidden = p.hidden.narrow(0, begin, rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
     at::Tensor losses = result.losses.narrow(0, begin, rows);
-    const at::Tensor there = p.targets.there.narrow(0, begin, rows);
+    const at::Tensor on_device = p.targets.on_device.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      rows_by_kernel(gpu, logits, there, smoothing, wanted.any(), losses);
+      rows_by_kernel(gpu, logits, on_device, smoothing, needs.any(), losses);
     } else if (has_loop(logits)) {
-      rows_by_loop(logits, targets + begin, smoothing, wanted.any(),
+      rows_by_loop(logits, targets + begin, smoothing, needs.any(),
                    static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      rows_by_tensors(logits, there, smoothing, wanted.any(), losses);
+      rows_by_tensors(logits, on_device, smoothing, needs.any(), losses);
     }
-    if (wanted.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
-    if (wanted.weight) {
+    if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
+    if (needs.weight) {
       at::Tensor sum = result.dweight.narrow(0, 0, vocabulary), part = product_tn(logits, hidden);
       if (begin == 0) sum.copy_(part);
       else sum.add_(part);
     }
-    if (wanted.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, wide));
+    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, wide));
   }
   return result;
 }
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& given_bias, const Targets& targets, Wanted wanted,
+                            const std::optional<at::Tensor>& bias, const Targets& targets, NeedsGradient needs,
                             SlicedLoss* loss) {
-    at::Tensor bias = given_bias.value_or(at::Tensor());
-    Result result = run({hidden, weight, bias, targets}, wanted);
+    at::Tensor bias = bias.value_or(at::Tensor());
+    Result result = run({hidden, weight, bias, targets}, needs);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
     // Not in save_for_backward(), which would treat them as outputs of other nodes: they are created here and used
     // once.
     context->saved_data["hidden"] = result.dhidden;
-    if (wanted.weight)
+    if (needs.weight)
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
     context->saved_data["weight"] = result.dweight;
     context->saved_data["bias"] = result.dbias;
@@ -178,16 +178,17 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor& given = gradients[0];
-    const bool on_gpu = static_cast<bool>(gpu_of(given.device()));  // does not wait for the value of `given`
-    const double factor = on_gpu ? 0 : given.item<double>();
+    const at::Tensor& grad_output = gradients[0];
+    const bool on_gpu =
+        static_cast<bool>(gpu_of(grad_output.device()));  // does not wait for the value of `grad_output`
+    const double factor = on_gpu ? 0 : grad_output.item<double>();
     auto take = [&](const char* name) {
       auto found = context->saved_data.find(name);
       TORCH_CHECK(found != context->saved_data.end(), "the gradient of a sliced cross-entropy was already used");
       at::Tensor t = found->second.toTensor();
       context->saved_data.erase(found);
       if (!t.defined()) return t;
-      if (on_gpu) t.mul_(given.view({1}));  // (1), not a scalar: the wider type wins
+      if (on_gpu) t.mul_(grad_output.view({1}));  // (1), not a scalar: the wider type wins
       else if (factor != 1) t.mul_(factor);
       return t;
     };
@@ -200,10 +201,10 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 struct Prepared {
   at::Tensor hidden, bias;
   Targets targets;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& given)
-      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(given) {
-    targets.rows = given.rows.to(at::kCPU, at::kLong).contiguous();
-    if (!given.there.defined()) targets.there = to_device(targets.rows, h.device());
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& grad_output)
+      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(grad_output) {
+    targets.rows = grad_output.rows.to(at::kCPU, at::kLong).contiguous();
+    if (!grad_output.on_device.defined()) targets.on_device = to_device(targets.rows, h.device());
   }
 };
 
@@ -221,22 +222,27 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
-                                const at::Tensor& there) {
-  const Prepared given(hidden, weight, bias,
-                       {.rows = targets, .there = there, .vocabulary = vocabulary, .smoothing = label_smoothing});
-  auto wants = [](const at::Tensor& t) { return t.defined() && at::GradMode::is_enabled() && t.requires_grad(); };
+                                const at::Tensor& on_device) {
+  const Prepared grad_output(
+      hidden, weight, bias,
+      {.rows = targets, .on_device = on_device, .vocabulary = vocabulary, .smoothing = label_smoothing});
+  auto needs_gradient = [](const at::Tensor& t) {
+    return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
+  };
   SlicedLoss loss;
-  loss.smoothed =
-      SlicedCrossEntropy::apply(given.hidden, weight, given.bias.defined() ? std::optional(given.bias) : std::nullopt,
-                                given.targets, Wanted{wants(given.hidden), wants(weight), wants(given.bias)}, &loss);
+  loss.smoothed = SlicedCrossEntropy::apply(
+      grad_output.hidden, weight, grad_output.bias.defined() ? std::optional(grad_output.bias) : std::nullopt,
+      grad_output.targets,
+      NeedsGradient{needs_gradient(grad_output.hidden), needs_gradient(weight), needs_gradient(grad_output.bias)},
+      &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  const Prepared given(hidden, weight, bias, {.rows = targets, .there = {}, .vocabulary = vocabulary});
-  const Result result = run({given.hidden, weight, given.bias, given.targets}, {});
+  const Prepared grad_output(hidden, weight, bias, {.rows = targets, .on_device = {}, .vocabulary = vocabulary});
+  const Result result = run({grad_output.hidden, weight, grad_output.bias, grad_output.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 

@@ -36,8 +36,8 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
   });
 }
 
-at::Tensor dropped(const kernels::Dropout& how, uint64_t first, const at::Tensor& given) {
-  at::Tensor x = given.contiguous();
+at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::Tensor& grad_output) {
+  at::Tensor x = grad_output.contiguous();
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);
@@ -56,14 +56,14 @@ struct Dropout : torch::autograd::Function<Dropout> {
     // The backward pass computes the decisions again, which is cheaper than storing and reading a mask.
     context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&how), sizeof how);
     context->saved_data["first"] = static_cast<int64_t>(first);
-    return dropped(how, first, x);
+    return apply_dropout(how, first, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     kernels::Dropout how;
     std::memcpy(&how, context->saved_data["how"].toStringRef().data(), sizeof how);
     auto first = static_cast<uint64_t>(context->saved_data["first"].toInt());
-    return {dropped(how, first, gradients[0]), {}, {}};
+    return {apply_dropout(how, first, gradients[0]), {}, {}};
   }
 };
 

@@ -44,16 +44,16 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return Linear::apply(flat, weight, b.defined() ? std::optional(b) : std::nullopt).view(shape);
 }
 
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation then) {
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation fused_activation) {
   DecodingProducts* decoding = DecodingProducts::current();
   if (decoding == nullptr || c10::GradMode::is_enabled())
-    return activation(linear(x, joined(weights), joined(biases)), then);
+    return activation(linear(x, concatenated(weights), concatenated(biases)), fused_activation);
   const DecodingProducts::Weights& kept = decoding->weights(weights, biases);
-  if (!kept.weight.is_mkldnn()) return activation(linear(x, kept.weight, kept.bias), then);
+  if (!kept.weight.is_mkldnn()) return activation(linear(x, kept.weight, kept.bias), fused_activation);
   auto shape = x.sizes().vec();
   const at::Tensor flat = x.to(kept.weight.scalar_type()).reshape({-1, shape.back()});
   shape.back() = kept.weight.size(0);
-  return product_nt(flat, kept.weight, kept.bias, then).view(shape);
+  return product_nt(flat, kept.weight, kept.bias, fused_activation).view(shape);
 }
 
 }  // namespace mh::nn

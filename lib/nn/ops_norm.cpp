@@ -27,13 +27,13 @@ constexpr int64_t kRows = 64;
 
 struct Call {
   kernels::SumNorm how;
-  std::optional<kernels::DropoutFrom> drops;
+  std::optional<kernels::DropoutFrom> dropout;
   Call(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
        const std::optional<kernels::DropoutFrom>& from)
-      : drops(from) {
+      : dropout(from) {
     how.size = size, how.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) how.weight = weight.const_data_ptr<float>(), how.bias = bias.const_data_ptr<float>();
-    if (drops) how.dropout = &drops->how, how.dropout_first = drops->first;
+    if (dropout) how.dropout = &dropout->how, how.dropout_first = dropout->first;
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -87,46 +87,47 @@ struct Joined : torch::autograd::Function<Joined> {
   // weight and bias: both or neither. Returns the sum and, with weights, its layer norm.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
                                const OptionalTensor& weight, const OptionalTensor& bias, double epsilon,
-                               const std::optional<kernels::DropoutFrom>& drops) {
+                               const std::optional<kernels::DropoutFrom>& dropout) {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
-    const Call call(x.size(-1), w, b, epsilon, drops);
+    const Call call(x.size(-1), w, b, epsilon, dropout);
     const Made m = make(call, x, y, true, w.defined(), true);
     context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
-    if (drops) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*drops), sizeof *drops);
+    if (dropout) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*dropout), sizeof *dropout);
     if (!w.defined()) return {m.sum};
     return {m.sum, m.norm};
   }
 
-  static variable_list backward(AutogradContext* context, variable_list given) {
+  static variable_list backward(AutogradContext* context, variable_list grad_output) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &factor = saved[4];
-    std::optional<kernels::DropoutFrom> drops;
+    std::optional<kernels::DropoutFrom> dropout;
     if (const auto it = context->saved_data.find("drops"); it != context->saved_data.end())
-      std::memcpy(&drops.emplace(), it->second.toStringRef().data(), sizeof *drops);
-    const at::Tensor ds = given[0].defined() ? given[0].contiguous() : at::Tensor();
-    const at::Tensor dn = given.size() > 1 && given[1].defined() ? given[1].contiguous() : at::Tensor();
+      std::memcpy(&dropout.emplace(), it->second.toStringRef().data(), sizeof *dropout);
+    const at::Tensor ds = grad_output[0].defined() ? grad_output[0].contiguous() : at::Tensor();
+    const at::Tensor dn =
+        grad_output.size() > 1 && grad_output[1].defined() ? grad_output[1].contiguous() : at::Tensor();
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    const bool one = type == at::kFloat && !drops;  // dy equals dx, so both are one tensor
-    if (!dn.defined() && !drops) return {ds, ds.to(type), {}, {}, {}, {}};
+    const bool one = type == at::kFloat && !dropout;  // dy equals dx, so both are one tensor
+    if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
     const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
-    const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), drops);
+    const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
     const at::Tensor dx = at::empty_like(like), dy = one ? dx : at::empty_like(like, type);
-    const at::Tensor of_weights = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
+    const at::Tensor weight_gradients = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
     const auto gradients = [&]() -> variable_list {
       if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
-      const at::Tensor sums = of_weights.sum(1);
+      const at::Tensor sums = weight_gradients.sum(1);
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
     kernels::SumNormTensors t;
     t.rows = rows, t.piece = kRows;
     t.sum = const_cast<float*>(read(sum)), t.mean = write(mean), t.factor = write(factor);
     t.dsum = read(ds), t.dnorm = read(dn), t.dx = write(dx), t.dy = dy.mutable_data_ptr();
-    if (dn.defined()) t.dweight = write(of_weights), t.dbias = t.dweight + pieces * size;
+    if (dn.defined()) t.dweight = write(weight_gradients), t.dbias = t.dweight + pieces * size;
     if (const Gpu gpu = gpu_of(like.device())) {
       if (one) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
@@ -146,11 +147,11 @@ bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, co
   const bool gpu = static_cast<bool>(gpu_of(x.device()));
   const bool known =
       y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (gpu && y.scalar_type() == at::kHalf);
-  const auto of_row = [&](const at::Tensor& w) {
+  const auto is_row_vector = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
   return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMaxSumNormWidth) && x.scalar_type() == at::kFloat &&
-         known && x.sizes().equals(y.sizes()) && x.numel() > 0 && of_row(weight) && of_row(bias);
+         known && x.sizes().equals(y.sizes()) && x.numel() > 0 && is_row_vector(weight) && is_row_vector(bias);
 }
 
 SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
@@ -160,16 +161,17 @@ SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, 
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
   const at::Tensor left = x.contiguous(), right = y.contiguous();
-  std::optional<kernels::DropoutFrom> drops;
+  std::optional<kernels::DropoutFrom> dropout;
   if (drop.step.training && drop.p > 0)
-    drops = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
-  const auto wanted = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (!c10::GradMode::is_enabled() || !(wanted(x) || wanted(y) || wanted(weight) || wanted(bias))) {
-    const Made m = make(Call(x.size(-1), weight, bias, epsilon, drops), left, right, sums, weight.defined(), false);
+    dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
+  const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (!c10::GradMode::is_enabled() ||
+      !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {
+    const Made m = make(Call(x.size(-1), weight, bias, epsilon, dropout), left, right, sums, weight.defined(), false);
     return {m.sum, m.norm};
   }
-  const auto given = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const variable_list made = Joined::apply(left, right, given(weight), given(bias), epsilon, drops);
+  const auto grad_output = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
+  const variable_list made = Joined::apply(left, right, grad_output(weight), grad_output(bias), epsilon, dropout);
   return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
 }
 

@@ -46,11 +46,12 @@ void Parameter::collect_gradient() {
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
   if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
-  for (const HeadAxis& given : traits.head_axes) {
-    const auto axis = static_cast<size_t>(given.axis);
-    const auto placed = static_cast<int64_t>(given.head_blocks.size());
-    if (axis >= shape.size() || given.heads < 1 || given.blocks() < given.heads || shape[axis] % given.blocks() != 0 ||
-        (placed > 0 && placed != given.heads) || (given.blocks() > given.heads && placed == 0))
+  for (const HeadAxis& head_axis : traits.head_axes) {
+    const auto axis = static_cast<size_t>(head_axis.axis);
+    const auto placed = static_cast<int64_t>(head_axis.head_blocks.size());
+    if (axis >= shape.size() || head_axis.heads < 1 || head_axis.blocks() < head_axis.heads ||
+        shape[axis] % head_axis.blocks() != 0 || (placed > 0 && placed != head_axis.heads) ||
+        (head_axis.blocks() > head_axis.heads && placed == 0))
       throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
   }
   if (traits.role == HeadRole::none) traits.role = role_;
@@ -60,11 +61,11 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
 }
 
 Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
-  Parameter* there = find(name);
-  if (there == nullptr) return add(name, std::move(shape), std::move(traits));
-  if (there->master().sizes() != at::IntArrayRef(shape))
+  Parameter* existing = find(name);
+  if (existing == nullptr) return add(name, std::move(shape), std::move(traits));
+  if (existing->master().sizes() != at::IntArrayRef(shape))
     throw Error(Exit::failed, name + " is shared by layers of different sizes");
-  return *there;
+  return *existing;
 }
 
 namespace {

@@ -53,9 +53,9 @@ at::Tensor dense(const at::Tensor& matrix) {
 }
 
 at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                          Activation then = Activation::none) {
-  const bool tanh = then == Activation::gelu_tanh;
-  const char* name = then == Activation::relu ? "relu" : tanh || then == Activation::gelu ? "gelu" : "none";
+                          Activation fused_activation = Activation::none) {
+  const bool tanh = fused_activation == Activation::gelu_tanh;
+  const char* name = fused_activation == Activation::relu ? "relu" : tanh || fused_activation == Activation::gelu ? "gelu" : "none";
   return onednn_linear()->call(dense(x), dense(weight), bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
                                name, c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
 }
@@ -71,7 +71,7 @@ at::Tensor packed(const at::Tensor& weight) {
 
 }  // namespace
 
-at::Tensor joined(Parts parts) {
+at::Tensor concatenated(Parts parts) {
   std::vector<at::Tensor> values;
   for (const Parameter* p : parts)
     if (p != nullptr) values.push_back(p->value());
@@ -79,7 +79,7 @@ at::Tensor joined(Parts parts) {
 }
 
 struct DecodingProducts::Kept {
-  std::mutex one_fills;
+  std::mutex fill_mutex;
   std::map<std::vector<const Parameter*>, Weights> weights;
 };
 
@@ -89,10 +89,10 @@ DecodingProducts::~DecodingProducts() { decoding = before_; }
 DecodingProducts* DecodingProducts::current() { return decoding; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts biases) {
-  const std::lock_guard lock(kept_->one_fills);
+  const std::lock_guard lock(kept_->fill_mutex);
   auto [kept, added] = kept_->weights.try_emplace(std::vector(weights));
   if (added) {
-    kept->second = {joined(weights), joined(biases)};
+    kept->second = {concatenated(weights), concatenated(biases)};
     at::Tensor& bias = kept->second.bias;
     if (bias.defined()) bias = bias.to(kept->second.weight.scalar_type());
     if (can_be_packed(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
@@ -105,11 +105,11 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
   return kind == Activation::relu ? at::relu(x) : at::gelu(x, kind == Activation::gelu_tanh ? "tanh" : "none");
 }
 
-at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Activation then) {
+at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Activation fused_activation) {
   if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
-    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, then).narrow(0, 0, rows);
-  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0)) return through_onednn(x, weight, bias, then);
-  return activation(at::linear(x, weight, bias), then);
+    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation).narrow(0, 0, rows);
+  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0)) return through_onednn(x, weight, bias, fused_activation);
+  return activation(at::linear(x, weight, bias), fused_activation);
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {

@@ -22,7 +22,7 @@ at::Tensor activation(const at::Tensor& x, Activation kind);
 
 // Returns activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
-                      Activation then = Activation::none);
+                      Activation fused_activation = Activation::none);
 // Returns a b (n, m) for a (n, k) and b (k, m).
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // Returns aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
@@ -31,7 +31,7 @@ at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 // Parameters to be concatenated; null pointers are skipped.
 using Parts = std::initializer_list<const Parameter*>;
 // Concatenates the values of parameters (n_i, …) along the first axis; undefined if there are none.
-at::Tensor joined(Parts parts);
+at::Tensor concatenated(Parts parts);
 
 // Changes the products of this thread during its lifetime, in which there must be no gradients and no parameter may
 // change:

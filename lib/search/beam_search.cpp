@@ -67,7 +67,7 @@ class Search {
   }
 
   void search_next(const at::Tensor& logits) {
-    Constraints constraints{2 * policy_.options().beam, policy_.banned(length_), {}};
+    Constraints constraints{2 * policy_.options().beam, policy_.excluded(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced(b); token >= 0) {
         constraints.forced.resize(static_cast<size_t>(rows()), -1);
@@ -97,12 +97,12 @@ class Search {
 
   void draw_next(const at::Tensor& logits) {
     const Candidates sums = candidates_of(logits, {0, {}, {}});
-    const std::vector<int32_t> banned = policy_.banned(length_);
+    const std::vector<int32_t> excluded = policy_.excluded(length_);
     at::Tensor open = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
-    const at::Tensor given = open.clone();
-    for (int32_t token : banned) open.select(1, token).fill_(-INFINITY);
+    const at::Tensor logits = open.clone();
+    for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
     const int64_t entries = open.size(1);
-    if (entries <= static_cast<int64_t>(banned.size())) BeamPolicy::throw_no_candidates();
+    if (entries <= static_cast<int64_t>(excluded.size())) BeamPolicy::throw_no_candidates();
     const SamplingOptions& o = policy_.sampling();
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
@@ -114,7 +114,7 @@ class Search {
         if (token < 0)
           token = draw({open.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)}, o.temperature,
                        o.top_k, now.random[now.samples[rank]]);
-        const double logit = given.const_data_ptr<float>()[r * entries + token];
+        const double logit = logits.const_data_ptr<float>()[r * entries + token];
         extensions.push_back({now.live[rank].sum + (logit - sums.log_sums[static_cast<size_t>(r)]), rank, token});
       }
       policy_.advance(now, extensions, length_);
@@ -149,14 +149,14 @@ class Search {
   // Chooses a slot for each live hypothesis; appends the rows that its slots continue from.
   void place(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
     std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // parent of each slot
-    std::vector<Partial*> waiting;
+    std::vector<Partial*> unplaced;
     for (Partial& p : beam.live) {
-      const bool stays = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
-      if (stays) parents[static_cast<size_t>(p.slot)] = p.slot;
-      else waiting.push_back(&p);
+      const bool keeps_slot = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
+      if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
+      else unplaced.push_back(&p);
     }
     size_t free = 0;
-    for (Partial* p : waiting) {
+    for (Partial* p : unplaced) {
       while (parents[free] >= 0) ++free;
       parents[free] = p->slot;
       p->slot = static_cast<int64_t>(free);
@@ -221,8 +221,9 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
     for (const Sentence& s : sentences) all.push_back(&s);
     return search_on_device(model, all, policy);
   }
-  const auto of_each = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
-  const int64_t count = observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * of_each);
+  const auto rows_per_sentence = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
+  const int64_t count =
+      observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
   // A part takes sentences of similar length, so that all of its sentences end at about the same time.
   std::vector<Sentences> parts(static_cast<size_t>(count));
   for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
@@ -232,7 +233,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
     search_part(0);
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const c10::NoGradGuard none_here;  // for this thread, like DecodingProducts
+      const c10::NoGradGuard no_gradient;  // for this thread, like DecodingProducts
       const nn::DecodingProducts same(&products);
       for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
     });

@@ -15,9 +15,9 @@ namespace {
 // queries, and the choice must not depend on the length of the other sources.
 constexpr size_t kNarrowest = kernels::kMaxDecodeQueries + 1;
 
-Partial extended(const Partial& parent, const Extension& way) {
-  Partial p{parent.tokens, way.sum, parent.slot};
-  p.tokens.push_back(way.token);
+Partial extended(const Partial& parent, const Extension& extension) {
+  Partial p{parent.tokens, extension.sum, parent.slot};
+  p.tokens.push_back(extension.token);
   return p;
 }
 
@@ -51,7 +51,7 @@ int32_t BeamPolicy::forced(const Sentence& sentence, const Beam& beam, int64_t l
   return length >= beam.longest ? end_tokens_.end : -1;
 }
 
-std::vector<int32_t> BeamPolicy::banned(int64_t length) const {
+std::vector<int32_t> BeamPolicy::excluded(int64_t length) const {
   std::vector<int32_t> tokens;
   if (length < options_.min_length) tokens.push_back(end_tokens_.end);
   if (options_.no_unknown && end_tokens_.unknown >= 0) tokens.push_back(end_tokens_.unknown);
@@ -67,29 +67,29 @@ Hypothesis BeamPolicy::finished(const Partial& p, double sum, int64_t length) co
 void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
   std::vector<Partial> next;
-  std::vector<size_t> of_samples;
+  std::vector<size_t> num_extensions;
   if (samples()) {
-    for (const Extension& way : extensions) {
-      const size_t sample = now.samples[way.rank];
-      if (way.token == end_tokens_.end) {
-        now.finished[sample] = finished(now.live[way.rank], way.sum, length);
+    for (const Extension& extension : extensions) {
+      const size_t sample = now.samples[extension.rank];
+      if (extension.token == end_tokens_.end) {
+        now.finished[sample] = finished(now.live[extension.rank], extension.sum, length);
       } else {
-        next.push_back(extended(now.live[way.rank], way));
-        of_samples.push_back(sample);
+        next.push_back(extended(now.live[extension.rank], extension));
+        num_extensions.push_back(sample);
       }
     }
   } else {
     const size_t seen = std::min(extensions.size(), 2 * beam);
     for (size_t i = 0; i < seen && next.size() < beam && now.finished.size() < beam; ++i) {
-      const Extension& way = extensions[i];
-      if (way.token != end_tokens_.end) next.push_back(extended(now.live[way.rank], way));
-      else if (i < beam) now.finished.push_back(finished(now.live[way.rank], way.sum, length));
+      const Extension& extension = extensions[i];
+      if (extension.token != end_tokens_.end) next.push_back(extended(now.live[extension.rank], extension));
+      else if (i < beam) now.finished.push_back(finished(now.live[extension.rank], extension.sum, length));
     }
     if (now.finished.size() >= beam) next.clear();
     if (next.empty() && now.finished.empty()) throw_no_candidates();
   }
   now.live = std::move(next);
-  now.samples = std::move(of_samples);
+  now.samples = std::move(num_extensions);
 }
 
 void BeamPolicy::throw_no_candidates() {

@@ -55,7 +55,7 @@ class BeamPolicy {
   // Returns the only token that may follow hypotheses of `length` tokens, or -1 if any may.
   int32_t forced(const Sentence& sentence, const Beam& beam, int64_t length) const;
   // Returns the tokens that must not follow if none is forced.
-  std::vector<int32_t> banned(int64_t length) const;
+  std::vector<int32_t> excluded(int64_t length) const;
   // Applies the extensions of a step, in their order; for samples, one for each live hypothesis. Throws Error(usage) if
   // there is none.
   void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;

@@ -28,7 +28,7 @@ Candidates on_cpu(const at::Tensor& given, const Constraints& constraints) {
       const int32_t forced = constraints.forced.empty() ? -1 : constraints.forced[row];
       std::vector<Entry>& best = c.rows[row];
       if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, entries)));
-      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.banned, best, &c.log_sums[row])));
+      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded, best, &c.log_sums[row])));
       if (forced >= 0) best = {{values[static_cast<size_t>(forced)], forced}};
     }
   });
@@ -37,11 +37,11 @@ Candidates on_cpu(const at::Tensor& given, const Constraints& constraints) {
 
 Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
   const int64_t rows = logits.size(0);
-  const Best found = best_of(logits, constraints.count, constraints.banned);
+  const Best found = best_of(logits, constraints.count, constraints.excluded);
   const int64_t count = found.tokens.size(1);
   std::vector<int64_t> asked(static_cast<size_t>(rows), 0);
   for (size_t r = 0; r < constraints.forced.size(); ++r) asked[r] = std::max(0, constraints.forced[r]);
-  const at::Tensor at_forced =
+  const at::Tensor forced_logits =
       constraints.forced.empty()
           ? at::Tensor()
           : logits.gather(1, at::tensor(asked, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
@@ -53,7 +53,7 @@ Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
     if (!constraints.forced.empty() && constraints.forced[static_cast<size_t>(r)] >= 0) {
-      best = {{at_forced.const_data_ptr<float>()[r], constraints.forced[static_cast<size_t>(r)]}};
+      best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced[static_cast<size_t>(r)]}};
       continue;
     }
     for (int64_t k = 0; k < count; ++k)
@@ -90,7 +90,7 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 
 // The `count` largest entries of a row are in the `count` blocks with the largest maxima: at least `count` entries
 // precede all entries of any other block.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned) {
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
   const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
@@ -98,14 +98,14 @@ Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>
   count = std::min(count, entries);
   at::Tensor open = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
   open.narrow(1, 0, entries).copy_(logits);
-  for (int32_t token : banned) open.select(1, token).fill_(-INFINITY);
+  for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
   open = open.view({rows, blocks, kBlock});
-  const int64_t looked_at = std::min(count, blocks);
+  const int64_t num_blocks = std::min(count, blocks);
   // In the order of the tokens, so that among equal entries the smaller token comes first.
-  const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), looked_at)).sort(1)).unsqueeze(2);
+  const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), num_blocks)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = chosen * kBlock + at::arange(kBlock, chosen.options());
   const auto [values, places] =
-      largest_first(open.gather(1, chosen.expand({rows, looked_at, kBlock})).flatten(1), count);
+      largest_first(open.gather(1, chosen.expand({rows, num_blocks, kBlock})).flatten(1), count);
   best.logits = values;
   best.tokens = tokens.flatten(1).gather(1, places);
   return best;

@@ -12,9 +12,9 @@
 namespace mh::search {
 
 struct Constraints {
-  int64_t count = 1;            // maximum number of candidates of a row
-  std::vector<int32_t> banned;  // tokens that are no candidates
-  std::vector<int32_t> forced;  // the only candidate of each row, or -1: any; empty: any in all rows
+  int64_t count = 1;              // maximum number of candidates of a row
+  std::vector<int32_t> excluded;  // tokens that are no candidates
+  std::vector<int32_t> forced;    // the only candidate of each row, or -1: any; empty: any in all rows
 };
 
 struct Candidates {
@@ -34,7 +34,7 @@ struct Best {
   at::Tensor tokens;    // (R, count) int64, likeliest first; among equal ones the smaller token first
   at::Tensor logits;    // (R, count) fp32; minus infinity: no candidate
 };
-// Returns the `count` best of logits (R, V) fp32, or V if that is less; `banned` tokens are no candidates.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& banned);
+// Returns the `count` best of logits (R, V) fp32, or V if that is less; `excluded` tokens are no candidates.
+Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded);
 
 }  // namespace mh::search

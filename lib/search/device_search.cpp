@@ -15,7 +15,7 @@ namespace {
 
 // The extensions of a step, for S sentences with W rows each, in their order. An extension continues a row of its
 // sentence, 0 … W - 1; a sum of minus infinity marks none.
-struct Ways {
+struct Extensions {
   at::Tensor sums;    // (S, Q) fp64
   at::Tensor tokens;  // (S, Q) int64
   at::Tensor rows;    // (S, Q) int64
@@ -33,7 +33,7 @@ class DeviceSearch {
       : model_(model),
         sentences_(sentences),
         policy_(policy),
-        whole_(at::TensorOptions().dtype(at::kLong).device(model.parameters().device())),
+        int64_options_(at::TensorOptions().dtype(at::kLong).device(model.parameters().device())),
         beams_(policy.begin(model, sentences)),
         results_(sentences.size()) {}
 
@@ -41,14 +41,14 @@ class DeviceSearch {
     if (beams_.empty()) return std::move(results_);
     state_ = model_.new_state();
     width_ = static_cast<int64_t>(beams_[0].live.size());
-    tokens_ = at::full({count(), width_}, end(), whole_);
-    sums_ = at::zeros({count(), width_}, whole_.dtype(at::kDouble));
+    tokens_ = at::full({count(), width_}, end(), int64_options_);
+    sums_ = at::zeros({count(), width_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
-      std::vector<Ways> seen;
+      std::vector<Extensions> seen;
       const int64_t steps = steps_ahead(), first = length_;
       prepare(steps);
       for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
-        seen.push_back(policy_.samples() ? draw(step) : look(step));
+        seen.push_back(policy_.samples() ? draw(step) : extensions_of(step));
         ++length_;
       }
       follow(seen, first);
@@ -79,7 +79,7 @@ class DeviceSearch {
       std::vector<int64_t> tokens;
       for (const Beam& beam : beams_) tokens.push_back(forced(step, beam));
       if (std::any_of(tokens.begin(), tokens.end(), [](int64_t token) { return token >= 0; }))
-        forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(whole_.device());
+        forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
     }
     if (!policy_.samples() || policy_.sampling().temperature == 0) return;
     at::Tensor uniform = at::zeros({steps, count(), width_}, at::kDouble);
@@ -91,30 +91,30 @@ class DeviceSearch {
         for (size_t rank = 0; rank < beam.live.size(); ++rank)
           u[beam.live[rank].slot] = beam.random[beam.samples[rank]].uniform();
       }
-    uniform_ = uniform.to(whole_.device());
+    uniform_ = uniform.to(int64_options_.device());
   }
 
   // (S·W, V) fp32
   at::Tensor next_logits() {
     model::Input input(tokens_.view({-1, 1}));
     if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
-    return model_.logits(model_.hidden(input.to(whole_.device()), {}, state_.get())).flatten(0, 1);
+    return model_.logits(model_.hidden(input.to(int64_options_.device()), {}, state_.get())).flatten(0, 1);
   }
 
   // Returns the log-probability (S, W) of the forced token (S, 1) in each row.
-  at::Tensor of_forced(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
+  at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
     const at::Tensor tokens = forced.clamp_min(0).expand({count(), width_}).reshape({-1, 1});
     return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - log_sums;
   }
 
   // Computes a step of beam search. Afterwards tokens_ and sums_ are those of the first `beam` extensions that do not
   // end, best first, and the model's state has their rows.
-  Ways look(int64_t step) {
+  Extensions extensions_of(int64_t step) {
     const int64_t beam = policy_.options().beam, extensions = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
-    const Best best = best_of(logits, extensions, policy_.banned(length_));
+    const Best best = best_of(logits, extensions, policy_.excluded(length_));
     const int64_t each = best.tokens.size(1);
-    Ways seen;
+    Extensions seen;
     const at::Tensor log_sums = best.log_sums.view({count(), before});
     seen.finite = log_sums.sum(1, true);
     // (S, W, each), each row in the order of tokens, so that among equal sums the smaller token comes first.
@@ -124,7 +124,7 @@ class DeviceSearch {
     if (const at::Tensor& forced = forced_[static_cast<size_t>(step)];
         forced.defined()) {  // the only extension of each row
       const at::Tensor is = forced.ge(0).unsqueeze(2), only = at::full_like(log_p, -INFINITY);
-      only.select(2, 0).copy_(of_forced(logits, forced, log_sums));
+      only.select(2, 0).copy_(forced_log_p(logits, forced, log_sums));
       log_p = at::where(is, only, log_p);
       tokens = at::where(is, forced.unsqueeze(2), tokens);
     }
@@ -142,7 +142,7 @@ class DeviceSearch {
     sums_ = seen.sums.gather(1, first).masked_fill(~live, -INFINITY);
     tokens_ = seen.tokens.gather(1, first).masked_fill(~live, end());
     width_ = beam;
-    const at::Tensor own = at::arange(count(), whole_).unsqueeze(1);
+    const at::Tensor own = at::arange(count(), int64_options_).unsqueeze(1);
     if (before < beam)
       state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));  // all rows continue the same one
     else if (beam > 1) state_->reorder_within((seen.rows.gather(1, first) + own * beam).flatten());
@@ -150,17 +150,17 @@ class DeviceSearch {
   }
 
   // Computes a step of sampling; each sample stays in its row.
-  Ways draw(int64_t step) {
+  Extensions draw(int64_t step) {
     const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
-    const std::vector<int32_t> banned = policy_.banned(length_);
+    const std::vector<int32_t> excluded = policy_.excluded(length_);
     const int64_t entries = logits.size(1), all = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
-    if (entries <= static_cast<int64_t>(banned.size())) BeamPolicy::throw_no_candidates();
-    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, banned);
-    Ways seen;
+    if (entries <= static_cast<int64_t>(excluded.size())) BeamPolicy::throw_no_candidates();
+    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, excluded);
+    Extensions seen;
     const at::Tensor log_sums = best.log_sums.view({count(), width_});
     seen.finite = log_sums.sum(1, true);
-    at::Tensor place = at::zeros({count() * width_, 1}, whole_);
+    at::Tensor place = at::zeros({count() * width_, 1}, int64_options_);
     if (o.temperature > 0) {  // same as draw() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor shares = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
@@ -171,27 +171,27 @@ class DeviceSearch {
     at::Tensor log_p = best.logits.gather(1, place).view({count(), width_}).to(at::kDouble) - log_sums;
     if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {
       seen.tokens = at::where(forced.ge(0), forced, seen.tokens);
-      log_p = at::where(forced.ge(0), of_forced(logits, forced, log_sums), log_p);
+      log_p = at::where(forced.ge(0), forced_log_p(logits, forced, log_sums), log_p);
     }
     sums_ = sums_ + log_p;
     tokens_ = seen.tokens;
     seen.sums = sums_;
-    seen.rows = at::arange(width_, whole_).expand({count(), width_});
+    seen.rows = at::arange(width_, int64_options_).expand({count(), width_});
     return seen;
   }
 
   // Applies the extensions of the steps from `length` on to the hypotheses of unfinished sentences.
-  void follow(const std::vector<Ways>& seen, int64_t length) {
+  void follow(const std::vector<Extensions>& seen, int64_t length) {
     if (seen.empty()) return;
     // (steps, S, …). Only the first read-back waits for the device.
-    const auto read = [&](at::Tensor Ways::*part) {
+    const auto read = [&](at::Tensor Extensions::*part) {
       std::vector<at::Tensor> all;
       all.reserve(seen.size());
-      for (const Ways& one : seen) all.push_back(one.*part);
+      for (const Extensions& one : seen) all.push_back(one.*part);
       return at::stack(all).to(at::kCPU).contiguous();
     };
-    const at::Tensor all_sums = read(&Ways::sums), all_tokens = read(&Ways::tokens), all_rows = read(&Ways::rows),
-                     all_finite = read(&Ways::finite);
+    const at::Tensor all_sums = read(&Extensions::sums), all_tokens = read(&Extensions::tokens), all_rows = read(&Extensions::rows),
+                     all_finite = read(&Extensions::finite);
     std::vector<Extension> extensions;
     for (size_t step = 0; step < seen.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {
@@ -218,20 +218,20 @@ class DeviceSearch {
 
   // Removes finished sentences.
   void leave() {
-    std::vector<Beam> stay;
+    std::vector<Beam> kept_beams;
     std::vector<int64_t> places;
     for (size_t b = 0; b < beams_.size(); ++b) {
       if (beams_[b].live.empty()) {
         results_[beams_[b].sentence] = policy_.results(beams_[b]);
       } else {
-        stay.push_back(std::move(beams_[b]));
+        kept_beams.push_back(std::move(beams_[b]));
         places.push_back(static_cast<int64_t>(b));
       }
     }
-    const bool all = stay.size() == beams_.size();
-    beams_ = std::move(stay);
+    const bool all = kept_beams.size() == beams_.size();
+    beams_ = std::move(kept_beams);
     if (all || beams_.empty()) return;
-    const at::Tensor sentences = at::tensor(places, at::kLong), there = sentences.to(whole_.device());
+    const at::Tensor sentences = at::tensor(places, at::kLong), there = sentences.to(int64_options_.device());
     for (at::Tensor* t : {&tokens_, &sums_}) *t = t->index_select(0, there);
     state_->reorder((sentences.unsqueeze(1) * width_ + at::arange(width_, at::kLong)).flatten());
   }
@@ -239,7 +239,7 @@ class DeviceSearch {
   model::LanguageModel& model_;
   const Sentences& sentences_;
   const BeamPolicy& policy_;
-  const at::TensorOptions whole_;  // int64 on the model's device
+  const at::TensorOptions int64_options_;  // int64 on the model's device
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;  // unfinished sentences, in the order of their rows
   int64_t width_ = 1;        // rows of a sentence

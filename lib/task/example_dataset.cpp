@@ -25,9 +25,9 @@ struct Loss {
     const nn::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
     sum += plain.nll.item<double>(), scored += plain.scored;
     if (!seen.next.defined()) return;
-    const at::Tensor wanted = seen.batch.targets.select(1, 0);
-    next += at::cross_entropy_loss(seen.next, wanted.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
-    nexts += wanted.ge(0).sum().item<int64_t>();
+    const at::Tensor labels = seen.batch.targets.select(1, 0);
+    next += at::cross_entropy_loss(seen.next, labels.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
+    nexts += labels.ge(0).sum().item<int64_t>();
   }
   // Returns NaN without targets.
   double mean() const {
@@ -70,10 +70,10 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     const int64_t widest = source.length(0, order[static_cast<size_t>(result.rows)]);
     const auto begin = order.begin() + result.rows;
     const std::vector<int64_t> rows(begin, begin + std::min(all - result.rows, std::max<int64_t>(1, kTokens / widest)));
-    std::vector<text::Example> examples_now;
-    examples_now.reserve(rows.size());
-    for (int64_t row : rows) examples_now.push_back(source.make(0, row));
-    const data::Batch batch = load_examples(examples_, examples_now);
+    std::vector<text::Example> batch_examples;
+    batch_examples.reserve(rows.size());
+    for (int64_t row : rows) batch_examples.push_back(source.make(0, row));
+    const data::Batch batch = load_examples(examples_, batch_examples);
     if (options.observer != nullptr) options.observer->begin(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
     const ScoredExamples seen{model, rows, batch, hidden, model.sentence_logits(hidden)};

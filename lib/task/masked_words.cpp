@@ -57,17 +57,17 @@ class WordTally : public ExampleTally {
  public:
   void add(const ScoredExamples& seen) override {
     const at::Tensor& targets = seen.batch.targets;
-    at::Tensor asked = targets.ge(0);
-    const at::Tensor first = targets.select(1, 0), is_first = asked.select(1, 0).clone();
-    asked.select(1, 0).fill_(false);
-    const at::Tensor places = asked.flatten().nonzero().squeeze(1);
-    const at::Tensor wanted = targets.flatten().index_select(0, places);
+    at::Tensor scored = targets.ge(0);
+    const at::Tensor first = targets.select(1, 0), is_first = scored.select(1, 0).clone();
+    scored.select(1, 0).fill_(false);
+    const at::Tensor places = scored.flatten().nonzero().squeeze(1);
+    const at::Tensor labels = targets.flatten().index_select(0, places);
     const at::Tensor states = seen.hidden.flatten(0, 1).index_select(0, places.to(seen.hidden.device()));
     for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
       const int64_t n = std::min(kAtOnce, states.size(0) - at);
       const at::Tensor logits = require_finite(seen.model.logits(states.narrow(0, at, n).unsqueeze(0)));
       const at::Tensor found = logits[0].argmax(1).to(at::kCPU);
-      right_ += found.eq(wanted.narrow(0, at, n)).sum().item<int64_t>();
+      right_ += found.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
     }
     words_ += places.numel();
     if (!seen.next.defined()) return;
@@ -115,7 +115,7 @@ class MaskedWords : public Task {
                           str(options_.long_predictions), "set mlm.max_predictions, or train.batch.long_block"});
   }
   // Earlier versions gave long rows the bound of the other rows.
-  void complete_stored(Config& config, int64_t long_block) const override {
+  void fill_stored(Config& config, int64_t long_block) const override {
     const auto stored = config.keys_below(section());
     if (long_block == 0 || stored.empty() ||
         std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())

@@ -48,9 +48,9 @@ Registry<Task>& tasks() {
 
 namespace {
 
-std::unique_ptr<Task> first_task(const std::function<bool(const Task&)>& wanted) {
+std::unique_ptr<Task> first_task(const std::function<bool(const Task&)>& predicate) {
   for (const std::string& name : tasks().names())
-    if (auto task = tasks().make(name, "task"); wanted(*task)) return task;
+    if (auto task = tasks().make(name, "task"); predicate(*task)) return task;
   return nullptr;
 }
 
@@ -87,8 +87,8 @@ const std::vector<std::string>& all_score_names() {
   return names;
 }
 
-void require_segments(int64_t wanted, const DatasetOptions& options, const std::string& shard) {
-  if (wanted > options.bert.segments)
+void require_segments(int64_t predicate, const DatasetOptions& options, const std::string& shard) {
+  if (predicate > options.bert.segments)
     throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, for the two segments of the rows of " + shard,
                                      str(options.bert.segments), ""});
 }

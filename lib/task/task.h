@@ -134,7 +134,7 @@ class Task {
   // Throws Error(usage) for options that contradict train.batch.long_block.
   virtual void check(int64_t /*long_block*/) const {}
   // Adds options that a configuration stored by an earlier version lacks.
-  virtual void complete_stored(Config& /*config*/, int64_t /*long_block*/) const {}
+  virtual void fill_stored(Config& /*config*/, int64_t /*long_block*/) const {}
   // Returns the maximum number of predicted tokens in a row of `long_block` tokens if other rows have `block` tokens;
   // none if a row has no such bound. for_long_rows() returns the task with that bound.
   virtual std::optional<int64_t> long_predictions(int64_t /*block*/, int64_t /*long_block*/) const { return {}; }
@@ -165,7 +165,7 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
 // Returns the names of all scores of all tasks.
 const std::vector<std::string>& all_score_names();
 
-// Throws Error(usage) if rows have more segments, `wanted`, than the model.
-void require_segments(int64_t wanted, const DatasetOptions& options, const std::string& shard);
+// Throws Error(usage) if the rows have more segments (`segments`) than the model.
+void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard);
 
 }  // namespace mh::task

@@ -40,7 +40,7 @@ class PairsDataset : public Dataset {
   }
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator translator(model, tokenizers_, options.translation);
-    translator.show_to(options.observer);
+    translator.set_observer(options.observer);
     return bleu_of(translator, pairs_, shard_, options.bleu, options.progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {

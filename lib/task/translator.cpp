@@ -138,9 +138,9 @@ std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> 
   std::string text = tokenizer.decode(tokens);
   const std::vector<int32_t> unknown{tokenizer.unknown()};
   if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;
-  const std::string shown = trim(tokenizer.decode(unknown));
-  for (size_t at = text.find(shown); at != std::string::npos; at = text.find(shown, at))
-    text.replace(at, shown.size(), kUnknownInReference);
+  const std::string unknown_text = trim(tokenizer.decode(unknown));
+  for (size_t at = text.find(unknown_text); at != std::string::npos; at = text.find(unknown_text, at))
+    text.replace(at, unknown_text.size(), kUnknownInReference);
   return text;
 }
 

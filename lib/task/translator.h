@@ -65,7 +65,9 @@ class Translator {
   // stray bytes U+FFFD.
   std::string text_of(const search::Hypothesis& hypothesis) const;
 
-  void show_to(attention::Observer* observer) { observer_ = observer; }  // observes each pass from now on; null: none
+  void set_observer(attention::Observer* observer) {
+    observer_ = observer;
+  }  // observes each pass from now on; null: none
   const SideTokenizers& tokenizers() const { return tokenizers_; }
   int64_t truncated() const { return truncated_; }                 // truncated sources so far
   int64_t unknown() const { return unknown_; }                     // unknown tokens of sources given as text

@@ -9,8 +9,10 @@ namespace mh::text {
 namespace {
 
 bool is_attribute(std::string_view word) {
-  const auto among = [&](const auto& all) { return std::find(std::begin(all), std::end(all), word) != std::end(all); };
-  return word == kAppended || word == kMoreSpecialTokens || among(kTokenFlags) || among(kTokenRoles);
+  const auto is_listed = [&](const auto& all) {
+    return std::find(std::begin(all), std::end(all), word) != std::end(all);
+  };
+  return word == kAppended || word == kMoreSpecialTokens || is_listed(kTokenFlags) || is_listed(kTokenRoles);
 }
 
 }  // namespace

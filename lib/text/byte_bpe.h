@@ -66,7 +66,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::vector<Merge> merges_;
   AddedTokens added_;
   std::vector<std::string> bytes_;  // bytes of each piece
-  std::array<int32_t, 256> of_byte_{};
+  std::array<int32_t, 256> token_of_byte_{};
   MergeTable merge_table_;
   int32_t end_ = -1;
 };

@@ -66,7 +66,7 @@ Character character_at(std::string_view text, size_t at) {
   return {class_of(static_cast<char32_t>(c)), static_cast<size_t>(std::max<utf8proc_ssize_t>(1, size))};
 }
 
-bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Returns the end of the run of characters of class `what` that starts at `at`.
 size_t run_end(std::string_view text, size_t at, Class what) {
@@ -111,7 +111,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   // The last white-space character of a run belongs to the next word.
   size_t end = run_end(text, next, Class::space);
   if (end == text.size()) return end;
-  while (goes_on(text[--end])) continue;
+  while (is_continuation_byte(text[--end])) continue;
   return end;
 }
 
@@ -119,7 +119,7 @@ size_t ByteBpeTokenizer::cut(std::string_view text) const {
   // Splits before a space that follows a word: a word starts there, whatever text follows.
   for (size_t at = text.rfind(' '); at != text.npos && at > 0; at = text.rfind(' ', at - 1)) {
     size_t before = at - 1;
-    while (before > 0 && goes_on(text[before])) --before;
+    while (before > 0 && is_continuation_byte(text[before])) --before;
     if (character_at(text, before).what != Class::space) return at;
   }
   return text.npos;

@@ -48,10 +48,10 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
     ids[pieces_[i].text] = static_cast<int32_t>(i);
     bytes_.push_back(bytes_of_piece(pieces_[i].text));
   }
-  auto id_of = [&](const std::string& piece, const std::string& whose) {
+  auto id_of = [&](const std::string& piece, const std::string& owner) {
     const int32_t* id = ids.find(std::string_view(piece));
     if (id == nullptr)
-      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", whose), "none",
+      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", owner), "none",
                                        "use the complete vocabulary and merges of one model"});
     return *id;
   };
@@ -59,15 +59,15 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
     append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letter);
-    of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("of the byte ", byte));
+    token_of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("of the byte ", byte));
   }
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& m = merges_[rank];
-    const std::string whose = str("of merge ", rank + 1);
-    MergeTable::Entry& join = merge_table_.of(id_of(m.left, whose), id_of(m.right, whose));
+    const std::string owner = str("of merge ", rank + 1);
+    MergeTable::Entry& join = merge_table_.of(id_of(m.left, owner), id_of(m.right, owner));
     if (join.symbol >= 0)
       throw Error(Exit::input, Problem{name, "distinct merges", str("'", m.left, " ", m.right, "' twice"), ""});
-    join = {rank, id_of(m.left + m.right, whose)};
+    join = {rank, id_of(m.left + m.right, owner)};
   }
 }
 
@@ -76,7 +76,7 @@ std::unique_ptr<Encoder> ByteBpeTokenizer::encoder() const { return std::make_un
 void ByteBpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
-  for (char byte : word) symbols.push_back({of_byte_[static_cast<unsigned char>(byte)], 1});
+  for (char byte : word) symbols.push_back({token_of_byte_[static_cast<unsigned char>(byte)], 1});
   merge_table_.apply(symbols, MergeOrder::one_by_one);
   for (const Symbol& s : symbols) tokens.push_back(s.number);
 }

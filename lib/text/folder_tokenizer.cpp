@@ -55,15 +55,15 @@ class FolderReader {
       pieces_ = read_numbered_pieces(read_text_file(pieces), pieces);
       list = read_byte_bpe_merges(read_text_file(merges), merges);
     }
-    AddedTokens usual;
+    AddedTokens default_tokens;
     if (const int64_t end = add_tokens({kEndOfText}).front(); end >= 0)
-      usual = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
-    give_roles(usual);
-    if (const int64_t end = token_of_role(added_, "eos_token"); end >= 0 && usual.count(end) == 0)
+      default_tokens = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+    assign_roles(default_tokens);
+    if (const int64_t end = token_of_role(added_, "eos_token"); end >= 0 && default_tokens.count(end) == 0)
       log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
                       " ends each text in multihead"));
-    tell_of_plain_tokens();
-    return make_byte_bpe_tokenizer(in_order(pieces_, folder_), std::move(list), folder_, unusual(usual));
+    log_plain_tokens();
+    return make_byte_bpe_tokenizer(in_order(pieces_, folder_), std::move(list), folder_, unusual(default_tokens));
   }
 
   std::unique_ptr<WordPieceTokenizer> wordpiece() {
@@ -88,16 +88,16 @@ class FolderReader {
     }
     const std::vector<std::string> special(std::begin(kSpecialPieces), std::end(kSpecialPieces));
     const std::vector<int64_t> numbers = add_tokens(special);
-    AddedTokens usual;
+    AddedTokens default_tokens;
     for (size_t i = 0; i < special.size(); ++i) {
-      if (numbers[i] >= 0) usual[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+      if (numbers[i] >= 0) default_tokens[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
       if (const std::string token = named_token(kSpecialPieceRoles[i]); !token.empty() && token != special[i])
         throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special[i], token,
                                          "multihead requires BERT's names of special tokens"});
     }
-    give_roles(usual);
-    tell_of_plain_tokens();
-    return make_wordpiece_tokenizer(in_order(pieces_, folder_), text, folder_, unusual(usual));
+    assign_roles(default_tokens);
+    log_plain_tokens();
+    return make_wordpiece_tokenizer(in_order(pieces_, folder_), text, folder_, unusual(default_tokens));
   }
 
  private:
@@ -131,10 +131,10 @@ class FolderReader {
                       b == other.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
   }
 
-  void require_same(const char* key, bool wanted, const std::string& where) const {
-    if (config_.value(key, wanted) == wanted) return;
-    throw Error(Exit::input, Problem{config_.path() + ": " + key, str(wanted ? "true" : "false", ", as in ", where),
-                                     wanted ? "false" : "true", "set both to the value used in training"});
+  void require_same(const char* key, bool expected, const std::string& where) const {
+    if (config_.value(key, expected) == expected) return;
+    throw Error(Exit::input, Problem{config_.path() + ": " + key, str(expected ? "true" : "false", ", as in ", where),
+                                     expected ? "false" : "true", "set both to the value used in training"});
   }
 
   void take(TokenizerJson json) {
@@ -142,8 +142,8 @@ class FolderReader {
     from_json_ = std::move(json.added);
   }
 
-  // Adds the tokens of all files. Returns the numbers of the `wanted` tokens, -1 for one that is missing.
-  std::vector<int64_t> add_tokens(const std::vector<std::string>& wanted) {
+  // Adds the tokens of all files. Returns the numbers of the `expected` tokens, -1 for one that is missing.
+  std::vector<int64_t> add_tokens(const std::vector<std::string>& expected) {
     for (const auto& [number, piece] : pieces_)
       if (!numbers_.emplace(piece, number).second)
         throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", ""});
@@ -168,8 +168,8 @@ class FolderReader {
       }
     }
     std::vector<int64_t> found;
-    found.reserve(wanted.size());
-    for (const std::string& piece : wanted) found.push_back(number_of(piece));
+    found.reserve(expected.size());
+    for (const std::string& piece : expected) found.push_back(number_of(piece));
     return found;
   }
 
@@ -199,7 +199,7 @@ class FolderReader {
     return token.empty() ? token_text(map_.value(role, nullptr)) : token;
   }
 
-  void give_role(const std::string& role, const std::string& token) {
+  void assign_role(const std::string& role, const std::string& token) {
     const int64_t number = number_of(token);
     if (number < 0) {
       log_warning(str(folder_, ": ", role, " '", token, "' is not in the vocabulary and is ignored"));
@@ -208,29 +208,29 @@ class FolderReader {
     added_[number].insert({role, kSpecialToken});
   }
 
-  // Assigns the roles that the files name; a role that no file names is taken from `usual`.
-  void give_roles(const AddedTokens& usual) {
+  // Assigns the roles that the files name; a role that no file names is taken from `default_tokens`.
+  void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
-      const int64_t number = token_of_role(usual, role);
-      if (const std::string token = named_token(role); !token.empty()) give_role(role, token);
+      const int64_t number = token_of_role(default_tokens, role);
+      if (const std::string token = named_token(role); !token.empty()) assign_role(role, token);
       else if (number >= 0) added_[number].insert({role, kSpecialToken});
     }
     for (const io::ConfigFile* file : {&config_, &map_})
       for (const char* key : {kMoreSpecialTokens, "extra_special_tokens"})
         for (const io::Json& token : file->value(key, nullptr))
-          if (!token_text(token).empty()) give_role(kMoreSpecialTokens, token_text(token));
+          if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens, or none if they equal `usual`, which the tokenizer adds by itself. Ignores the flag
+  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds by itself. Ignores the flag
   // "normalized" of special tokens, which differs between versions of transformers.
-  AddedTokens unusual(const AddedTokens& usual) const {
+  AddedTokens unusual(const AddedTokens& default_tokens) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)
       if (attributes.count(kSpecialToken) > 0) attributes.erase("normalized");
-    return plain == usual ? AddedTokens() : added_;
+    return plain == default_tokens ? AddedTokens() : added_;
   }
 
-  void tell_of_plain_tokens() const {
+  void log_plain_tokens() const {
     std::vector<std::string> names;
     for (const auto& [number, attributes] : added_)
       if (attributes.count(kSpecialToken) == 0) names.push_back("'" + pieces_.at(static_cast<uint64_t>(number)) + "'");

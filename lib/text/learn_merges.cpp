@@ -20,7 +20,7 @@ class Learner {
     words.each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
     for (size_t w = 0; w < words_.size(); ++w)
       for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change(words_[w].symbols, i, w, 1);
-    for (int32_t p : active_) put_aside(of(p), of(p).count);
+    for (int32_t p : active_) defer(of(p), of(p).count);
   }
 
   std::vector<Merge> learn(int64_t merges) {
@@ -31,7 +31,7 @@ class Learner {
     for (int64_t i = 0; i < merges; ++i) {
       if (active_.empty() || (i > 0 && static_cast<double>(of(most_frequent()).count) < threshold)) {
         prune(threshold);
-        take_all_back();
+        restore_deferred();
         threshold = static_cast<double>(of(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
         prune(threshold);
       }
@@ -105,7 +105,7 @@ class Learner {
       return text_of(x.right) < text_of(y.right);
     });
   }
-  static void put_aside(Pair& pair, int64_t count) {
+  static void defer(Pair& pair, int64_t count) {
     pair.aside = count;
     pair.kept = true;
   }
@@ -114,12 +114,12 @@ class Learner {
       Pair& pair = of(p);
       if (static_cast<double>(pair.count) >= threshold) return false;
       // A negative count is the change since the pair was set aside.
-      put_aside(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
+      defer(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
       pair.active = false;
       return true;
     });
   }
-  void take_all_back() {
+  void restore_deferred() {
     active_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {
       Pair& pair = pairs_[p];

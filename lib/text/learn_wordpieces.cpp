@@ -113,18 +113,18 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool> further;  // whether a character of the alphabet ever follows another one
+    std::unordered_map<char32_t, bool> continues;  // whether a character of the alphabet ever follows another one
     for (char32_t c : alphabet) {
-      further[c] = false;
+      continues[c] = false;
       number_of(utf8(c));
     }
     words.each([&](std::string_view word, uint64_t) {
       const std::u32string text = code_points(word);
       for (size_t i = 1; i < text.size(); ++i)
-        if (auto it = further.find(text[i]); it != further.end()) it->second = true;
+        if (auto it = continues.find(text[i]); it != continues.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (further[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
+      if (continues[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
   }
 
   // Adds a word. Characters outside the alphabet are omitted, so their neighbours become adjacent.

@@ -35,15 +35,15 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
   using Place = std::tuple<size_t, int64_t, int32_t, int32_t>;
   std::priority_queue<Place, std::vector<Place>, std::greater<>> places;
-  auto look_at = [&](int64_t left) {
+  auto update_pair = [&](int64_t left) {
     if (left < 0 || after(left) >= count) return;
     const int32_t l = symbol(left).number, r = symbol(after(left)).number;
     if (const Entry* j = find(l, r)) places.emplace(j->rank, left, l, r);
   };
-  for (int64_t i = 0; i + 1 < count; ++i) look_at(i);
+  for (int64_t i = 0; i + 1 < count; ++i) update_pair(i);
   // Returns whether a queue entry is still valid. With one_by_one, as in Hugging Face tokenizers, another pair at the
   // same position is valid too if it joins to the same symbol.
-  auto stands = [&](const Place& place) {
+  auto is_current = [&](const Place& place) {
     const auto [rank, at, left, right] = place;
     if (symbol(at).bytes == 0 || after(at) >= count) return false;
     const int32_t l = symbol(at).number, r = symbol(after(at)).number;
@@ -59,18 +59,18 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
     while (!places.empty() && std::get<0>(places.top()) == rank && (order == MergeOrder::rounds || joined.empty())) {
       const Place place = places.top();
       places.pop();
-      if (!stands(place)) continue;
+      if (!is_current(place)) continue;
       const auto [r, at, left, right] = place;
-      Symbol& gone = symbol(after(at));
-      symbol(at) = {find(left, right)->symbol, symbol(at).bytes + gone.bytes};
-      gone.bytes = 0;
+      Symbol& merged = symbol(after(at));
+      symbol(at) = {find(left, right)->symbol, symbol(at).bytes + merged.bytes};
+      merged.bytes = 0;
       after(at) = after(after(at));
       if (after(at) < count) links[static_cast<size_t>(after(at))].before = at;
       joined.push_back(at);
     }
     for (int64_t at : joined) {
-      look_at(links[static_cast<size_t>(at)].before);
-      look_at(at);
+      update_pair(links[static_cast<size_t>(at)].before);
+      update_pair(at);
     }
   }
   std::erase_if(symbols, [](const Symbol& s) { return s.bytes == 0; });

@@ -16,10 +16,10 @@ constexpr std::string_view kCodesHead = "#version: 0.2";
 
 // Parses a line of codes as subword-nmt does; returns nothing if it is not a merge.
 std::optional<Merge> merge_of(std::string_view line) {
-  constexpr std::string_view dropped = " \r";
-  const size_t begin = line.find_first_not_of(dropped);
+  constexpr std::string_view skipped = " \r";
+  const size_t begin = line.find_first_not_of(skipped);
   if (begin == line.npos) return {};
-  line = line.substr(begin, line.find_last_not_of(dropped) + 1 - begin);
+  line = line.substr(begin, line.find_last_not_of(skipped) + 1 - begin);
   const size_t space = line.find(' ');
   if (space == line.npos || line.find(' ', space + 1) != line.npos) return {};
   return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};

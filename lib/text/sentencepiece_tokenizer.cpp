@@ -27,8 +27,8 @@ class SentencePieceTokenizer : public Tokenizer {
     if (eol_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
                                        "train the model with an eos id, or with mh-prep vocab"});
-    by_words_ = words_stand_alone();
-    if (!by_words_)
+    splits_words_ = keeps_words_whole();
+    if (!splits_words_)
       log_detail(name +
                  ": this model does not segment words independently, so SentencePiece segments whole lines (slower)");
   }
@@ -58,7 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
     return text;
   }
   size_t cut(std::string_view text) const override {
-    if (!by_words_) return text.npos;
+    if (!splits_words_) return text.npos;
     // Splits after a word without a space mark, since the library drops marks at the end of its input.
     for (size_t space = text.rfind(' '); space != text.npos;) {
       const size_t last = text.find_last_not_of(' ', space);
@@ -78,7 +78,7 @@ class SentencePieceTokenizer : public Tokenizer {
             "a SentencePiece model that segments text");
     out.insert(out.end(), ids.begin(), ids.end());
   }
-  bool by_words() const { return by_words_; }
+  bool by_words() const { return splits_words_; }
 
  private:
   void load() {
@@ -102,7 +102,7 @@ class SentencePieceTokenizer : public Tokenizer {
   // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
   // start of a piece, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
   // normalisation must remove extra spaces.
-  bool words_stand_alone() const {
+  bool keeps_words_whole() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
       // The scores of BPE are integers. Unigram sums log-probabilities along the line, so that ties between two
       // segmentations of a word may depend on the preceding text.
@@ -124,7 +124,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string model_, name_;
   sentencepiece::SentencePieceProcessor processor_;
   int32_t eol_ = 0;
-  bool by_words_ = false;
+  bool splits_words_ = false;
 };
 
 class SentencePieceEncoder : public Encoder {

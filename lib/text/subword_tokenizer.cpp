@@ -16,12 +16,12 @@ class SubwordTokenizer : public PieceTokenizer {
       : PieceTokenizer(std::move(pieces)), merges_(std::move(merges)), segmenter_(merges_) {}
   std::string type() const override { return "subword-nmt"; }
   std::string decode(std::span<const int32_t> tokens) const override {
-    bool goes_on = false;  // the previous piece ends in @@
+    bool continues_word = false;  // the previous piece ends in @@
     return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
-      if (!first && !goes_on) text += ' ';
+      if (!first && !continues_word) text += ' ';
       std::string_view piece = text_of(token);
-      goes_on = piece.ends_with(kGoesOn);
-      if (goes_on) piece.remove_suffix(kGoesOn.size());
+      continues_word = piece.ends_with(kGoesOn);
+      if (continues_word) piece.remove_suffix(kGoesOn.size());
       text += piece;
     });
   }

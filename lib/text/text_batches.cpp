@@ -120,17 +120,17 @@ void TextBatches::fill(TextBatch& batch) {
   }
 }
 
-void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool bytes_would_do) {
+void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool advise_byte_vocabulary) {
   const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
   if (const size_t bad = find_bad_byte(text); bad != text.npos)
     refuse_bad_byte(batch.file, s.line, s.offset, text, bad,
-                    bytes_would_do
+                    advise_byte_vocabulary
                         ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
                         : "convert the file to UTF-8");
 }
 
-void check_text(const TextBatch& batch, bool bytes_would_do) {
-  for (const TextBatch::Segment& s : batch.segments) check_text(batch, s, bytes_would_do);
+void check_text(const TextBatch& batch, bool advise_byte_vocabulary) {
+  for (const TextBatch::Segment& s : batch.segments) check_text(batch, s, advise_byte_vocabulary);
 }
 
 }  // namespace mh::text

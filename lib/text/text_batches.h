@@ -75,9 +75,9 @@ class TextBatches {
 };
 
 // Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte, and thus
-// for a character split by a line feed. The message suggests a vocabulary of the type byte if `bytes_would_do`.
-void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool bytes_would_do);
+// for a character split by a line feed. The message suggests a vocabulary of the type byte if `advise_byte_vocabulary`.
+void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool advise_byte_vocabulary);
 // Checks all segments in the same way.
-void check_text(const TextBatch& batch, bool bytes_would_do = true);
+void check_text(const TextBatch& batch, bool advise_byte_vocabulary = true);
 
 }  // namespace mh::text

@@ -16,9 +16,9 @@ std::string in_words(std::string_view line, size_t bad) {
   if (byte == 0) return "a NUL byte";
   char hex[8];
   std::snprintf(hex, sizeof hex, "0x%02X", byte);
-  const auto goes_on = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
-  const bool cut_off =
-      byte >= 0xC2 && byte <= 0xF4 && std::all_of(line.begin() + static_cast<ptrdiff_t>(bad) + 1, line.end(), goes_on);
+  const auto is_continuation_byte = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
+  const bool cut_off = byte >= 0xC2 && byte <= 0xF4 &&
+                       std::all_of(line.begin() + static_cast<ptrdiff_t>(bad) + 1, line.end(), is_continuation_byte);
   return str("the byte ", hex, cut_off ? ", the start of a character that the end of the line cuts off" : "");
 }
 

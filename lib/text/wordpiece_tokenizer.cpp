@@ -27,11 +27,11 @@ bool is_ascii(std::string_view text) {
 }
 
 // Returns whether this first piece would make vocab.txt look like a file of another type.
-bool starts_otherwise(const std::string& piece) {
+bool starts_word(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
 
-bool goes_on(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 class WordPieceEncoder : public Encoder {
  public:
@@ -56,11 +56,11 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
     const auto token = added_.find(static_cast<int64_t>(i));
     if (token != added_.end() && token->second.count(kAppended) > 0) continue;
     std::string_view piece = pieces_[i].text;
-    const bool further = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
-    if (further) piece.remove_prefix(kGoesOn.size());
-    size_t& longest = further ? longest_further_ : longest_first_;
+    const bool is_continuation = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
+    if (is_continuation) piece.remove_prefix(kGoesOn.size());
+    size_t& longest = is_continuation ? longest_further_ : longest_first_;
     longest = std::max(longest, piece.size());
-    (further ? further_ : first_)[piece] = static_cast<int32_t>(i);
+    (is_continuation ? further_ : first_)[piece] = static_cast<int32_t>(i);
   }
   auto special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
@@ -109,8 +109,9 @@ AddedTokens WordPieceTokenizer::added_tokens() const {
 
 std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string_view word,
                                                                      std::span<Part, kLongestWord> parts) const {
-  if (word.size() > kLongestWord &&
-      static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) { return !goes_on(c); })) > kLongestWord)
+  if (word.size() > kLongestWord && static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
+                                      return !is_continuation_byte(c);
+                                    })) > kLongestWord)
     return {};
   const char* readable = word.data() + word.size();
   size_t count = 0;
@@ -119,7 +120,7 @@ std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string
     size_t end = std::min(word.size(), at + (at == 0 ? longest_first_ : longest_further_));
     const int32_t* found = nullptr;
     for (; end > at; --end) {
-      if (end < word.size() && goes_on(word[end])) continue;
+      if (end < word.size() && is_continuation_byte(word[end])) continue;
       found = pieces.find(WordKey(word.substr(at, end - at), readable));
       if (found != nullptr) break;
     }
@@ -242,7 +243,7 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& piece = pieces[i].text;
     const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
-                      find_bad_byte(piece) == piece.npos && (i > 0 || !starts_otherwise(piece));
+                      find_bad_byte(piece) == piece.npos && (i > 0 || !starts_word(piece));
     if (!fits || std::exchange(seen[piece], true))
       throw Error(Exit::input, Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
                                        str("'", escaped(piece), "', which the reader would change or refuse"),

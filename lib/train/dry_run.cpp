@@ -69,12 +69,12 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
-  const PassPlanner turns(run, model->parameters(), batches.get());
-  turns.check();
+  const PassPlanner planner(run, model->parameters(), batches.get());
+  planner.check();
   DryRun out;
   out.tokens_per_update = tokens_per_update(run, batches.get());
   out.parameters = model->parameters().count();
-  out.trained_parameters = turns.trained();
+  out.trained_parameters = planner.trained();
   out.vocabulary = vocabulary.target;
   out.source_vocabulary = vocabulary.source;
   out.length = t.length;

@@ -4,7 +4,7 @@
 
 namespace mh::train {
 
-std::string taken_over(const io::Checkpoint& checkpoint) {
+std::string inherited_sections(const io::Checkpoint& checkpoint) {
   Config config;
   config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
   RunConfig run;

@@ -16,6 +16,6 @@
 namespace mh::train {
 
 // Returns the inherited options as TOML; "" if there are none.
-std::string taken_over(const io::Checkpoint& checkpoint);
+std::string inherited_sections(const io::Checkpoint& checkpoint);
 
 }  // namespace mh::train

@@ -36,7 +36,8 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
   repeats_ = signature == last_ ? repeats_ + 1 : 1;
   last_ = signature;
   const bool known = recording_ && recording_->of == signature;
-  if (!known && repeats_ <= kBefore) return work_(batch.input.to(model_.parameters().device()), batch.wanted(), step);
+  if (!known && repeats_ <= kBefore)
+    return work_(batch.input.to(model_.parameters().device()), batch.model_targets(), step);
   if (!known) record(signature, batch, step);
   return launch(batch, step);
 }
@@ -45,7 +46,7 @@ void GraphedPass::record(const Signature& signature, const data::Batch& batch, c
   recording_.reset();  // first, as two captures would need the memory of both
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
-  Recording& r = recording_.emplace(Recording{signature, batch.input, batch.wanted(), {}, {}, {}, {}, {}});
+  Recording& r = recording_.emplace(Recording{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
   r.input.tokens = copy(batch.input.tokens);
   r.targets.there = copy(batch.targets);
   r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));

@@ -8,14 +8,14 @@
 namespace mh::train {
 
 bool ModelSelection::record(const Validation& result) {
-  const double value = validator_.judged(result);
+  const double value = validator_.selection_score(result);
   const bool better = value < state_.best;
   if (better) state_.best = value, state_.best_update = update_;
   // Small improvements accumulate: each is measured from the last validation that reset the patience.
   const double least = options_.validation.min_improvement;
-  const double improved = validator_.improvement(state_.counted_best, value);
+  const double improved = validator_.improvement(state_.reference_best, value);
   if (better && (least == 0 || !(improved < least))) {
-    state_.counted_best = value;
+    state_.reference_best = value;
     state_.stale_validations = 0;
   } else {
     ++state_.stale_validations;
@@ -24,7 +24,7 @@ bool ModelSelection::record(const Validation& result) {
   line.update(validator_.line(result));
   line["best"] = better;
   folder_.log(line);
-  brief_ = validator_.brief(result);
+  summary_ = validator_.summary(result);
   log_info(str("update ", with_commas(update_), ": ", validator_.text(result), better ? ", the best so far" : ""));
   if (better) checkpointer_.save_weights(folder_.file("best.safetensors"));
   return better;
@@ -32,7 +32,7 @@ bool ModelSelection::record(const Validation& result) {
 
 bool ModelSelection::retain(const Validation& result) {
   auto& kept = state_.kept;
-  kept[update_] = validator_.judged(result);
+  kept[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(kept.size()) > options_.checkpoint.retain) {
     auto worst = kept.begin();  // the newest of equal models, since best.safetensors is the oldest of them
     for (auto it = kept.begin(); it != kept.end(); ++it)
@@ -45,7 +45,7 @@ bool ModelSelection::retain(const Validation& result) {
 }
 
 void ModelSelection::restart() {
-  state_.counted_best = state_.best;
+  state_.reference_best = state_.best;
   state_.stale_validations = 0;
 }
 

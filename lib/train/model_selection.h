@@ -38,7 +38,7 @@ class ModelSelection {
   // Returns the path of the best weights. Throws Error(failed) if no validation was finite.
   std::string best_weights() const;
   // The last validation in a few words, for the progress bar.
-  const std::string& brief() const { return brief_; }
+  const std::string& summary() const { return summary_; }
 
  private:
   const TrainOptions& options_;
@@ -47,7 +47,7 @@ class ModelSelection {
   const Checkpointer& checkpointer_;
   const int64_t& update_;
   SelectionState& state_;
-  std::string brief_;
+  std::string summary_;
 };
 
 }  // namespace mh::train

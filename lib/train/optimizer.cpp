@@ -61,7 +61,7 @@ void loop(int64_t begin, int64_t end, const Update<NagPlan>& u) { kernels::nag(u
 }  // namespace
 
 // The parameter updates of a step on a GPU, launched together at its end; a CPU updates each parameter at once.
-struct Optimizer::Together {
+struct Optimizer::BatchedUpdates {
   std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
   std::vector<at::Tensor> gradients;  // kept alive until the kernel has read them
 
@@ -116,15 +116,15 @@ double Optimizer::gradient_norm(double scale) const {
 
 void Optimizer::step(double lr, double scale) {
   c10::NoGradGuard no_gradient;
-  Together together;
+  BatchedUpdates batched;
   const nn::Gpu gpu = nn::gpu_of(device_);
   for (Slot& slot : slots_)
-    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &together : nullptr);
-  if (gpu) together.launch(gpu);
+    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &batched : nullptr);
+  if (gpu) batched.launch(gpu);
   last_lr = lr;
 }
 
-void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* together) {
+void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched) {
   const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
@@ -139,20 +139,20 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, Together* tog
           AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
                    correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
                    correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
-          together);
+          batched);
   } else if (slot.rule == "sgd") {
-    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, together);
+    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched);
   } else {
     const double before = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
     apply(slot,
           NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(before > 0 ? lr / before : 1),
                   static_cast<float>(lr * wd), s},
-          together);
+          batched);
   }
 }
 
 template <class Plan>
-void Optimizer::apply(Slot& slot, const Plan& plan, Together* together) {
+void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched) {
   nn::Parameter& parameter = *slot.parameter;
   const at::Tensor gradient = parameter.master().grad().contiguous(), &copy = parameter.value();
   const bool copied = !copy.is_same(parameter.master());
@@ -163,9 +163,9 @@ void Optimizer::apply(Slot& slot, const Plan& plan, Together* together) {
                             slot.first.mutable_data_ptr<float>(),
                             slot.second.defined() ? slot.second.mutable_data_ptr<float>() : nullptr,
                             copied ? static_cast<uint16_t*>(copy.mutable_data_ptr()) : nullptr};
-  if (together != nullptr) {
-    std::get<std::vector<Update<Plan>>>(together->updates).push_back(update);
-    together->gradients.push_back(gradient);
+  if (batched != nullptr) {
+    std::get<std::vector<Update<Plan>>>(batched->updates).push_back(update);
+    batched->gradients.push_back(gradient);
     return;
   }
   at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { loop(begin, end, update); });

@@ -58,11 +58,11 @@ class Optimizer {
     int64_t steps = 0;
     bool is_adam() const { return rule == "adamw"; }
   };
-  struct Together;
-  void step(Slot& slot, double schedule_lr, double scale, Together* together);
-  // Updates the parameter at once if `together` is null; otherwise adds it to the update of all parameters.
+  struct BatchedUpdates;
+  void step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched);
+  // Updates the parameter at once if `batched` is null; otherwise adds it to the update of all parameters.
   template <class Plan>
-  void apply(Slot& slot, const Plan& plan, Together* together);
+  void apply(Slot& slot, const Plan& plan, BatchedUpdates* batched);
   const TrainOptions& options_;
   at::Device device_;
   std::vector<Slot> slots_;

@@ -13,7 +13,7 @@ namespace {
   throw Error(Exit::usage, Problem{key, expected, found, next});
 }
 
-std::string written(DecodeOptions options) {
+std::string toml_text(DecodeOptions options) {
   TomlWriter writer;
   writer.section("train.validation.decode", options);
   return writer.text();
@@ -38,7 +38,7 @@ void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
     refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement), "");
   decode.bleu.check();
-  if (const auto set = changes(written({}), written(decode), {"train.validation.decode."});
+  if (const auto set = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !set.empty() && metric != "bleu")
     refuse("train.validation.decode", "no keys of this section, or train.validation.metric=bleu", join(set, "; "), "");
 }

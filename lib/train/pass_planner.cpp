@@ -17,11 +17,11 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches)
     : run_(run), batches_(batches) {
-  const TrainableFilter only(run.train.trainable, parameters);
+  const TrainableFilter trainable(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
-    named_.push_back(only(p));
+    named_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0
                             : group->frozen      ? kNever
                             : batches == nullptr ? 0
@@ -29,16 +29,16 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
   }
 }
 
-std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& here) const {
+std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) const {
   std::vector<Pass> passes;
-  std::string said;  // name of the procedure that requested passes
+  std::string requesting;  // name of the procedure that requested passes
   for (const auto& entry : run_.procedures.entries()) {
-    std::vector<Pass> its = entry.plugin->passes(here);
-    if (its.empty()) continue;
-    if (!said.empty())
+    std::vector<Pass> requested = entry.plugin->passes(progress);
+    if (requested.empty()) continue;
+    if (!requesting.empty())
       throw Error(Exit::usage, Problem{"train.procedures", "at most one procedure that sets the passes of an update",
-                                       str(said, " and ", entry.name), "remove one of them"});
-    passes = std::move(its), said = entry.name;
+                                       str(requesting, " and ", entry.name), "remove one of them"});
+    passes = std::move(requested), requesting = entry.name;
   }
   return passes;
 }
@@ -50,23 +50,23 @@ bool PassPlanner::acts(const Pass& pass) const {
   return false;
 }
 
-std::vector<Pass> PassPlanner::passes(const TrainProgress& here) const {
-  std::vector<Pass> passes = requested_passes(here);
+std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
+  std::vector<Pass> passes = requested_passes(progress);
   if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
-    for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, here);
+    for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, progress);
   return passes;
 }
 
-bool PassPlanner::trains(size_t parameter, const Pass& pass, const TrainProgress& here) const {
+bool PassPlanner::trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const {
   const nn::Parameter& p = *parameters_[parameter];
-  return p.traits().trainable && named_[parameter] && here.update >= freeze_until_[parameter] &&
-         !run_.regularisers.freezes(p, here) && (!pass.acts || pass.acts(p));
+  return p.traits().trainable && named_[parameter] && progress.update >= freeze_until_[parameter] &&
+         !run_.regularisers.freezes(p, progress) && (!pass.acts || pass.acts(p));
 }
 
-void PassPlanner::apply(const Pass& pass, const TrainProgress& here) {
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, here));
+void PassPlanner::apply(const Pass& pass, const TrainProgress& progress) {
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, progress));
 }
 
 int64_t PassPlanner::trained() const {
@@ -80,8 +80,8 @@ int64_t PassPlanner::trained() const {
 bool PassPlanner::skips_passes() const {
   if (run_.train.trainable.empty()) return false;
   const auto points = change_points();
-  return std::any_of(points.begin(), points.end(), [&](const TrainProgress& here) {
-    const auto passes = requested_passes(here);
+  return std::any_of(points.begin(), points.end(), [&](const TrainProgress& progress) {
+    const auto passes = requested_passes(progress);
     return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !acts(pass); });
   });
 }
@@ -103,15 +103,15 @@ std::vector<TrainProgress> PassPlanner::change_points() const {
 }
 
 void PassPlanner::check() const {
-  for (const TrainProgress& here : change_points()) {
-    const auto all = passes(here);
+  for (const TrainProgress& progress : change_points()) {
+    const auto all = passes(progress);
     for (size_t pass = 0; pass < all.size(); ++pass) {
       bool any = false;
-      for (size_t i = 0; i < parameters_.size() && !any; ++i) any = trains(i, all[pass], here);
+      for (size_t i = 0; i < parameters_.size() && !any; ++i) any = trains(i, all[pass], progress);
       if (any) continue;
-      const std::string which = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
+      const std::string pass_text = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
       throw Error(Exit::usage,
-                  Problem{str("epoch ", here.epoch, " (from 0)"), "a trainable parameter in " + which,
+                  Problem{str("epoch ", progress.epoch, " (from 0)"), "a trainable parameter in " + pass_text,
                           "only frozen parameters", "see train.trainable, train.groups and train.procedures"});
     }
   }

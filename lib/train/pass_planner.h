@@ -15,11 +15,11 @@ class PassPlanner {
   // is then left out.
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
-  // Returns the passes of the update after `here`. Passes that would train none of the parameters of train.trainable
+  // Returns the passes of the update after `progress`. Passes that would train none of the parameters of train.trainable
   // are left out; if none is left, the update takes a plain pass. Throws Error(usage) if two procedures request passes.
-  std::vector<Pass> passes(const TrainProgress& here) const;
+  std::vector<Pass> passes(const TrainProgress& progress) const;
   // Enables gradients for the parameters of a pass and disables them for all others.
-  void apply(const Pass& pass, const TrainProgress& here);
+  void apply(const Pass& pass, const TrainProgress& progress);
   // Throws Error(usage) if all parameters of some pass of the run are frozen. The procedures must have been started.
   void check() const;
   // Returns the number of elements of the parameters that train at some time of the run.
@@ -28,10 +28,10 @@ class PassPlanner {
   bool skips_passes() const;
 
  private:
-  std::vector<Pass> requested_passes(const TrainProgress& here) const;  // passes that procedures request
+  std::vector<Pass> requested_passes(const TrainProgress& progress) const;  // passes that procedures request
   bool acts(const Pass& pass) const;
   std::vector<TrainProgress> change_points() const;
-  bool trains(size_t parameter, const Pass& pass, const TrainProgress& here) const;
+  bool trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
   std::vector<bool> named_;            // by parameter: whether train.trainable selects it, or is empty

@@ -64,10 +64,10 @@ class Plugins {
     copy.describe(writer);
     return writer.text();
   }
-  // Drops the plugins for which `wanted` returns false.
+  // Drops the plugins for which `predicate` returns false.
   template <class Wanted>
-  void keep(const Wanted& wanted) {
-    std::erase_if(entries_, [&](const Entry& entry) { return !wanted(*entry.plugin); });
+  void keep(const Wanted& predicate) {
+    std::erase_if(entries_, [&](const Entry& entry) { return !predicate(*entry.plugin); });
   }
   const std::vector<Entry>& entries() const { return entries_; }
 

@@ -63,7 +63,7 @@ class Procedure {
   virtual bool moves_weights() const { return false; }
   // Changes each pass of an update, whichever procedure requested it.
   virtual void change(Pass&, const TrainProgress&) const {}
-  // Returns whether training continues, after `here.update` updates, from the best weights so far with a fresh
+  // Returns whether training continues, after `progress.update` updates, from the best weights so far with a fresh
   // optimiser. `stalled`: train.validation.patience is exhausted; the run stops unless a procedure returns to the best
   // weights.
   virtual bool returns_to_best(const TrainProgress&, bool /*stalled*/) { return false; }

@@ -64,16 +64,16 @@ void Regularisers::start(nn::ParameterList& parameters, const attention::Attenti
   all_ = std::make_shared<analysis::Observers>(parts);
 }
 
-at::Tensor Regularisers::loss(const TrainProgress& here) const {
+at::Tensor Regularisers::loss(const TrainProgress& progress) const {
   at::Tensor sum;
   for (const Entry& entry : entries())
-    if (at::Tensor part = entry.plugin->loss(here); part.defined()) sum = sum.defined() ? sum + part : part;
+    if (at::Tensor part = entry.plugin->loss(progress); part.defined()) sum = sum.defined() ? sum + part : part;
   return sum;
 }
 
-bool Regularisers::freezes(const nn::Parameter& parameter, const TrainProgress& here) const {
+bool Regularisers::freezes(const nn::Parameter& parameter, const TrainProgress& progress) const {
   for (const Entry& entry : entries())
-    if (entry.plugin->freezes(parameter, here)) return true;
+    if (entry.plugin->freezes(parameter, progress)) return true;
   return false;
 }
 

@@ -31,7 +31,7 @@ class Regulariser {
   virtual attention::Observer* observer() { return nullptr; }
   // Returns the term of the last forward pass, times its weight: a scalar with a gradient, or undefined if the
   // regulariser is inactive.
-  virtual at::Tensor loss(const TrainProgress& here) = 0;
+  virtual at::Tensor loss(const TrainProgress& progress) = 0;
   // Returns whether a parameter is frozen now ("freeze until").
   virtual bool freezes(const nn::Parameter&, const TrainProgress&) const { return false; }
   // Returns whether the term depends on the fraction of training completed.
@@ -78,8 +78,8 @@ class Regularisers : public Plugins<Regulariser> {
  public:
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null if none observes
-  at::Tensor loss(const TrainProgress& here) const;                                       // undefined if none is active
-  bool freezes(const nn::Parameter& parameter, const TrainProgress& here) const;
+  at::Tensor loss(const TrainProgress& progress) const;                                       // undefined if none is active
+  bool freezes(const nn::Parameter& parameter, const TrainProgress& progress) const;
   bool follow_share() const;  // whether some term depends on the fraction of training
 
  private:

@@ -48,17 +48,17 @@ bool depends_on_length(const RunConfig& run) {
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
   Config old_config;
   old_config.load_text(stored_toml, file);
-  complete_stored(old_config);
+  fill_stored(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
   // Both are resolved again, so a key that is newer than the file has its default in both.
-  const std::string was = old_run.toml(), is = run.toml();
+  const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable(old_run);
-  std::vector<std::string> wrong, changed;
-  for (const Difference& difference : differences(was, is))
-    (changeable.has(difference.key) ? changed : wrong).push_back(difference.text);
-  if (!wrong.empty())
+  std::vector<std::string> different, changed;
+  for (const Difference& difference : differences(old_text, new_text))
+    (changeable.has(difference.key) ? changed : different).push_back(difference.text);
+  if (!different.empty())
     throw Error(Exit::usage, Problem{file, "the model, data and batches that the run was started with",
-                                     join(wrong, "; "), "start a new run for other settings"});
+                                     join(different, "; "), "start a new run for other settings"});
   for (const std::string& change : changed) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +

@@ -36,11 +36,11 @@ void RunConfig::describe(Fields& f) {
   procedures.describe(f);
 }
 
-void complete_stored(Config& config) {
+void fill_stored(Config& config) {
   TrainOptions train;
   config.read("train", train);
   for (const std::string& name : task::tasks().names())
-    task::tasks().make(name, "task")->complete_stored(config, train.batch.long_block);
+    task::tasks().make(name, "task")->fill_stored(config, train.batch.long_block);
 }
 
 void RunConfig::check() const {

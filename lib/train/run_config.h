@@ -41,7 +41,7 @@ struct DataOptions {
 
 // Completes the configuration of a run that an earlier version began: keys that did not exist then get the values that
 // match its behaviour if these are not the defaults.
-void complete_stored(Config& config);
+void fill_stored(Config& config);
 
 struct RunConfig {
   model::ModelConfig model;

@@ -75,7 +75,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
                                       "free space, then mh-train --resume --out " + path_});
 }
 
-void RunFolder::rewind_log(int64_t update, bool settled) {
+void RunFolder::rewind_log(int64_t update, bool is_complete) {
   if (!has("log.jsonl")) return;
   std::string kept;
   for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
@@ -86,8 +86,8 @@ void RunFolder::rewind_log(int64_t update, bool settled) {
       throw Error(Exit::input,
                   Problem{file("log.jsonl"), "lines with the number of an update", line, "delete the line"});
     // Lines that procedures wrote before the update are not written again.
-    const bool follows = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
-    if (*at < update || (*at == update && (settled || !follows))) kept += line + "\n";
+    const bool is_later = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
+    if (*at < update || (*at == update && (is_complete || !is_later))) kept += line + "\n";
   }
   write_file_atomically(file("log.jsonl"), kept);
 }

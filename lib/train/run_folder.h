@@ -31,8 +31,8 @@ class RunFolder {
   // Appends a line to log.jsonl and flushes it. Throws Error(failed) if the disk is full.
   void log(const nlohmann::ordered_json& line);
   // Removes the lines that a run resumed at `update` writes again: lines of later updates, the lines after this update
-  // if its remaining work is not `settled`, and a truncated last line.
-  void rewind_log(int64_t update, bool settled);
+  // if its remaining work is not `is_complete`, and a truncated last line.
+  void rewind_log(int64_t update, bool is_complete);
   // Returns the path for the model saved at `update`, in checkpoints/.
   std::string checkpoint(int64_t update);
   // Remove all models from checkpoints/ but the newest `keep`, or but those of these updates.

@@ -49,7 +49,7 @@ std::string to_json(const TrainState& s) {
                            {"worse", best.stale_validations},
                            {"last_lr", s.last_lr},
                            {"norm", s.norm},
-                           {"settled", s.settled},
+                           {"settled", s.is_complete},
                            {"threads", s.threads},
                            {"nll", s.since_log.nll},
                            {"smoothed", s.since_log.smoothed},
@@ -60,7 +60,7 @@ std::string to_json(const TrainState& s) {
                            {"kept", best.kept},
                            {"schedule_rule", s.schedule_rule}};
   if (std::isfinite(best.best)) j["best"] = best.best;
-  if (std::isfinite(best.counted_best)) j["counted_best"] = best.counted_best;
+  if (std::isfinite(best.reference_best)) j["counted_best"] = best.reference_best;
   return j.dump();
 }
 
@@ -71,13 +71,13 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
   try {
     s.update = j.at("update"), s.tokens = j.at("tokens");
     best.best_update = j.at("best_update"), best.stale_validations = j.at("worse");
-    s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.settled = j.at("settled"), s.threads = j.at("threads");
+    s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.is_complete = j.at("settled"), s.threads = j.at("threads");
     s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.counted = j.at("counted");
     // Keys that earlier versions did not write.
     if (j.contains("kept")) best.kept = j.at("kept").get<std::map<int64_t, double>>();
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
-    best.best = j.value("best", best.best), best.counted_best = j.value("counted_best", best.best);
+    best.best = j.value("best", best.best), best.reference_best = j.value("counted_best", best.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "the state of a training", error.what(), ""});
   }

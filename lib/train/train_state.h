@@ -19,7 +19,7 @@ constexpr int64_t kScheduleRule = 2;
 struct SelectionState {
   double best = INFINITY;
   int64_t best_update = 0;
-  double counted_best = INFINITY;  // the value that train.validation.min_improvement is measured from
+  double reference_best = INFINITY;  // the value that train.validation.min_improvement is measured from
   int64_t stale_validations = 0;   // validations since counted_best
   std::map<int64_t, double> kept;  // models of the best validations (train.checkpoint.retain_by), by update
 };
@@ -40,7 +40,7 @@ struct TrainState {
   double norm = 0;  // gradient norm of the last update
   // Whether the work after the last update (validation, log, saving) is done. A run stopped by a signal leaves that
   // work to the resumed run, so that no validation is skipped.
-  bool settled = true;
+  bool is_complete = true;
   int64_t threads = 0;                            // of the process that saved the state
   std::map<std::string, int64_t> steps;           // optimiser steps by parameter
   std::map<std::string, std::string> procedures;  // states by name

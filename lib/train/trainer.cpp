@@ -13,12 +13,12 @@ namespace mh::train {
 
 using nlohmann::ordered_json;
 
-bool Trainer::due(const Length& every) const {
+bool Trainer::is_due(const Length& every) const {
   if (state_.update == end_) return true;
   return every.count > 0 && state_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
 }
 
-TrainProgress Trainer::standing() const {
+TrainProgress Trainer::progress() const {
   return {state_.update, state_.update / batches_->updates_per_epoch(), lengths_.horizon};
 }
 
@@ -27,9 +27,9 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 }
 
 Validation Trainer::validate(attention::Observer* observer) {
-  const double began = now();
+  const double start_time = now();
   Validation result = validator_->run(*model_, observer);
-  progress_->add_validation(now() - began);
+  progress_->add_validation(now() - start_time);
   return result;
 }
 
@@ -42,7 +42,7 @@ Validation Trainer::validate_best() {
 bool Trainer::begin_phase() {
   bool returns = false;
   for (const auto& entry : config_.procedures.entries())
-    returns = entry.plugin->returns_to_best(standing(), stopped_early()) || returns;
+    returns = entry.plugin->returns_to_best(progress(), stopped_early()) || returns;
   if (returns) return_to_best();
   return returns;
 }
@@ -59,24 +59,24 @@ void Trainer::return_to_best() {
 
 // The order makes a kill between any two steps harmless: the state is saved last, so all work that it records is done.
 bool Trainer::finish_update() {
-  const bool validates_now = validates() && due(config_.train.validation.every);
+  const bool validates_now = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
   std::vector<attention::Observer*> looking;
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries())
-      if (auto* observer = entry.plugin->observer(standing())) looking.push_back(observer);
+      if (auto* observer = entry.plugin->observer(progress())) looking.push_back(observer);
   analysis::Observers observers(looking);
   const Validation result =
       validates_now && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : Validation{};
-  state_.settled = stop_signal() == 0;
-  if (!state_.settled) {
+  state_.is_complete = stop_signal() == 0;
+  if (!state_.is_complete) {
     save_state("stopped by a signal");
     return false;
   }
   const bool better = validates_now && selection_->record(result);
   if (ends_epoch)
-    for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, standing());
-  if (due(config_.train.log_every) || stopped_early()) progress_->write();
+    for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, progress());
+  if (is_due(config_.train.log_every) || stopped_early()) progress_->write();
   save_after_update(validates_now ? &result : nullptr, better);
   return true;
 }
@@ -84,17 +84,17 @@ bool Trainer::finish_update() {
 // `result`: null without a validation.
 void Trainer::save_after_update(const Validation* result, bool better) {
   const bool returns = begin_phase();
-  const bool at_save = due(config_.train.checkpoint.every);
+  const bool save_due = is_due(config_.train.checkpoint.every);
   const bool by_best = config_.train.checkpoint.retain_by == "best";
   const bool retained = by_best && result != nullptr && selection_->retain(*result);
-  if (!by_best && at_save && config_.train.checkpoint.retain > 0) {
+  if (!by_best && save_due && config_.train.checkpoint.retain > 0) {
     checkpointer_->save_weights(folder_->checkpoint(state_.update));
     folder_->prune_checkpoints(config_.train.checkpoint.retain);
   }
   // Saves the state also after a return to the best weights: these may soon be overwritten, and a resume with other
   // options (such as another rate) must have the weights of best.safetensors.
-  if (at_save || better || retained || stopped_early() || returns)
-    save_state(at_save              ? "train.checkpoint.every"
+  if (save_due || better || retained || stopped_early() || returns)
+    save_state(save_due             ? "train.checkpoint.every"
                : returns            ? "new phase"
                : better || retained ? "good model"
                                     : "early stopping");
@@ -115,28 +115,28 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
 
 void Trainer::begin_epoch() {
   for (const auto& entry : config_.procedures.entries())
-    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, standing()); !did.empty())
+    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, progress()); !did.empty())
       folder_->log({{"update", state_.update + 1}, {entry.name, ordered_json::parse(did)}});
 }
 
 void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
-  const double began = now(), lr = learning_rate(config_.train, lengths_, state_.update);
+  const double start_time = now(), lr = learning_rate(config_.train, lengths_, state_.update);
   const double lr_before = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
   // Every pass starts from the same memory; the next update continues from that of the last pass.
   std::vector<model::Memories> memories;
-  const std::vector<Pass> passes = pass_planner_->passes(standing());
+  const std::vector<Pass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
     optimizer_->last_lr = lr_before;  // each pass sees the rate of the previous update, not of the previous pass
-    result = (*step_)(passes[i], standing(), lr, memories = memories_);
+    result = (*step_)(passes[i], progress(), lr, memories = memories_);
     if (!result.finite()) diverge(result, i);
     state_.norm = result.norm;
   }
   ++state_.update;
-  if (!batches_->goes_on(state_.update)) memories.clear();
+  if (!batches_->continues(state_.update)) memories.clear();
   memories_ = std::move(memories);
-  progress_->add(result, now() - began, selection_->brief());
+  progress_->add(result, now() - start_time, selection_->summary());
 }
 
 void Trainer::announce() const {
@@ -169,8 +169,8 @@ void Trainer::announce() const {
 int Trainer::run() {
   catch_stop_signals();
   // A resume may have lowered train.validation.patience below the number of validations without improvement.
-  if (state_.settled && state_.update < end_ && stopped_early() && begin_phase()) save_state("new phase");
-  if (finished() && state_.settled) {
+  if (state_.is_complete && state_.update < end_ && stopped_early() && begin_phase()) save_state("new phase");
+  if (finished() && state_.is_complete) {
     log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
                  state_.update < end_ ? ", stopped early; train.validation.patience=0 continues it"
                                       : "; a larger train.length continues it"));
@@ -182,13 +182,13 @@ int Trainer::run() {
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
   progress_->start();
-  bool goes_on = state_.settled || finish_update();
-  while (goes_on && !finished()) {
+  bool continues = state_.is_complete || finish_update();
+  while (continues && !finished()) {
     update();
     progress.update(state_.update, progress_->note());
-    goes_on = finish_update();
+    continues = finish_update();
   }
-  if (goes_on) {
+  if (continues) {
     if (state_.update < end_)
       log_info(str("stops early: no improvement in ", state_.selection.stale_validations, " validations"));
     return 0;

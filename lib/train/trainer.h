@@ -49,8 +49,8 @@ class Trainer {
   bool begin_phase();
   void return_to_best();  // loads best.safetensors; resets the optimiser and the memories
   void save_state(const std::string& reason, const char* name = "last.safetensors") const;
-  TrainProgress standing() const;
-  bool due(const Length& every) const;
+  TrainProgress progress() const;
+  bool is_due(const Length& every) const;
   bool stopped_early() const { return selection_->stopped_early(); }
   bool finished() const { return state_.update >= end_ || stopped_early(); }
 

@@ -87,7 +87,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   }
   // Written last, so that a refused resume changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);
-  folder_->rewind_log(resume ? state_.update : -1, state_.settled);
+  folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
 }
 
 }  // namespace mh::train

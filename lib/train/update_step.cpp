@@ -3,8 +3,8 @@
 namespace mh::train {
 
 UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-                       PassPlanner& turns)
-    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(turns) {
+                       PassPlanner& planner)
+    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(planner) {
   if (config_.train.cuda_graph)
     recorded_ = std::make_unique<GraphedPass>(
         model_,
@@ -14,10 +14,10 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
         nn::make_device_graph);
 }
 
-UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress& here, double lr,
+UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress& progress, double lr,
                                           std::vector<model::Memories>& memories) {
-  pass_planner_.apply(pass, here);
-  Result result = forward_backward(pass, here, memories);
+  pass_planner_.apply(pass, progress);
+  Result result = forward_backward(pass, progress, memories);
   result.norm = optimizer_.gradient_norm(result.scale());
   if (result.finite()) {
     const double largest = config_.train.optimizer.clip_norm;
@@ -28,23 +28,23 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress&
   return result;
 }
 
-UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainProgress& here,
+UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainProgress& progress,
                                                 std::vector<model::Memories>& memories) {
-  here_ = here;
+  progress_ = progress;
   const at::Device device = model_.parameters().device();
-  const std::vector<Batches::MicroBatch> parts = batches_.micro_batches(here.update);
+  const std::vector<Batches::MicroBatch> parts = batches_.micro_batches(progress.update);
   Result sums;
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
-    const data::Batch batch = batches_.load(here.update, parts[part]);
-    nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(here.update),
+    const data::Batch batch = batches_.load(progress.update, parts[part]);
+    nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
                                parts[part].first, &pass.requests};
     if (!pass.skipped.empty()) context.skipped = &pass.skipped;
     if (model_.memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
     const bool repeats = recorded_ != nullptr && pass.requests.empty() && pass.skipped.empty();
     const nn::SlicedLoss loss = repeats ? (*recorded_)(batch, context)
-                                        : micro_batch(batch.input.to(device), batch.wanted(), context,
+                                        : micro_batch(batch.input.to(device), batch.model_targets(), context,
                                                       memories.empty() ? nullptr : &memories[part]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
@@ -61,7 +61,7 @@ nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::T
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
   nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
   // Terms are means per token, as is the loss after division by the tokens of the update.
-  const at::Tensor term = config_.regularisers.loss(here_);
+  const at::Tensor term = config_.regularisers.loss(progress_);
   const at::Tensor total = term.defined()
                                ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
                                : loss.smoothed;

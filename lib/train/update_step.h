@@ -27,18 +27,18 @@ class UpdateStep {
 
   // All arguments must outlive this.
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-             PassPlanner& turns);
+             PassPlanner& planner);
 
-  // Takes a step with the learning rate `lr` over the batch of the update after `here`. Advances `memories`, one for
+  // Takes a step with the learning rate `lr` over the batch of the update after `progress`. Advances `memories`, one for
   // each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not finite.
-  Result operator()(const Pass& pass, const TrainProgress& here, double lr, std::vector<model::Memories>& memories);
+  Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.
   bool records() const { return recorded_ != nullptr; }
 
  private:
   // Accumulates the gradients of all micro-batches.
-  Result forward_backward(const Pass& pass, const TrainProgress& here, std::vector<model::Memories>& memories);
+  Result forward_backward(const Pass& pass, const TrainProgress& progress, std::vector<model::Memories>& memories);
   // Adds the gradients of one micro-batch to those of the parameters, and returns its losses on the device. `memory`
   // may be null.
   nn::SlicedLoss micro_batch(const model::Input& input, const model::Targets& targets,
@@ -49,7 +49,7 @@ class UpdateStep {
   Batches& batches_;
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
-  TrainProgress here_;                     // of the step in progress
+  TrainProgress progress_;                 // of the step in progress
   std::unique_ptr<GraphedPass> recorded_;  // null without train.cuda_graph
 };
 

@@ -41,7 +41,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
   return {found.loss, found.scores};
 }
 
-double Validator::judged(const Validation& v) const {
+double Validator::selection_score(const Validation& v) const {
   return by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validation.metric);
 }
 
@@ -65,10 +65,11 @@ std::string Validator::text(const Validation& v) const {
   return text;
 }
 
-std::string Validator::brief(const Validation& v) const {
+std::string Validator::summary(const Validation& v) const {
   if (by_loss()) return "valid " + rounded(by_perplexity() ? std::exp(v.loss) : v.loss, 2);
   const bool bleu = config_.train.validation.metric == "bleu";
-  return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ", rounded(-judged(v), bleu ? 2 : 4));
+  return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ",
+             rounded(-selection_score(v), bleu ? 2 : 4));
 }
 
 }  // namespace mh::train

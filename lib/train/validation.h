@@ -30,14 +30,14 @@ class Validator {
   Validation run(model::LanguageModel& model, attention::Observer* observer) const;
 
   // Returns the value by which models are compared; lower is better.
-  double judged(const Validation& validation) const;
+  double selection_score(const Validation& validation) const;
   // Returns the improvement from `before` to `after`: in perplexity, in the loss of examples, or in the selected score.
   double improvement(double before, double after) const;
 
   // Returns the fields of log.jsonl: valid_nll and valid_perplexity, or valid_loss, and valid_NAME for each score.
   nlohmann::ordered_json line(const Validation& validation) const;
   std::string text(const Validation& validation) const;
-  std::string brief(const Validation& validation) const;  // short text for a progress bar
+  std::string summary(const Validation& validation) const;  // short text for a progress bar
 
  private:
   bool by_loss() const { return config_.train.validation.metric == "loss"; }

@@ -12,10 +12,10 @@ namespace {
 // Names of the new parameters that train.trainable excludes from training.
 std::vector<std::string> never_trained(const std::vector<std::string>& added, nn::ParameterList& parameters,
                                        const TrainOptions& options) {
-  const TrainableFilter only(options.trainable, parameters);
+  const TrainableFilter trainable(options.trainable, parameters);
   std::vector<std::string> names;
   for (const std::string& name : added)
-    if (const nn::Parameter* p = parameters.find(name); p->traits().trainable && !only(*p)) names.push_back(name);
+    if (const nn::Parameter* p = parameters.find(name); p->traits().trainable && !trainable(*p)) names.push_back(name);
   return names;
 }
 
@@ -27,10 +27,10 @@ void load_partially(const io::Checkpoint& from, model::LanguageModel& model, con
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
-  if (const auto still = never_trained(adoption.added, model.parameters(), options); !still.empty())
+  if (const auto untrained = never_trained(adoption.added, model.parameters(), options); !untrained.empty())
     log_warning(
-        str("new parameters that train.trainable excludes keep their random initial values: ", join(still, ", "),
-            model::is_of_head(still.back()) ? "; --train-only also accepts the word head" : ""));
+        str("new parameters that train.trainable excludes keep their random initial values: ", join(untrained, ", "),
+            model::is_of_head(untrained.back()) ? "; --train-only also accepts the word head" : ""));
   const double change = model::change_by_added_stages(from, model);
   if (change == 0) log_info("the new parameters do not change the hidden states yet");
   else

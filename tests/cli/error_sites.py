@@ -111,7 +111,7 @@ def main():
     listed = section()
     problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in listed if line not in known]
     if len(listed) > MOST:
-        problems.append(f"tests/cli/errors.txt: expected at most {MOST} error sites that no case reaches; found {len(listed)}\n")
+        problems.append(f"tests/cli/errors.txt: expected at most {MOST} error sites that no test reaches; found {len(listed)}\n")
     print("".join(problems), end="")
     return 1 if problems else 0
 

@@ -19,7 +19,7 @@ using Jobs = std::vector<Job>;
 
 // Runs the job whose subcommand is on the command line, or the last of them in `jobs` if there are several. Returns
 // false if there is none.
-inline bool run_given(const Jobs& jobs) {
+inline bool run_selected(const Jobs& jobs) {
   for (auto job = jobs.rbegin(); job != jobs.rend(); ++job)
     if (job->app->parsed()) return job->run(), true;
   return false;

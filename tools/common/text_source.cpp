@@ -70,7 +70,7 @@ std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const mode
 namespace {
 
 // Returns whether an assignment "key=value" sets an option of a task that affects scores.
-bool steers_scores(const std::string& assignment) {
+bool affects_scores(const std::string& assignment) {
   for (const std::string& name : task::tasks().names())
     if (const auto task = task::tasks().make(name, "task");
         task->options_steer_scores() && assignment.starts_with(str(task->section(), ".")))
@@ -83,12 +83,12 @@ bool steers_scores(const std::string& assignment) {
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets) {
   static const at::Device device = nn::choose_device(a.device);
-  std::vector<std::string> of_model, of_task;
-  for (const std::string& set : sets) (steers_scores(set) ? of_task : of_model).push_back(set);
-  model::LoadedModel m = model::load_model(checkpoint, device, of_model);
-  if (!of_task.empty()) {
+  std::vector<std::string> model_settings, task_settings;
+  for (const std::string& set : sets) (affects_scores(set) ? task_settings : model_settings).push_back(set);
+  model::LoadedModel m = model::load_model(checkpoint, device, model_settings);
+  if (!task_settings.empty()) {
     Config config = run_config_of(m);
-    for (const std::string& set : of_task) config.set(set);
+    for (const std::string& set : task_settings) config.set(set);
     m.toml = train::RunConfig::read(config).toml();
   }
   const attention::Path attention = attention::path_named(a.attention);
@@ -99,13 +99,13 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
   return m;
 }
 
-data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& given,
+data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& requested,
                                  const task::Dataset& dataset) {
-  if (!task::task_of(m.config.model)->traits().text_order) return dataset.corpus().resolve(given, *m.model);
+  if (!task::task_of(m.config.model)->traits().text_order) return dataset.corpus().resolve(requested, *m.model);
   Config config = run_config_of(m);
   train::TrainOptions training;
   config.read("train", training);
-  data::ScoringOptions options = given;
+  data::ScoringOptions options = requested;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
     log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",

@@ -50,7 +50,7 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
 
 // Returns resolved options of scoring: options that are not set default to those of the model's training. Warns if
 // blocks are longer than in training.
-data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& given,
+data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& requested,
                                  const task::Dataset& dataset);
 
 // Returns the options that affect results as columns: block, context, memory, blocks, seed, precision.

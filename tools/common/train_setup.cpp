@@ -36,14 +36,14 @@ void add_options(CLI::App& app, Arguments& a, const std::string& from_option, co
   app.add_option("--seed", a.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
-std::unique_ptr<io::Checkpoint> beginning(const Arguments& a) {
+std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a) {
   return a.from.empty() ? nullptr : std::make_unique<io::Checkpoint>(a.from);
 }
 
 namespace {
 
 // Adds the training procedure inherited from the checkpoint, and the keys of a head that fits the training shard.
-void take_over(const Arguments& a, const io::Checkpoint& from, Config& config) {
+void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& config) {
   const std::string over = train::taken_over(from);
   config.load_text(over, from.name() + ": configuration");
   for (const std::string& line : split(over, '\n'))
@@ -71,7 +71,7 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
 Config configuration(const Arguments& a, const io::Checkpoint* from) {
   Config config;
   if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
-  if (from != nullptr && a.takes_over) take_over(a, *from, config);
+  if (from != nullptr && a.takes_over) inherit_config(a, *from, config);
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);
@@ -121,14 +121,14 @@ void run(const Arguments& a, Tool& tool) {
 std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
   const at::Device device = nn::choose_device(a.device);
   nn::prepare_cpu(a.threads);
-  const auto from = beginning(a);
+  const auto from = initial_checkpoint(a);
   Config config = configuration(a, from.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
                                           train::WarmStart{from.get(), a.takes_over});
 }
 
 void dry_run(const Arguments& a) {
-  const auto from = beginning(a);
+  const auto from = initial_checkpoint(a);
   Config config = configuration(a, from.get());
   const train::DryRun run = train::dry_run(train::RunConfig::read(config), from.get(), "--dry-run");
   nlohmann::ordered_json j{{"parameters", run.parameters},    {"trained_parameters", run.trained_parameters},

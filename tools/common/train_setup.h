@@ -31,7 +31,7 @@ struct Arguments : ModelArguments {
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help);
 
 // Opens the checkpoint of a warm start; null if the run has none.
-std::unique_ptr<io::Checkpoint> beginning(const Arguments& a);
+std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a);
 // Returns the configuration of the run: the model of the checkpoint, then configuration files, then single keys; later
 // values override earlier ones. Throws Error(usage) if a model of this configuration cannot load the parameters of the
 // checkpoint.

@@ -37,7 +37,7 @@ void check(const Arguments& a) {
 }
 
 // Logs that parameters which no optimiser changes were averaged, too.
-void tell_of_statistics(const nn::ParameterList& parameters) {
+void log_statistics(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all())
     if (!p.traits().trainable) names.push_back(p.name());
@@ -94,7 +94,7 @@ void models(const Arguments& a) {
   if (!a.average) return;
   log_info(str("averaged ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
                " parameters"));
-  tell_of_statistics(m.model->parameters());
+  log_statistics(m.model->parameters());
 }
 
 }  // namespace mh::convert

@@ -34,7 +34,7 @@ std::string without_slashes(std::string folder) {
   return folder;
 }
 
-void tell(const model::LoadedModel& model) {
+void log_summary(const model::LoadedModel& model) {
   log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
                with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
 }
@@ -61,7 +61,7 @@ void from_huggingface(const Arguments& a) {
   metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
   model::write_parameters(*open_sink(a.output), model.model->parameters(), std::move(metadata));
-  tell(model);
+  log_summary(model);
 }
 
 void to_huggingface(const Arguments& a) {
@@ -76,7 +76,7 @@ void to_huggingface(const Arguments& a) {
   const std::string folder = without_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
   huggingface::write_folder(model, folder);
-  tell(model);
+  log_summary(model);
 }
 
 }  // namespace mh::convert

@@ -81,16 +81,16 @@ void score_text(BleuJob job) {
   for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
     for (size_t r = 0; r < references.size(); ++r) others[r] = references[r].lines[i];
     const metrics::BleuStatistics own = bleu.statistics(hypotheses.lines[i], others);
-    const metrics::ChrfStatistics own_chrf =
+    const metrics::ChrfStatistics chrf =
         job.chrf ? chrf.statistics(hypotheses.lines[i], others) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
-      row.update(row_of(job, metrics::BleuOf::sentence, own, own_chrf));
+      row.update(row_of(job, metrics::BleuOf::sentence, own, chrf));
       row.erase("sentences");
       table.row(row);
     }
     sum += own;
-    chrf_sum += own_chrf;
+    chrf_sum += chrf;
   }
   if (!job.sentence) table.row(row_of(job, metrics::BleuOf::corpus, sum, chrf_sum));
 }

@@ -20,7 +20,7 @@ void DecodeJob::describe(Fields& f) {
 }
 
 void DecodeJob::start() {
-  if (!wanted) return;
+  if (!has_options) return;
   bleu.check();
   if (hypotheses == "-")
     throw Error(Exit::usage, Problem{"--hypotheses", "a file, as the scores go to standard output", "-", ""});
@@ -28,7 +28,7 @@ void DecodeJob::start() {
 }
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
-  if (!wanted) return;
+  if (!has_options) return;
   const data::Pairs* pairs = dataset.pairs();
   if (pairs == nullptr)
     throw Error(Exit::usage,
@@ -39,7 +39,7 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
 
 ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs, const std::string& shard,
                     const std::string& file) {
-  const auto began = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*m.model, m.tokenizers, job.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t tokens = 0;
@@ -54,7 +54,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
       task::compare_translations(translator, pairs, shard, job.bleu, references, listener);
   listener.progress = {};
   if (sink != nullptr) sink->close();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));

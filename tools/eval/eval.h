@@ -39,6 +39,6 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 model::LoadedModel load(const Arguments& a, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
-bool same_place(const std::string& a, const std::string& b);
+bool same_file(const std::string& a, const std::string& b);
 
 }  // namespace mh::eval

@@ -38,7 +38,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
     refuse_output_onto_input(path, files);
   }
-  if (same_place(predictions, best))
+  if (same_file(predictions, best))
     throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
 }
 

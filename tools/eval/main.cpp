@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   tool.run_and_exit(argc, argv, [&] {
     nn::prepare_cpu(a->threads);
     quietly([&] {
-      if (!run_given(jobs)) score.run();
+      if (!run_selected(jobs)) score.run();
     });
   });
 }

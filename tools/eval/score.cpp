@@ -25,7 +25,7 @@ model::LoadedModel load(const Arguments& a, const std::string& path) {
   return load_as(a, io::Checkpoint(path), a.sets);
 }
 
-bool same_place(const std::string& a, const std::string& b) {
+bool same_file(const std::string& a, const std::string& b) {
   const auto place = [](const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   };
@@ -59,7 +59,7 @@ void check(const ScoreJob& a) {
   for (size_t i = 0; i + 1 < a.files.size(); ++i) {
     for (const std::string& output : {a.per_token, job.hypotheses})
       if (!output.empty()) refuse_output_onto_input(file_of(a, output, i), inputs);
-    if (!a.per_token.empty() && same_place(file_of(a, a.per_token, i), file_of(a, job.hypotheses, i)))
+    if (!a.per_token.empty() && same_file(file_of(a, a.per_token, i), file_of(a, job.hypotheses, i)))
       throw Error(Exit::usage, Problem{"--hypotheses", "another file than that of --per-token", job.hypotheses, ""});
     if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
   }
@@ -101,7 +101,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
       {"precision", job.shared->precision},
       {"set", join(job.shared->sets, " ")},
       {"protocol", data::protocol_of(options)}};
-  if (job.decoding.wanted)
+  if (job.decoding.has_options)
     row.update(decode(job.decoding, m, *dataset.pairs(), source.name(), file_of(job, job.decoding.hypotheses, index)));
   return row;
 }
@@ -165,7 +165,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
             fields->take(job->scoring);
             decoding->take(job->decoding);
             for (const CLI::Option* option : decodes)
-              job->decoding.wanted = job->decoding.wanted || option->count() > 0;
+              job->decoding.has_options = job->decoding.has_options || option->count() > 0;
             score(*job);
           }};
 }

@@ -16,7 +16,7 @@ namespace mh::eval {
 
 // The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
-  bool wanted = false;                 // whether an option of translation is on the command line
+  bool has_options = false;            // whether an option of translation is on the command line
   std::string hypotheses, references;  // paths; `references` empty: the shard's targets
   task::TranslationOptions translation;
   metrics::BleuOptions bleu;

@@ -26,5 +26,5 @@ int main(int argc, char** argv) {
   prep::add_info(app, jobs);
   prep::add_cat(app, jobs);
   prep::add_codes(app, jobs);
-  tool.run_and_exit(argc, argv, [&] { run_given(jobs); });
+  tool.run_and_exit(argc, argv, [&] { run_selected(jobs); });
 }

@@ -39,55 +39,55 @@ void draw_curves(Curves& c) {
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
-  PruneSession asking(
-      c, [&](LoadedTarget& asked) { c.metric.check(asked.model, *asked.dataset, c.files.back(), c.scoring); });
+  PruneSession session(
+      c, [&](LoadedTarget& target) { c.metric.check(target.model, *target.dataset, c.files.back(), c.scoring); });
   if (!c.rank_data.empty()) {
     refuse_output_onto_input("-", {c.rank_data});
     if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
   }
   const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
-  const auto rank_dataset = [&](const LoadedTarget& asked) {
-    return rank_source == nullptr ? asked.dataset : rank_source->labelled_dataset_for(asked.model);
+  const auto rank_dataset = [&](const LoadedTarget& target) {
+    return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
   };
-  for (size_t i = 0; rank_source != nullptr && i < asking.models(); ++i) rank_dataset(asking.load(i));
+  for (size_t i = 0; rank_source != nullptr && i < session.models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(c.format));
   Chart chart{"", "ablated heads, %", c.metric.title(), {}};
-  for (size_t i = 0; i < asking.models(); ++i) {
-    LoadedTarget& asked = asking.load(i);
-    const auto dataset = rank_dataset(asked);
-    const auto how = scoring_for(asked.model, c.scoring, *dataset);
+  for (size_t i = 0; i < session.models(); ++i) {
+    LoadedTarget& target = session.load(i);
+    const auto dataset = rank_dataset(target);
+    const auto how = scoring_for(target.model, c.scoring, *dataset);
     for (const std::string& measure : c.measures) {
-      const analysis::AnalysisInput scored = asked.subject("curve");
-      const analysis::AnalysisInput measured{
-          *asked.model.model, dataset->corpus(), how, asked.side, progress_bar(measure, "rows"), asked.kinds};
-      Curve curve{str(asking.models() > 1 ? asked.model.name + ", " : "", measure), {}, {}};
+      const analysis::AnalysisInput scored = target.analysis_input("curve");
+      const analysis::AnalysisInput measured{*target.model.model,           dataset->corpus(), how, target.side,
+                                             progress_bar(measure, "rows"), target.kinds};
+      Curve curve{str(session.models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!c.metric.is_perplexity())
-        metric = [&] { return c.metric.of(asked.model, *asked.dataset, progress_bar(measure, "rows")); };
+        metric = [&] { return c.metric.of(target.model, *target.dataset, progress_bar(measure, "rows")); };
       analysis::CurveMeter meter(scored, metric);
       for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
         const analysis::CurveLoss loss = meter.loss(point);
         curve.x.push_back(100 * point.fraction);
         curve.y.push_back(loss.value);
         if (c.plot == "-") continue;
-        ordered_json row{{"model", asked.model.name},
+        ordered_json row{{"model", target.model.name},
                          {"measure", measure},
                          {"side", c.side},
                          {"order", c.per_layer ? "per-layer" : "global"},
                          {"normalised", c.normalise},
                          {"reranked", c.rerank},
-                         {"rank_data", rank_source != nullptr ? rank_source->name() : asking.data()},
+                         {"rank_data", rank_source != nullptr ? rank_source->name() : session.data()},
                          {"fraction", point.fraction}};
         add_loss(row, c.metric, loss);
         row["tokens"] = point.score.tokens;
-        table.row(with_protocol(std::move(row), c, asked.how));
+        table.row(with_protocol(std::move(row), c, target.how));
       }
       chart.curves.push_back(std::move(curve));
     }
   }
-  if (asking.plot() == nullptr) return;
-  asking.plot()->add(chart);
-  asking.plot()->draw();
+  if (session.plot() == nullptr) return;
+  session.plot()->add(chart);
+  session.plot()->draw();
 }
 
 }  // namespace

@@ -58,10 +58,10 @@ struct Choice {
 Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   if (!a.heads.empty()) {
-    std::vector<AttentionKind> there;
+    std::vector<AttentionKind> all_kinds;
     for (const auto& [kind, layers] : analysis::heads_of(m.model->parameters()))
-      if (analysis::among(kinds, kind)) there.push_back(kind);
-    return {analysis::parse_heads(a.heads, there, "--heads"), ""};
+      if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
+    return {analysis::parse_heads(a.heads, all_kinds, "--heads"), ""};
   }
   const analysis::Share share = a.fraction.empty()
                                     ? analysis::Share{a.count, 0}
@@ -85,12 +85,12 @@ std::string numbers(model::LanguageModel& model, AttentionKind kind, HeadSide si
   return join(all, " ");
 }
 
-void report(const Arguments& a, const Choice& gone, model::LanguageModel& whole, model::LanguageModel& left,
+void report(const Arguments& a, const Choice& pruned, model::LanguageModel& whole, model::LanguageModel& left,
             uint64_t bytes) {
   std::vector<std::string> names;
-  for (const auto& [kind, heads] : gone.heads)
+  for (const auto& [kind, heads] : pruned.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
-  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), gone.by));
+  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), pruned.by));
   for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
@@ -113,16 +113,16 @@ void cut(const Arguments& a) {
   const model::LoadedModel m = load_as(a, checkpoint);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   auto sink = open_sink(a.output);  // opened before the long computation, so that errors appear early
-  const Choice gone = chosen(a, m, data.get());
-  const analysis::Kept kept =
-      analysis::kept_without(*m.model, gone.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
+  const Choice pruned = chosen(a, m, data.get());
+  const analysis::Kept kept = analysis::kept_without(*m.model, pruned.heads, analysis::side_named(a.side),
+                                                     a.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel left = analysis::prune_heads(m.config, *m.model, kept);
   run.model = left.config;
   io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, left.model->parameters(), std::move(metadata));
-  report(a, gone, *m.model, *left.model, sink->written());
+  report(a, pruned, *m.model, *left.model, sink->written());
 }
 
 }  // namespace

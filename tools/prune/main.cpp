@@ -24,5 +24,5 @@ int main(int argc, char** argv) {
   prune::add_rank(tool.app(), jobs);
   prune::add_curve(tool.app(), jobs);
   prune::add_cut(tool.app(), jobs);
-  tool.run_and_exit(argc, argv, [&] { run_given(jobs); });
+  tool.run_and_exit(argc, argv, [&] { run_selected(jobs); });
 }

@@ -13,21 +13,21 @@ using nlohmann::ordered_json;
 namespace {
 
 void rank(const MeasureArguments& q) {
-  PruneSession asking(q);
+  PruneSession session(q);
   Table table(Table::format_named(q.format));
-  for (size_t i = 0; i < asking.models(); ++i) {
-    LoadedTarget& asked = asking.load(i);
+  for (size_t i = 0; i < session.models(); ++i) {
+    LoadedTarget& target = session.load(i);
     for (const std::string& measure : q.measures) {
-      auto scores = analysis::importance_of(measure, asked.subject(measure));
+      auto scores = analysis::importance_of(measure, target.analysis_input(measure));
       for (auto& [kind, layers] : scores) {
         if (q.normalise) analysis::normalise_by_layer(layers);
-        if (asking.plot() != nullptr)
-          asking.plot()->add(
-              HeatMap{str(asked.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
+        if (session.plot() != nullptr)
+          session.plot()->add(
+              HeatMap{str(target.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
       }
       if (q.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::ranked(scores, q.per_layer))
-        table.row(with_protocol({{"model", asked.model.name},
+        table.row(with_protocol({{"model", target.model.name},
                                  {"kind", name_of(r.kind)},
                                  {"layer", r.head.layer},
                                  {"head", r.head.head},
@@ -37,10 +37,10 @@ void rank(const MeasureArguments& q) {
                                  {"rank", r.rank},
                                  {"order", q.per_layer ? "per-layer" : "global"},
                                  {"normalised", q.normalise}},
-                                q, asked.how));
+                                q, target.how));
     }
   }
-  if (asking.plot() != nullptr) asking.plot()->draw();
+  if (session.plot() != nullptr) session.plot()->draw();
 }
 
 }  // namespace

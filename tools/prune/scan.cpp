@@ -28,35 +28,35 @@ struct ScanArguments : MeasureArguments {
 };
 
 // Returns the heads of --heads, or all heads.
-HeadSet chosen(const ScanArguments& q, LoadedTarget& asked) {
-  model::LanguageModel& model = *asked.model.model;
-  const HeadSet all = analysis::all_heads(model, asked.side, asked.kinds);
+HeadSet chosen(const ScanArguments& q, LoadedTarget& target) {
+  model::LanguageModel& model = *target.model.model;
+  const HeadSet all = analysis::all_heads(model, target.side, target.kinds);
   if (q.heads.empty()) return all;
   std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : all) kinds.push_back(kind);
   const HeadSet some = analysis::parse_heads(q.heads, kinds, "--heads");
-  analysis::check_heads(model, asked.side, some, "--heads");
+  analysis::check_heads(model, target.side, some, "--heads");
   return some;
 }
 
-analysis::Scan scanned(const ScanArguments& q, LoadedTarget& asked) {
-  analysis::Judge judge;
+analysis::Scan scanned(const ScanArguments& q, LoadedTarget& target) {
+  analysis::Metric metric;
   if (!q.metric.is_perplexity())
-    judge = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return q.metric.of(asked.model, *asked.dataset, progress);
+    metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
+      return q.metric.of(target.model, *target.dataset, progress);
     };
-  auto cases =
-      analysis::scan_cases(*asked.model.model, asked.side, asked.kinds, {chosen(q, asked), q.layers, q.all_but_one});
-  return analysis::scan_heads(asked.subject("scan"), std::move(cases), judge);
+  auto cases = analysis::scan_cases(*target.model.model, target.side, target.kinds,
+                                    {chosen(q, target), q.layers, q.all_but_one});
+  return analysis::scan_heads(target.analysis_input("scan"), std::move(cases), metric);
 }
 
 // Prints a row for the full model, then one for each case.
-void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& asked, const analysis::Scan& scan) {
+void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
   // The full model has no layer and no head, a layer case no head: NaN keeps these columns numeric.
   auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
-  auto print = [&](ordered_json row, size_t which, double deviation) {
-    const task::Score& score = scan.scores[which];
-    const double value = scan.values[which], full = scan.full();
+  auto print = [&](ordered_json row, size_t case_index, double deviation) {
+    const task::Score& score = scan.scores[case_index];
+    const double value = scan.values[case_index], full = scan.full();
     if (q.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{q.metric.name(), value},
                 {"difference", value - full},
@@ -64,11 +64,11 @@ void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& asked
                 {"layer_deviation", deviation}});
     if (q.metric.is_perplexity()) row["tokens"] = score.tokens;
     row.update(q.metric.protocol());
-    table.row(with_protocol(std::move(row), q, asked.how));
+    table.row(with_protocol(std::move(row), q, target.how));
   };
   auto place = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
-    return ordered_json{{"model", asked.model.name}, {"kind", kind},   {"layer", number(layer)},
-                        {"head", number(head)},      {"side", q.side}, {"mode", mode}};
+    return ordered_json{{"model", target.model.name}, {"kind", kind},   {"layer", number(layer)},
+                        {"head", number(head)},       {"side", q.side}, {"mode", mode}};
   };
   print(place("", -1, -1, "full"), 0, kNone);
   for (size_t k = 0; k < scan.cases.size(); ++k) {
@@ -119,18 +119,18 @@ void scan(const ScanArguments& q) {
   if (q.summary && q.layers)
     throw Error(Exit::usage,
                 Problem{"--summary", "no --layers, since the summary is computed over heads", "both", "leave one out"});
-  PruneSession asking(q, [&](LoadedTarget& asked) {
-    chosen(q, asked);
-    q.metric.check(asked.model, *asked.dataset, q.files.back(), q.scoring);
+  PruneSession session(q, [&](LoadedTarget& target) {
+    chosen(q, target);
+    q.metric.check(target.model, *target.dataset, q.files.back(), q.scoring);
   });
   Table table(Table::format_named(q.format));
   Lines lines;
-  for (size_t i = 0; i < asking.models(); ++i) {
-    LoadedTarget& asked = asking.load(i);
-    const analysis::Scan scan = scanned(q, asked);
-    if (!q.summary) print_cases(q, table, asked, scan);
+  for (size_t i = 0; i < session.models(); ++i) {
+    LoadedTarget& target = session.load(i);
+    const analysis::Scan scan = scanned(q, target);
+    if (!q.summary) print_cases(q, table, target, scan);
     for (const auto& [place, without] : scan.by_layer)
-      lines[place].push_back({i, asked.model.name, scan.full(), without, asked.how, scan.scores[0].tokens});
+      lines[place].push_back({i, target.model.name, scan.full(), without, target.how, scan.scores[0].tokens});
   }
   if (q.summary) print_summary(q, table, lines);
 }

@@ -40,7 +40,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& q) {
       ->type_name("FILE");
 }
 
-analysis::AnalysisInput LoadedTarget::subject(const std::string& label) {
+analysis::AnalysisInput LoadedTarget::analysis_input(const std::string& label) {
   return {*model.model, dataset->corpus(), how, side, progress_bar(label, "rows"), kinds};
 }
 
@@ -59,11 +59,11 @@ PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(L
   for (size_t i = 0; i + 1 < q.files.size(); ++i) checkpoints_.push_back(std::make_unique<io::Checkpoint>(q.files[i]));
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {
-    LoadedTarget& asked = load(i);
-    analysis::all_heads(*asked.model.model, asked.side, asked.kinds);  // throws if a layer lacks the side
+    LoadedTarget& target = load(i);
+    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer lacks the side
     for (const std::string& measure : q.measures)
-      analysis::check_importance(measure, "--by", *asked.model.model, asked.side, asked.kinds);
-    if (check) check(asked);
+      analysis::check_importance(measure, "--by", *target.model.model, target.side, target.kinds);
+    if (check) check(target);
   }
 }
 

@@ -46,7 +46,7 @@ struct LoadedTarget {
   analysis::Side side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the subject of an analysis, with a progress bar named `label`. The subject refers to this object.
-  analysis::AnalysisInput subject(const std::string& label);
+  analysis::AnalysisInput analysis_input(const std::string& label);
 };
 
 // The models and the shard of a subcommand. The constructor checks all of them, so that errors appear before long

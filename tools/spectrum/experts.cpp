@@ -25,13 +25,13 @@ using Print = std::function<void(ordered_json row)>;
 
 // Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
 void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& dataset,
-                 const analysis::AnalysisInput& subject, const Print& print) {
+                 const analysis::AnalysisInput& input, const Print& print) {
   std::function<double(attention::Observer*)> judged;
   if (!e.metric.is_perplexity())
     judged = [&](attention::Observer* observer) {
       return e.metric.of(m, dataset, progress_bar(e.show, "rows"), observer);
     };
-  for (const auto& s : analysis::evaluate_experts(subject, e.random, judged)) {
+  for (const auto& s : analysis::evaluate_experts(input, e.random, judged)) {
     ordered_json row{{"model", m.name},
                      {"gates", s.gates},
                      {e.metric.name(), s.score},
@@ -86,25 +86,25 @@ void show_experts(const Experts& e) {
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   const auto dataset = data.dataset_for(m);
   analysis::require_experts(*m.model, kinds);
-  analysis::AnalysisInput subject{*m.model, dataset->corpus(), scoring_for(m, a.scoring, *dataset)};
-  subject.kinds = kinds;
-  subject.progress = progress_bar(e.show, "rows");
+  analysis::AnalysisInput input{*m.model, dataset->corpus(), scoring_for(m, a.scoring, *dataset)};
+  input.kinds = kinds;
+  input.progress = progress_bar(e.show, "rows");
   Table table(Table::format_named(a.format));
   const Print print = [&](ordered_json row) {
-    add_settings(row, a, subject.how);
+    add_settings(row, a, input.how);
     table.row(row);
   };
   if (e.show == "scores") {
     e.metric.check(m, *dataset, data.name(), a.scoring);
-    return show_scores(e, m, *dataset, subject, print);
+    return show_scores(e, m, *dataset, input, print);
   }
-  const auto report = analysis::report_experts(subject, e.tokens, e.least);
+  const auto report = analysis::report_experts(input, e.tokens, e.least);
   if (e.show == "tokens") show_tokens(report, m, print);
   else show_gates(report, m, print);
 }
 
 // Throws Error(usage) if `option`, which is only for --show `show`, is used with another --show.
-void only_for(const Experts& e, const CLI::Option* option, const char* show) {
+void require_show(const Experts& e, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && e.show != show)
     throw Error(Exit::usage, Problem{option->get_name(), str("--show ", show, " with this option"), "--show " + e.show,
                                      "leave the option out"});
@@ -138,9 +138,9 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
   e->metric.add_to(*sub);
   for (CLI::Option* option : excluded) sub->excludes(option);
   jobs.push_back({sub, [=] {
-                    only_for(*e, tokens, "tokens");
-                    only_for(*e, least, "tokens");
-                    only_for(*e, random, "scores");
+                    require_show(*e, tokens, "tokens");
+                    require_show(*e, least, "tokens");
+                    require_show(*e, random, "scores");
                     e->shared->take(fields.get());
                     e->metric.take();
                     nn::prepare_cpu(e->shared->threads);

@@ -21,11 +21,11 @@ int main(int argc, char** argv) {
              "  mh-spectrum run1/best.safetensors --of weight:decoder.layers.0.self.query.weight\n"
              "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
   const auto a = std::make_shared<spectrum::Arguments>();
-  std::vector<CLI::Option*> of_spectra;
-  const Job spectra = spectrum::add_spectra(tool.app(), a, of_spectra);
+  std::vector<CLI::Option*> spectra_options;
+  const Job spectra = spectrum::add_spectra(tool.app(), a, spectra_options);
   Jobs jobs;
-  spectrum::add_experts(tool.app(), a, of_spectra, jobs);
+  spectrum::add_experts(tool.app(), a, spectra_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
-    if (!run_given(jobs)) spectra.run();
+    if (!run_selected(jobs)) spectra.run();
   });
 }

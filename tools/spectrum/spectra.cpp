@@ -131,7 +131,7 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   source->start(*m.model, {argument, !a.curves.empty(), how.block, how.sentences, kinds});
   const auto layers = m.model->attention_layers();
   const bool none = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
-    return l->layer_spec().heads == 0 || !analysis::among(kinds, l->layer_spec().kind);
+    return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
   if (reads_text ? none || too_short : source->places().empty()) refuse_nothing(a, m.name, reads_text);
   return {std::move(source), how};
@@ -141,13 +141,13 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
 void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
   const data::ScoringOptions& how = prepared.how;
   const auto dataset = inputs.dataset_for(m);
-  const analysis::AnalysisInput subject{*m.model, dataset->corpus(), how, analysis::Side::whole,
+  const analysis::AnalysisInput input{*m.model, dataset->corpus(), how, analysis::Side::whole,
                                         progress_bar("spectra", "rows")};
-  if (a.dump.empty()) return analysis::observe(subject, *prepared.source);
+  if (a.dump.empty()) return analysis::observe(input, *prepared.source);
   analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
   auto sink = open_sink(a.dump);
   analysis::Observers both({prepared.source.get(), &dump});
-  analysis::observe(subject, both);
+  analysis::observe(input, both);
   dump.write(*sink, {{"multihead.model", m.name},
                      {"multihead.blocks", str(how.sample.blocks)},
                      {"multihead.seed", str(how.sample.seed)}});
@@ -196,9 +196,9 @@ std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
   return declared;
 }
 
-void Arguments::take(CommandLineFields* of_subcommand) {
+void Arguments::take(CommandLineFields* subcommand_fields) {
   size_t blocks = 0;
-  for (CommandLineFields* given : {fields.get(), of_subcommand}) {
+  for (CommandLineFields* given : {fields.get(), subcommand_fields}) {
     if (given == nullptr) continue;
     given->take(scoring), given->take(scoring.sample);
     blocks += given->option("blocks")->count();

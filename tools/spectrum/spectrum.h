@@ -25,7 +25,7 @@ struct Arguments : ModelArguments {
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
   // Fills `scoring` from the options of the tool, then from those of the subcommand, unless that is null. The default
   // number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an error.
-  void take(CommandLineFields* of_subcommand);
+  void take(CommandLineFields* subcommand_fields);
 };
 
 // Adds the job without a subcommand, which writes spectra as tables and plots. `own` receives the options that the

@@ -101,8 +101,8 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
     row.update(settings_of(choice.how, a.shared->precision));
-    for (const char* of_text : {"block", "context", "memory", "blocks"})
-      if (!measured) row[of_text] = none;
+    for (const char* text_field : {"block", "context", "memory", "blocks"})
+      if (!measured) row[text_field] = none;
     if (!draws) row["seed"] = none;
     table.row(row);
   }
@@ -137,9 +137,9 @@ void exchange(const Exchange& a) {
   const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
   choice.pairs.insert(choice.pairs.end(), chosen.begin(), chosen.end());
   if (a.dry_run) return print(a, m.name, choice);
-  const analysis::Companions go_along = [&](const nn::Parameter& p) { return moments->of(p); };
+  const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
-                       moments != nullptr ? go_along : analysis::Companions{});
+                       moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::write_again(*sink, checkpoint, parameters,
                         moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
   const std::string by = data != nullptr      ? measured_by(a.by, choice.how)
@@ -152,9 +152,9 @@ void exchange(const Exchange& a) {
 void check_scoring(const Exchange& a, const ScoringFields& fields) {
   if (!a.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
-  std::vector<CLI::Option*> of_text = fields.scoring.options();
-  of_text.push_back(blocks);
-  for (const CLI::Option* option : of_text)
+  std::vector<CLI::Option*> text_field = fields.scoring.options();
+  text_field.push_back(blocks);
+  for (const CLI::Option* option : text_field)
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "--data with this option", "none", ""});
   if (a.mode != "random" && seed->count() > 0)

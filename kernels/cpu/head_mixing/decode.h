@@ -14,7 +14,7 @@ struct SeenRows {
   int64_t h, seen;
   MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
   // Prefetches rows: rows of a key/value cache are too far apart for the hardware prefetcher.
-  MH_INLINE void fetch_ahead(int64_t t, int64_t first, int64_t size) const {
+  MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
     if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
   }
 };
@@ -27,7 +27,7 @@ void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64
   for (int64_t s = 0; s < v.seen; ++s) {
     const float weight = x[key_offset(l, s)];
     const T* value = v.at(s) + first;
-    v.fetch_ahead(s, first, vectors * lanes);
+    v.prefetch(s, first, vectors * lanes);
     for (int i = 0; i < vectors; ++i) {
       Floats b;
       load_partial(value + i * lanes, size - first - i * lanes, b);
@@ -66,7 +66,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
   const bool whole = size == vectors * lanes;
   for (int64_t s = 0; s < k.seen; ++s) {
     const T* key = k.at(s) + first;
-    k.fetch_ahead(s, first, size);
+    k.prefetch(s, first, size);
     Floats sum{};
     for (int i = 0; i < vectors; ++i) {
       Floats b;

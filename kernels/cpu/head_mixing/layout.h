@@ -22,13 +22,14 @@ struct TileSize {
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t least = 32, most = 64;
   const int64_t all = chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
-  const int64_t of_key = heads * static_cast<int64_t>(sizeof(float)), of_query = std::max<int64_t>(1, all * of_key);
+  const int64_t key_bytes = heads * static_cast<int64_t>(sizeof(float)),
+                query_bytes = std::max<int64_t>(1, all * key_bytes);
   // All keys at once although the tile exceeds the second-level cache: two passes take 1.4 times the products, which
   // costs more than reading the third level up to this size.
-  if (least * of_query > 8 * params.l2_bytes)
-    return {most, std::max<int64_t>(1, params.l2_bytes / 2 / (most * of_key * chunk)) * chunk};
+  if (least * query_bytes > 8 * params.l2_bytes)
+    return {most, std::max<int64_t>(1, params.l2_bytes / 2 / (most * key_bytes * chunk)) * chunk};
   // More queries for more keys, since each tile visits all keys and their gradients.
-  return {params.max_keys <= 1024 ? least : std::clamp(4 * params.l2_bytes / of_query / 8 * 8, least, most), all};
+  return {params.max_keys <= 1024 ? least : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, least, most), all};
 }
 
 // The layout of a tile of logits or probabilities: for each query, chunk after chunk of keys, in each chunk head after

@@ -155,8 +155,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* drows = rows + of_tile;                           // (out, rows, dv)
   float* sums = drows + params.out_heads * l.rows * l.dv;  // (in, rows, dk), of keys
   float* dy = sums + of_tile;                              // (in, rows, dk), of distances
-  float* of_lanes = dy + of_tile;                          // (in, out, 16)
-  float* g = of_lanes + numbers * lanes;                   // (rows, in, out)
+  float* lane_sums = dy + of_tile;                         // (in, out, 16)
+  float* g = lane_sums + numbers * lanes;                  // (rows, in, out)
   float* given = g + l.rows * numbers;                     // (heads, chunk)
   float* mixed = given + l.heads * chunk;                  // (heads, chunk)
   float* of_query = mixed + l.heads * chunk;               // (rows, in): sums of probabilities
@@ -167,7 +167,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
-  const MixScratch mixing{of_lanes, given, scaled, mixed};
+  const MixScratch mixing{lane_sums, given, scaled, mixed};
   if (params.has_relative()) {
     std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);
     std::fill_n(tensors.dr, params.in_heads * params.relative.distances * l.dk, 0.0F);

@@ -46,8 +46,8 @@ float maximum_in(const Layout& l, const float* x, int64_t seen) {
 float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
-    const int64_t here = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
-    sum += exponentials(x + c * l.step(), here, padded(std::min(chunk, width - c * chunk)), maximum);
+    const int64_t visible_count = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
+    sum += exponentials(x + c * l.step(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
   }
   return sum;
 }
@@ -134,10 +134,10 @@ struct OfEachHead {
 // row; adds their sums to `sums` (in).
 void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, OfEachHead tops, float* x,
                      float* slopes, float* sums) {
-  const bool sloped = params.normaliser == Normaliser::sigsoftmax;
+  const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* of_head = x + j * chunk;
-    if (sloped) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
+    if (has_slope) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float top = tops.data[j * tops.stride];
     const int64_t unseen = std::min(q.unseen, q.width);
     hide_before(l, unseen, -INFINITY, of_head);
@@ -149,24 +149,24 @@ void exponentials_of(const AttentionParams& params, const Layout& l, const Query
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // Computes matrix (in, out) = given, with row j divided by sums[j].
-void with_sums(const AttentionParams& params, const float* given, const float* sums, float* matrix) {
+void divide_by_sums(const AttentionParams& params, const float* matrix_sums, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < params.out_heads; ++i)
-      matrix[j * params.out_heads + i] = given[j * params.out_heads + i] * inverse(sums[j]);
+      matrix[j * params.out_heads + i] = matrix_sums[j * params.out_heads + i] * inverse(sums[j]);
 }
 
 // Replaces the exponentials of a query (in) by mixed probabilities (out).
 void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
                float* keep, float* mixed) {
-  const bool drops = params.has_dropout();
-  if (drops) decide_query(params, l, q, keep);
+  const bool has_dropout = params.has_dropout();
+  if (has_dropout) decide_query(params, l, q, keep);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
-    float* here = x + c * l.step();
-    if (drops && params.dropout_before_mixing) drop_chunk(l, params.in_heads, c, count, keep, here, here);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, here, wide, mixed);
-    copy_chunk(params.out_heads, wide, mixed, here);
-    if (drops && !params.dropout_before_mixing) drop_chunk(l, params.out_heads, c, count, keep, mixed, here);
+    float* visible_count = x + c * l.step();
+    if (has_dropout && params.dropout_before_mixing) drop_chunk(l, params.in_heads, c, count, keep, visible_count, visible_count);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, visible_count, wide, mixed);
+    copy_chunk(params.out_heads, wide, mixed, visible_count);
+    if (has_dropout && !params.dropout_before_mixing) drop_chunk(l, params.out_heads, c, count, keep, mixed, visible_count);
   }
 }
 
@@ -186,28 +186,28 @@ struct OneQuery {
 };
 // Scratch of the backward pass of one query: (in, out, 16), (heads, chunk), (in, out), (heads, chunk).
 struct MixScratch {
-  float *of_lanes, *given, *scaled, *mixed;
+  float *lane_sums, *matrix_sums, *scaled, *mixed;
 };
 
 // Computes g (in, out) += G[j, i] = Σ_s P_j dP̄_i over a span.
 void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, float* g) {
   const int64_t numbers = params.in_heads * params.out_heads;
-  const bool drops = params.has_dropout() && params.dropout_before_mixing;
-  std::fill_n(scratch.of_lanes, numbers * lanes, 0.0F);
+  const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
+  std::fill_n(scratch.lane_sums, numbers * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     const float* x = of.p + c * l.step();
-    if (drops) {
-      copy_chunk(params.in_heads, wide, x, scratch.given);
-      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.given);
-      x = scratch.given;
+    if (has_dropout) {
+      copy_chunk(params.in_heads, wide, x, scratch.matrix_sums);
+      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.matrix_sums);
+      x = scratch.matrix_sums;
     }
-    outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.of_lanes);
+    outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.lane_sums);
   }
   for (int64_t i = 0; i < numbers; ++i) {
     Floats sum;
-    load(scratch.of_lanes + i * lanes, sum);
+    load(scratch.lane_sums + i * lanes, sum);
     g[i] += sum_of(sum);
   }
 }
@@ -220,7 +220,7 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const keep = of.keep;
   float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
-  with_sums(params, matrix, sums, scaled);
+  divide_by_sums(params, matrix, sums, scaled);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
   for (int64_t c = 0; c * chunk < q.width; ++c) {

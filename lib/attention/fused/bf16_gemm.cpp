@@ -17,7 +17,7 @@ void product(const kernels::Bf16Product& z, const uint16_t* a, const uint16_t* b
 }
 
 // Returns whether brgemm works. It throws if settings of the library hide features of the processor.
-bool is_there() {
+bool is_available() {
   try {
     alignas(64) const uint16_t zeros[2 * 16] = {};
     alignas(64) float result[16];
@@ -35,8 +35,8 @@ bool is_there() {
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
   static const kernels::Bf16Gemm engine{product};
   if (type != at::kBFloat16 || kernels::level() < kernels::Level::avx512_bf16) return nullptr;
-  static const bool there = is_there();
-  return there ? &engine : nullptr;
+  static const bool available = is_available();
+  return available ? &engine : nullptr;
 }
 
 Bf16GemmScope::~Bf16GemmScope() {

@@ -124,10 +124,10 @@ struct PlainOnCpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const bool once = x.spec.each_head_once(x.k.size(1));
-    const at::Tensor dout = with_contiguous_rows(given);
+    const at::Tensor dout = with_contiguous_rows(grad_output);
     OperandGradients d = empty_gradients(x, once);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
     if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, once, d);

@@ -133,10 +133,10 @@ struct PlainOnGpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
-    const at::Tensor dout = with_contiguous_rows(given), delta = at::empty_like(lse);
+    const at::Tensor dout = with_contiguous_rows(grad_output), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = gradients_of(x, t);
     const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
@@ -193,11 +193,11 @@ struct MixingOnGpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
     const RelativePositions& p = x.spec.relative;
-    const at::Tensor dout = with_contiguous_rows(given), sums = at::empty_like(lse),
+    const at::Tensor dout = with_contiguous_rows(grad_output), sums = at::empty_like(lse),
                      stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = gradients_of(x, t);
@@ -220,10 +220,10 @@ struct MixingOnGpu {
     nn::check_cuda(gpu.kernels->head_mixing_backward(device.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (p.u.defined()) {
-      const auto of_bias = [](const at::Tensor& of_rows, const at::Tensor& bias) {
+      const auto bias_gradient = [](const at::Tensor& of_rows, const at::Tensor& bias) {
         return of_rows.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
       };
-      d.u = of_bias(d.q, p.u), d.v_bias = of_bias(dshifted, p.v);
+      d.u = bias_gradient(d.q, p.u), d.v_bias = bias_gradient(dshifted, p.v);
       d.r = d.r.sum(0).to(p.r.scalar_type());
       d.q = d.q.add(dshifted);
     }

@@ -39,7 +39,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const Mask& mask = c.mask;
   const MaskForm& form = choice.mask;
   if (choice.kernel == Kernel::library) return by_library(c, form.square);
-  AttentionSpec spec{form.queries_are_last && (!form.hides_nothing || mask.window > 0),
+  AttentionSpec spec{form.queries_are_last && (!form.masks_no_key || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if they are one number per head and row.
@@ -48,7 +48,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   spec.key_heads = c.key_heads;
   const bool mixes = choice.matrix.defined();
   spec.dropout_before_mixing = mixes && stages_.mixer->dropout_before();
-  if (drops(c.step.training)) {
+  if (has_dropout(c.step.training)) {
     const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
     spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
                                     static_cast<uint32_t>(layer_spec_.layer));
@@ -67,7 +67,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
 
 at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
   gather_key_heads(c);
-  std::optional<at::Tensor> given;
+  std::optional<at::Tensor> mask;
   if (!square) {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
     at::Tensor ok = allowed(c.mask, queries, keys, c.q.device());
@@ -76,9 +76,9 @@ at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
       at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
       bias = bias.defined() ? bias + hidden : hidden;
     }
-    if (bias.defined()) given = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
+    if (bias.defined()) mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
   }
-  return at::scaled_dot_product_attention(c.q, c.k, c.v, given, 0.0, square);
+  return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, square);
 }
 
 }  // namespace mh::attention

@@ -49,7 +49,7 @@ class Mixing {
 
   const kernels::AttentionParams& all() const { return all_; }
   // Returns the parameters of row b: its matrix, dropout stream and number of real keys.
-  kernels::AttentionParams of_row(int64_t b) const {
+  kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams a = all_;
     a.matrix += b * matrix_stride_;
     const int64_t dropout_heads = a.dropout_before_mixing ? a.in_heads : a.out_heads;
@@ -91,7 +91,7 @@ void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t f
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
-      kernels::head_mixing_pack<T>(mixing.of_row(b), backward, i % heads, row_of<const T>(x.k, b),
+      kernels::head_mixing_pack<T>(mixing.row_params(b), backward, i % heads, row_of<const T>(x.k, b),
                                    row_of<const T>(x.v, b), packed.data() + i / heads * size);
     }
   });
@@ -104,7 +104,7 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
               ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
-    const kernels::AttentionParams a = mixing.of_row(b);
+    const kernels::AttentionParams a = mixing.row_params(b);
     each(a.in_heads, [&](int64_t j) {
       kernels::head_mixing_decode_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data());
     });
@@ -156,7 +156,7 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
                                          .packed = packed->data() + i / parts * size,
                                          .out = row_of<T>(result.out, b),
                                          .lse = lse + b * result.lse.stride(0)};
-        kernels::head_mixing_forward(mixing.of_row(b), {i % parts, parts}, row, scratch.data());
+        kernels::head_mixing_forward(mixing.row_params(b), {i % parts, parts}, row, scratch.data());
       }
     });
   });
@@ -205,13 +205,13 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
           row.du = d.u.mutable_data_ptr<float>() + n * h * wide,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
           row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
-        kernels::head_mixing_backward(mixing.of_row(b), {part, parts}, row, scratch.data());
+        kernels::head_mixing_backward(mixing.row_params(b), {part, parts}, row, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
-        const kernels::AttentionParams a = mixing.of_row(b);
+        const kernels::AttentionParams a = mixing.row_params(b);
         const float* from = of_parts->data() + row * parts * of_part;
         const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
           kernels::head_mixing_gather(of_head, parts, of_part, a.keys, head_size,
@@ -247,11 +247,11 @@ struct MixingOnCpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& given) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix;
     const bool once = x.spec.each_head_once(x.k.size(1));
-    const at::Tensor dout = with_contiguous_rows(given);
+    const at::Tensor dout = with_contiguous_rows(grad_output);
     const Mixing mixing(x, true);
     OperandGradients d = empty_gradients(x, once);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
@@ -292,7 +292,7 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
   const Operands x{with_contiguous_rows(q), all.keys, all.values, scaled_matrix(m, spec.head_scales), spec};
   ForwardResult result = empty_result(x);
   const Mixing mixing(x, false);
-  const auto few = [&]<class T>(T) {
+  const auto run_decode = [&]<class T>(T) {
     const auto of = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
         kernels::Heads<const T> heads = row_of<const T>(cached, 0);
@@ -303,8 +303,8 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
     };
     few_rows<T>(x.q, of(all.keys), of(all.values), mixing, result);
   };
-  if (q.scalar_type() == at::kFloat) few(float{});
-  else few(uint16_t{});
+  if (q.scalar_type() == at::kFloat) run_decode(float{});
+  else run_decode(uint16_t{});
   return result.out;
 }
 

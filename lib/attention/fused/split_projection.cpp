@@ -31,13 +31,13 @@ struct Split : torch::autograd::Function<Split> {
     // If the gradients are adjacent slices of one tensor in the layout of the projection, that tensor is the result.
     const int64_t length = sizes[1], width = sizes[2];
     int64_t offset = gradients[0].storage_offset();
-    bool joined = true;
+    bool is_contiguous = true;
     for (const at::Tensor& g : gradients) {
-      joined = joined && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
-               g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
+      is_contiguous = is_contiguous && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
+                      g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
       offset += g.size(1) * g.size(3);
     }
-    if (joined)
+    if (is_contiguous)
       return {
           gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
     std::vector<at::Tensor> parts;

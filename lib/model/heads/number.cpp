@@ -26,8 +26,8 @@ class NumberHead : public PooledHead {
   // Returns the squared errors (B, 1) of found (B, 1) for targets (B, 1) in thousandths; 0 where the target is
   // negative.
   static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
-    const at::Tensor wanted = nn::to_device(targets, found.device());
-    return (found - wanted.to(at::kFloat) * 0.001).square() * wanted.ge(0);
+    const at::Tensor labels = nn::to_device(targets, found.device());
+    return (found - labels.to(at::kFloat) * 0.001).square() * labels.ge(0);
   }
 };
 

@@ -18,18 +18,18 @@ Pooler::Pooler(nn::ParameterList& parameters, const ModelOptions& o) : dense_(pa
 at::Tensor Pooler::operator()(const at::Tensor& hidden) const { return at::tanh(dense_(hidden.select(1, 0))); }
 
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
-  const at::Tensor scores = logits.to(at::kFloat), wanted = nn::to_device(classes, scores.device());
+  const at::Tensor scores = logits.to(at::kFloat), labels = nn::to_device(classes, scores.device());
   const auto loss = [&](double e) {
-    return at::cross_entropy_loss(scores, wanted, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
+    return at::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
   };
   const at::Tensor smoothed = loss(smoothing), nll = smoothing == 0 ? smoothed : loss(0);
   return {smoothed, nll.detach().to(at::kDouble), classes.ge(0).sum().item<int64_t>()};
 }
 
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes) {
-  const at::Tensor wanted = nn::to_device(classes, logits.device());
-  return at::log_softmax(logits.to(at::kFloat), 1).gather(1, wanted.clamp_min(0).unsqueeze(1)).squeeze(1) *
-         wanted.ge(0);
+  const at::Tensor labels = nn::to_device(classes, logits.device());
+  return at::log_softmax(logits.to(at::kFloat), 1).gather(1, labels.clamp_min(0).unsqueeze(1)).squeeze(1) *
+         labels.ge(0);
 }
 
 PooledHead::PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out)

@@ -21,7 +21,7 @@ class SpanHead : public OutputLayer {
                       const nn::ForwardContext&) const override {
     const Places all = places(hidden, targets.values);
     const at::Tensor known = all.ends.select(1, 0).ge(0);
-    const at::Tensor nll = -(all.of_targets().mean(1) * known).sum();
+    const at::Tensor nll = -(all.target_log_p().mean(1) * known).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
     const at::Tensor even = -(all.log_p.masked_fill(all.padding.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
@@ -31,7 +31,7 @@ class SpanHead : public OutputLayer {
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     const Places all = places(hidden, targets);
-    return at::cat({all.of_targets() * all.ends.ge(0), at::zeros_like(all.lengths, at::kFloat)}, 1);
+    return at::cat({all.target_log_p() * all.ends.ge(0), at::zeros_like(all.lengths, at::kFloat)}, 1);
   }
 
  private:
@@ -42,7 +42,7 @@ class SpanHead : public OutputLayer {
     at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
     at::Tensor lengths;  // (B, 1) int64
     at::Tensor padding;  // (B, T) bool
-    at::Tensor of_targets() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
+    at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
     const at::Tensor packed = nn::to_device(targets, hidden.device()), lengths = packed.narrow(1, 2, 1).neg();

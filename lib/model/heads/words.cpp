@@ -42,7 +42,7 @@ class WordsHead : public OutputLayer {
                       const nn::ForwardContext&) const override {
     const at::Tensor places = places_of(targets.values);
     nn::SlicedLoss loss =
-        nn::sliced_cross_entropy(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+        nn::sliced_cross_entropy(transformed(select_positions(hidden, places)), weight_->value(), bias_.value(),
                                  targets.values.flatten().index_select(0, places), scored_, smoothing);
     if (next_ == nullptr) return loss;
     const nn::SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
@@ -56,7 +56,7 @@ class WordsHead : public OutputLayer {
     at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
     all.view(-1).index_copy_(
         0, nn::to_device(places, hidden.device()),
-        nn::sliced_log_probabilities(transformed(at_places(hidden, places)), weight_->value(), bias_.value(),
+        nn::sliced_log_probabilities(transformed(select_positions(hidden, places)), weight_->value(), bias_.value(),
                                      targets.flatten().index_select(0, places), scored_));
     if (next_ != nullptr)
       all.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
@@ -67,11 +67,11 @@ class WordsHead : public OutputLayer {
   // Returns the indices of the masked positions in the flattened targets, on the CPU. Column 0 is left out: it holds
   // the next-sentence class. Scoring only these positions saves time because few positions are masked.
   static at::Tensor places_of(const at::Tensor& targets) {
-    at::Tensor wanted = targets.to(at::kCPU).ge(0);
-    wanted.select(1, 0).fill_(false);
-    return wanted.flatten().nonzero().squeeze(1);
+    at::Tensor labels = targets.to(at::kCPU).ge(0);
+    labels.select(1, 0).fill_(false);
+    return labels.flatten().nonzero().squeeze(1);
   }
-  static at::Tensor at_places(const at::Tensor& hidden, const at::Tensor& places) {
+  static at::Tensor select_positions(const at::Tensor& hidden, const at::Tensor& places) {
     return hidden.flatten(0, 1).index_select(0, nn::to_device(places, hidden.device()));
   }
   at::Tensor transformed(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }

@@ -7,7 +7,7 @@
 
 namespace mh::text {
 
-std::pair<int64_t, int64_t> kept_of(int64_t first, int64_t second, int64_t room) {
+std::pair<int64_t, int64_t> kept_lengths(int64_t first, int64_t second, int64_t room) {
   if (first + second <= room) return {first, second};
   const auto [shorter, longer] = std::minmax(first, second);
   std::pair<int64_t, int64_t> kept{shorter, room - shorter};
@@ -34,7 +34,7 @@ std::pair<int64_t, int64_t> Classification::kept(int64_t i) const {
   const auto run = static_cast<size_t>(3 * i);
   const int64_t room = length_ - special();
   if (task_.sentences == 1) return {std::min(runs_.length(run), room), 0};
-  return kept_of(runs_.length(run), runs_.length(run + 1), room);
+  return kept_lengths(runs_.length(run), runs_.length(run + 1), room);
 }
 
 int64_t Classification::length(int64_t i) const {
@@ -45,20 +45,20 @@ int64_t Classification::length(int64_t i) const {
 Example Classification::make(int64_t i) const {
   const auto run = static_cast<size_t>(3 * i);
   const auto [first, second] = kept(i);
-  Example made;
-  made.tokens.push_back(entries_.start);
+  Example result;
+  result.tokens.push_back(entries_.start);
   const auto add = [&](size_t of, int64_t count) {
-    const size_t at = made.tokens.size();
-    made.tokens.resize(at + static_cast<size_t>(count));
-    runs_.read(runs_.begin(of), std::span(made.tokens).subspan(at));
-    made.tokens.push_back(entries_.separator);
+    const size_t at = result.tokens.size();
+    result.tokens.resize(at + static_cast<size_t>(count));
+    runs_.read(runs_.begin(of), std::span(result.tokens).subspan(at));
+    result.tokens.push_back(entries_.separator);
   };
   add(run, first);
-  made.first = static_cast<int32_t>(made.tokens.size());
+  result.first = static_cast<int32_t>(result.tokens.size());
   if (task_.sentences == 2) add(run + 1, second);
   const std::vector<int32_t> label = runs_.run(run + 2);
-  made.targets.push_back(label.empty() ? -1 : label[0]);
-  return made;
+  result.targets.push_back(label.empty() ? -1 : label[0]);
+  return result;
 }
 
 void write_predictions(ByteSink& sink, const ExampleTask& task, std::span<const double> predictions) {

@@ -17,7 +17,7 @@ namespace mh::text {
 // Returns the numbers of tokens kept of two sentences that share `room` tokens: the longer one is truncated, and if
 // that is not enough each gets half, where the odd token goes to the longer one, or to the second of equal ones. This
 // is longest_first of Hugging Face tokenizers; BERT's own code gives the odd token to the first.
-std::pair<int64_t, int64_t> kept_of(int64_t first, int64_t second, int64_t room);
+std::pair<int64_t, int64_t> kept_lengths(int64_t first, int64_t second, int64_t room);
 
 // Thread-safe. The source of `runs` must outlive this object.
 class Classification {

@@ -60,7 +60,7 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
         Exit::usage,
         Problem{"next_sentence", "two or more documents, since a segment that does not follow is from another document",
                 "one", "separate documents by empty lines, or set next_sentence to false"});
-  for (const Piece& piece : tokenizer.pieces()) goes_on_.push_back(piece.text.starts_with(kWordPieceGoesOn));
+  for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kWordPieceGoesOn));
 }
 
 int64_t Pretraining::tokens() const { return runs_.ends.empty() ? 0 : static_cast<int64_t>(runs_.ends.back()); }
@@ -69,14 +69,14 @@ int64_t Pretraining::tokens_in(Sentences s) const {
   return static_cast<int64_t>(runs_.begin(s.end) - runs_.begin(s.begin));
 }
 
-Pretraining::Sentences Pretraining::random_second(size_t document, int64_t wanted, RandomSequence& random) const {
+Pretraining::Sentences Pretraining::random_second(size_t document, int64_t max_tokens, RandomSequence& random) const {
   size_t other = random.below(documents_.size() - 1);
   if (other >= document) ++other;
   const Sentences all = documents_[other];
-  Sentences taken{all.begin + static_cast<uint32_t>(random.below(all.end - all.begin)), 0};
-  taken.end = taken.begin + 1;
-  while (taken.end < all.end && tokens_in(taken) < wanted) ++taken.end;
-  return taken;
+  Sentences first{all.begin + static_cast<uint32_t>(random.below(all.end - all.begin)), 0};
+  first.end = first.begin + 1;
+  while (first.end < all.end && tokens_in(first) < max_tokens) ++first.end;
+  return first;
 }
 
 void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const {
@@ -97,8 +97,8 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     const uint32_t count = chunk.end - chunk.begin;
     Row row{{chunk.begin, chunk.begin + 1}, {}, false};
     if (count > 1) row.first.end += static_cast<uint32_t>(random.below(count - 1));
-    row.follows = count > 1 && random.uniform() >= 0.5;
-    if (row.follows) {
+    row.is_next = count > 1 && random.uniform() >= 0.5;
+    if (row.is_next) {
       row.second = {row.first.end, chunk.end};
     } else {
       row.second = random_second(document, target - tokens_in(row.first), random);
@@ -109,9 +109,9 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
 }
 
 Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
-  Epoch planned(this, epoch);
-  for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, planned.rows_);
-  return planned;
+  Epoch plan(this, epoch);
+  for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, plan.rows_);
+  return plan;
 }
 
 int64_t Pretraining::Epoch::length(int64_t i) const {
@@ -122,23 +122,23 @@ int64_t Pretraining::Epoch::length(int64_t i) const {
 Example Pretraining::Epoch::make(int64_t i) const {
   const Row& r = row(i);
   const auto site = static_cast<uint32_t>(i);
-  RandomSequence of_segments(of_->segments_, number_, site), of_masks(of_->masks_, number_, site);
-  const auto [first, second] = truncate(of_->tokens_in(r.first), of_->tokens_in(r.second), of_->room(), of_segments);
-  Example made;
-  made.tokens.push_back(of_->entries_.start);
+  RandomSequence segment_random(of_->segments_, number_, site), mask_random(of_->masks_, number_, site);
+  const auto [first, second] = truncate(of_->tokens_in(r.first), of_->tokens_in(r.second), of_->room(), segment_random);
+  Example result;
+  result.tokens.push_back(of_->entries_.start);
   const auto add = [&](Sentences s, Cut cut) {
-    const size_t at = made.tokens.size();
-    made.tokens.resize(at + static_cast<size_t>(of_->tokens_in(s) - cut.front - cut.back));
-    of_->runs_.read(of_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front), std::span(made.tokens).subspan(at));
-    made.tokens.push_back(of_->entries_.separator);
+    const size_t at = result.tokens.size();
+    result.tokens.resize(at + static_cast<size_t>(of_->tokens_in(s) - cut.front - cut.back));
+    of_->runs_.read(of_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front), std::span(result.tokens).subspan(at));
+    result.tokens.push_back(of_->entries_.separator);
   };
   add(r.first, first);
-  made.first = static_cast<int32_t>(made.tokens.size());
+  result.first = static_cast<int32_t>(result.tokens.size());
   if (of_->options_.next_sentence) add(r.second, second);
-  made.targets.assign(made.tokens.size(), -1);
-  if (of_->options_.next_sentence) made.targets[0] = r.follows ? 0 : 1;
-  of_->hide(made, of_masks);
-  return made;
+  result.targets.assign(result.tokens.size(), -1);
+  if (of_->options_.next_sentence) result.targets[0] = r.is_next ? 0 : 1;
+  of_->hide(result, mask_random);
+  return result;
 }
 
 // Returns the units of masking as positions in the row: single tokens, or all pieces of a word.
@@ -150,7 +150,7 @@ std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) co
       first = true;
       continue;  // [SEP]
     }
-    if (!options_.whole_word || first || !goes_on_[static_cast<size_t>(row.tokens[i])]) all.emplace_back();
+    if (!options_.whole_word || first || !continues_word_[static_cast<size_t>(row.tokens[i])]) all.emplace_back();
     all.back().push_back(static_cast<int32_t>(i));
     first = false;
   }
@@ -163,18 +163,18 @@ void Pretraining::hide(Example& row, RandomSequence& random) const {
   std::iota(order.begin(), order.end(), int64_t{0});
   random.shuffle(order);
   const double share = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
-  const auto wanted =
+  const auto max_tokens =
       static_cast<size_t>(std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(share))));
   size_t hidden = 0;
   for (int64_t candidate : order) {
     const std::vector<int32_t>& places = all[static_cast<size_t>(candidate)];
-    if (hidden + places.size() > wanted) continue;
+    if (hidden + places.size() > max_tokens) continue;
     hidden += places.size();
     for (int32_t place : places) {
       int32_t& token = row.tokens[static_cast<size_t>(place)];
       row.targets[static_cast<size_t>(place)] = token;
       if (random.uniform() < 0.8) token = entries_.mask;
-      else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.below(goes_on_.size()));
+      else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.below(continues_word_.size()));
     }
   }
 }

@@ -65,7 +65,7 @@ class Pretraining {
   };
   struct Row {
     Sentences first, second;  // `second` is empty if the row has one segment
-    bool follows = false;
+    bool is_next = false;
     bool operator==(const Row&) const = default;
   };
 
@@ -96,14 +96,14 @@ class Pretraining {
   int64_t room() const { return options_.length - special(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
-  Sentences random_second(size_t document, int64_t wanted, RandomSequence& random) const;
+  Sentences random_second(size_t document, int64_t max_tokens, RandomSequence& random) const;
   void hide(Example& row, RandomSequence& random) const;
   std::vector<std::vector<int32_t>> candidates(const Example& row) const;
 
   Sequences runs_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
-  std::vector<bool> goes_on_;  // for each token: whether it continues a word (##)
+  std::vector<bool> continues_word_;  // for each token: whether it continues a word (##)
   std::vector<Sentences> documents_;
   RandomStream rows_, segments_, masks_;
 };

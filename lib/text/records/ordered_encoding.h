@@ -137,11 +137,11 @@ template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
-  const auto began = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
   Progress progress("encode", static_cast<int64_t>(all), unit);
   OrderedThreadPool<Batch, Result>::run(
       threads, next, make_work, [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace mh::text

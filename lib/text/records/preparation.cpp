@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 namespace {
 
 // Returns the format of a compressed file or a shard by its first bytes; empty for other files.
-std::string packed_as(std::string_view bytes) {
+std::string compression_of(std::string_view bytes) {
   struct Format {
     std::string_view name, begin;
   };
@@ -106,7 +106,7 @@ void warn_packed(const std::vector<std::string>& files) {
     if (!MappedFile::possible(file)) continue;
     char begin[8];
     const size_t size = open_source(file)->read(begin, sizeof begin);
-    if (const std::string format = packed_as({begin, size}); !format.empty())
+    if (const std::string format = compression_of({begin, size}); !format.empty())
       log_warning(
           str(file, " is a ", format,
               " file, whose compressed bytes become the text; decompress the file first to encode its content"));

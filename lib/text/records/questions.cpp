@@ -76,9 +76,9 @@ void Questions::add(QuestionRecord record) {
 }
 
 void Questions::add_windows(int64_t question) {
-  const auto asked = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
+  const auto question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
   const auto tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
-  const int64_t room = options_.length - kMarks - asked;
+  const int64_t room = options_.length - kMarks - question_tokens;
   for (int64_t first = 0;; first += std::min(room, options_.stride)) {
     const int64_t count = std::min(room, tokens - first);
     windows_.push_back({question, static_cast<int32_t>(first), static_cast<int32_t>(count)});
@@ -128,8 +128,8 @@ std::vector<bool> Questions::counts_here(int64_t row) const {
     for (int64_t other = begin; other < end; ++other) {
       const Window& w = window(other);
       if (other == row || token < w.first || token >= w.first + w.count) continue;
-      const double there = context_around(w, token);
-      if (there > around || (there == around && other < row)) counts[static_cast<size_t>(i)] = false;
+      const double other_context = context_around(w, token);
+      if (other_context > around || (other_context == around && other < row)) counts[static_cast<size_t>(i)] = false;
     }
   }
   return counts;

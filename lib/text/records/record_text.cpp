@@ -16,7 +16,7 @@ bool has_records(const ShardHeader& header) {
   return header.kind != kTextKind && header.kind != kPairsKind && record_kind(header.kind) != nullptr;
 }
 
-std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
+std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
   if (!ids)
     return tokenizer.decode(
         !tokens.empty() && tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1) : tokens);
@@ -81,8 +81,9 @@ void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
     for (size_t field = 0; field < all.header.fields.size(); ++field) {
       const auto run = all.run(i, field);
       sink.write(field > 0 ? "\t" : "");
-      sink.write(task && field >= of_tokens && !run.empty() ? task->text_of(run[0])
-                                                            : shown(run, *tokenizer, ids || field >= of_tokens));
+      sink.write(task && field >= of_tokens && !run.empty()
+                     ? task->text_of(run[0])
+                     : text_of_tokens(run, *tokenizer, ids || field >= of_tokens));
     }
     sink.write("\n");
   }

@@ -16,7 +16,7 @@ class Tokenizer;
 bool has_records(const io::ShardHeader& header);
 
 // Returns the tokens as numbers separated by spaces (`ids`), or as text without a final line end.
-std::string shown(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);
+std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);
 
 // Reads the stream to its end and returns counts. Documents: "documents" and "sentences". Other kinds: "field_tokens",
 // the count of numbers in each field; questions also "paragraphs", "answers", "missing_answers" and "impossible".

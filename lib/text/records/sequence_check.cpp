@@ -33,23 +33,23 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     before = lengths[i];
   }
   if (kind->closed && before > 0) io::damaged(name, 0, kind->rule, "no empty run at the end");
-  if (!lengths.empty()) left_ = lengths[0];
+  if (!lengths.empty()) remaining_ = lengths[0];
   skip_empty();
 }
 
 void SequenceCheck::skip_empty() {
-  while (left_ == 0 && run_ < lengths_.size())
-    if (++run_ < lengths_.size()) left_ = lengths_[run_];
+  while (remaining_ == 0 && run_ < lengths_.size())
+    if (++run_ < lengths_.size()) remaining_ = lengths_[run_];
 }
 
 void SequenceCheck::add(std::span<const int32_t> tokens) {
   if (fields_.empty()) return;
   while (!tokens.empty() && run_ < lengths_.size()) {
     const Field& field = fields_[run_ % fields_.size()];
-    const size_t n = std::min<uint64_t>(left_, tokens.size());
+    const size_t n = std::min<uint64_t>(remaining_, tokens.size());
     for (int32_t token : tokens.first(n)) {
-      --left_;
-      if (token >= field.limit || (field.end >= 0 && (token == field.end) != (left_ == 0))) refuse(field, token);
+      --remaining_;
+      if (token >= field.limit || (field.end >= 0 && (token == field.end) != (remaining_ == 0))) refuse(field, token);
     }
     tokens = tokens.subspan(n);
     skip_empty();
@@ -60,7 +60,7 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::damaged(name_, 0,
               str("numbers below ", field.limit, " in the field ", field.name,
                   field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-              str(token, " in record ", run_ / fields_.size() + 1, ", ", left_, " before the end of its run"));
+              str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_, " before the end of its run"));
 }
 
 }  // namespace mh::text

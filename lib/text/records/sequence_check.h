@@ -32,7 +32,7 @@ class SequenceCheck {
   const std::vector<uint32_t>& lengths_;
   std::vector<Field> fields_;  // empty: the kind has no rules
   size_t run_ = 0;
-  uint64_t left_ = 0;  // remaining tokens of the current sequence
+  uint64_t remaining_ = 0;  // remaining tokens of the current sequence
 };
 
 }  // namespace mh::text

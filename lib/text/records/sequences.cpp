@@ -21,17 +21,17 @@ std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths) {
   return ends;
 }
 
-ReadTokens reader_of(const io::ShardFile& shard) {
+ReadTokens token_reader(const io::ShardFile& shard) {
   return [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); };
 }
 
-ReadTokens reader_of(const std::vector<int32_t>& tokens) {
+ReadTokens token_reader(const std::vector<int32_t>& tokens) {
   return [&tokens](uint64_t first, std::span<int32_t> out) {
     std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
   };
 }
 
-Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), reader_of(shard)}; }
-Sequences sequences_of(const WholeShard& text) { return {text.ends, reader_of(text.tokens)}; }
+Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), token_reader(shard)}; }
+Sequences sequences_of(const WholeShard& text) { return {text.ends, token_reader(text.tokens)}; }
 
 }  // namespace mh::text

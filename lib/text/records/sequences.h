@@ -30,8 +30,8 @@ struct Sequences {
 // Returns the ends of consecutive sequences with these lengths.
 std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
 // Return a function that reads the tokens of its argument, which must outlive it.
-ReadTokens reader_of(const io::ShardFile& shard);
-ReadTokens reader_of(const std::vector<int32_t>& tokens);
+ReadTokens token_reader(const io::ShardFile& shard);
+ReadTokens token_reader(const std::vector<int32_t>& tokens);
 
 // Return the sequences of a shard, which must outlive them.
 Sequences sequences_of(const io::ShardFile& shard);

@@ -32,7 +32,7 @@ class FileRecords : public ShardRecords {
   const std::string& name() const override { return shard_.name(); }
   void verify() const override { text::verify(shard_); }
   Sequences runs() const override { return sequences_of(shard_); }
-  ReadTokens reader() const override { return reader_of(shard_); }
+  ReadTokens reader() const override { return token_reader(shard_); }
 
  private:
   const io::ShardFile& shard_;
@@ -50,7 +50,7 @@ class HeldRecords : public ShardRecords {
   const std::string& name() const override { return name_; }
   void verify() const override {}  // the constructor has verified them
   Sequences runs() const override { return sequences_of(text_); }
-  ReadTokens reader() const override { return reader_of(text_.tokens); }
+  ReadTokens reader() const override { return token_reader(text_.tokens); }
 
  private:
   std::string name_;

@@ -50,7 +50,7 @@ class PairEncoder {
       const size_t begin = tokens.size();
       const size_t source = source_.add(batch.source, s, tokens), middle = tokens.size();
       const size_t target = target_.add(batch.target, t, tokens);
-      if (const char* reason = filters_.against(source, target)) {
+      if (const char* reason = filters_.why_dropped(source, target)) {
         if (source * target == 0 && filters_.empty == "refuse") refuse_empty(batch, i, source == 0);
         ++out.summary.dropped[reason];
         tokens.resize(begin);
@@ -91,7 +91,7 @@ void PairFilters::check() const {
                         shortest(max_ratio), ""});
 }
 
-const char* PairFilters::against(size_t source, size_t target) const {
+const char* PairFilters::why_dropped(size_t source, size_t target) const {
   const auto [shorter, longer] = std::minmax(source, target);
   if (shorter == 0) return "empty";
   if (shorter < static_cast<size_t>(min_length)) return "short";

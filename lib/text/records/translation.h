@@ -37,7 +37,7 @@ struct PairFilters {
   void check() const;
   // Returns why a pair with these numbers of tokens is dropped: the first of "empty", "short", "long" and "ratio" that
   // applies; null if the pair is kept.
-  const char* against(size_t source, size_t target) const;
+  const char* why_dropped(size_t source, size_t target) const;
 };
 
 struct PairSummary {

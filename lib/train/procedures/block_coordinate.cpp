@@ -30,11 +30,11 @@ class BlockCoordinate : public Procedure {
         model.parameters(), kGates,
         {"train.procedures.block-coordinate", "a model with gates", "none", "such as attention.combiner = \"mae\""});
   }
-  std::vector<Pass> passes(const TrainProgress& here) const override {
+  std::vector<Pass> passes(const TrainProgress& progress) const override {
     Pass gates, others;
     gates.acts = is_gate, others.acts = is_no_gate;
     others.requests.add(std::make_shared<attention::SampleExperts>());
-    const bool both = here.epoch >= first_ && (here.epoch - first_) % every_ == 0;
+    const bool both = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
     return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};
   }
 

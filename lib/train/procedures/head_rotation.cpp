@@ -62,7 +62,7 @@ class HeadRotation : public Procedure {
     seed_ = plan.seed;
     optimizer_of_ = plan.optimizer;
     if (!ranks()) return;
-    if (made() == nullptr)
+    if (measure() == nullptr)
       throw Error(Exit::usage,
                   Problem{key("measure"),
                           "a measure that a validation can compute: " + join(analysis::watching_importances(), ", "),
@@ -97,14 +97,14 @@ class HeadRotation : public Procedure {
   }
 
   bool observes() const override { return ranks(); }
-  attention::Observer* observer(const TrainProgress& here) override {
-    if (!ranks() || next_act(here) != RotationSchedule::Act::swap) return nullptr;
-    measure_ = made();
+  attention::Observer* observer(const TrainProgress& progress) override {
+    if (!ranks() || next_action(progress) != RotationSchedule::Action::swap) return nullptr;
+    measure_ = measure();
     return measure_.get();
   }
 
-  void after_epoch(model::LanguageModel&, const TrainProgress& here) override {
-    if (measure_ == nullptr || next_act(here) != RotationSchedule::Act::swap) return;
+  void after_epoch(model::LanguageModel&, const TrainProgress& progress) override {
+    if (measure_ == nullptr || next_action(progress) != RotationSchedule::Action::swap) return;
     const auto scores = measure_->mean_scores();
     measure_.reset();
     planned_.clear();
@@ -116,15 +116,15 @@ class HeadRotation : public Procedure {
   }
 
   bool moves_weights() const override { return true; }
-  std::string before_epoch(const Training& training, const TrainProgress& here) override {
-    const int64_t epoch = here.epoch + 1;
-    if (epoch <= begun_) return "";  // the rotation of this epoch is already done
-    const auto act = next_act(here);
-    begun_ = epoch;
-    if (act == RotationSchedule::Act::none) return "";
-    const bool undo = act == RotationSchedule::Act::undo;
+  std::string before_epoch(const Training& training, const TrainProgress& progress) override {
+    const int64_t epoch = progress.epoch + 1;
+    if (epoch <= begin_epoch_) return "";  // the rotation of this epoch is already done
+    const auto act = next_action(progress);
+    begin_epoch_ = epoch;
+    if (act == RotationSchedule::Action::none) return "";
+    const bool undo = act == RotationSchedule::Action::undo;
     if (!undo) {
-      active_ = mode_ == Mode::manual ? manual_ : mode_ == Mode::random ? drawn(epoch) : planned_;
+      active_ = mode_ == Mode::manual ? manual_ : mode_ == Mode::random ? sampled_pairs(epoch) : planned_;
       swapped_at_ = epoch;
       planned_.clear();
     }
@@ -144,7 +144,7 @@ class HeadRotation : public Procedure {
   }
 
   std::string state() const override {
-    return nlohmann::json{{"begun", begun_},
+    return nlohmann::json{{"begun", begin_epoch_},
                           {"swapped_at", swapped_at_},
                           {"active", analysis::to_strings(active_)},
                           {"planned", analysis::to_strings(planned_)}}
@@ -159,7 +159,7 @@ class HeadRotation : public Procedure {
       return all;
     };
     try {
-      begun_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
+      begin_epoch_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
       active_ = pairs(j.at("active")), planned_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input,
@@ -177,7 +177,7 @@ class HeadRotation : public Procedure {
                                      : Selection::soft;
   }
 
-  std::unique_ptr<analysis::Measure> made() const {
+  std::unique_ptr<analysis::Measure> measure() const {
     return analysis::importances().make(measure_name_, key("measure"))->watch(analysis::Side::whole);
   }
 
@@ -219,15 +219,15 @@ class HeadRotation : public Procedure {
     }
   }
 
-  // Returns the action before the epoch that begins at `here`.
-  RotationSchedule::Act next_act(const TrainProgress& here) const {
-    const int64_t epoch = here.epoch + 1;
+  // Returns the action before the epoch that begins at `progress`.
+  RotationSchedule::Action next_action(const TrainProgress& progress) const {
+    const int64_t epoch = progress.epoch + 1;
     if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
-    if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Act::none;
-    return active_.empty() ? RotationSchedule::Act::swap : RotationSchedule::Act::undo;
+    if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Action::none;
+    return active_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
   }
 
-  std::vector<HeadPair> drawn(int64_t epoch) const {
+  std::vector<HeadPair> sampled_pairs(int64_t epoch) const {
     std::vector<HeadPair> all;
     for (const auto& [kind, layers] : heads_) {
       RandomSequence random(RandomStream(seed_, str(name_of(kind), ".rotation")), static_cast<uint32_t>(epoch));
@@ -253,7 +253,7 @@ class HeadRotation : public Procedure {
   std::vector<HeadPair> manual_;
   std::unique_ptr<analysis::Measure> measure_;
   // The saved state.
-  int64_t begun_ = 0, swapped_at_ = 0;      // epochs, from 1; 0: none yet
+  int64_t begin_epoch_ = 0, swapped_at_ = 0;      // epochs, from 1; 0: none yet
   std::vector<HeadPair> active_, planned_;  // currently exchanged pairs; pairs to exchange before the next epoch
 };
 

@@ -67,22 +67,22 @@ class SkipRetain : public Procedure {
   }
 
   // One random decision per layer and update serves the whole batch.
-  void change(Pass& pass, const TrainProgress& here) const override {
-    if (until_.count > 0 && (stalled_ || here.update >= end_)) return;
+  void change(Pass& pass, const TrainProgress& progress) const override {
+    if (until_.count > 0 && (stalled_ || progress.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
     pass.skipped.resize(static_cast<size_t>(layers_));
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const double p = skip_probability(schedule_, rate_, layer, layers_);
       pass.skipped[static_cast<size_t>(layer)] =
-          p > 0 && stream.uniform(static_cast<uint32_t>(here.update), static_cast<uint32_t>(layer), 0) < p;
+          p > 0 && stream.uniform(static_cast<uint32_t>(progress.update), static_cast<uint32_t>(layer), 0) < p;
     }
   }
 
   // Phase 1 ends when it stops improving: the patience applies to the phase, not to the run.
-  bool returns_to_best(const TrainProgress& here, bool stalled) override {
-    if (until_.count == 0 || stalled_ || here.update > end_) return false;
-    if (here.update == end_) return true;
-    stalled_ = stalled && here.update < run_end_;
+  bool returns_to_best(const TrainProgress& progress, bool stalled) override {
+    if (until_.count == 0 || stalled_ || progress.update > end_) return false;
+    if (progress.update == end_) return true;
+    stalled_ = stalled && progress.update < run_end_;
     return stalled_;
   }
 

@@ -16,11 +16,11 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
     find_matching(parameters, "*.combiner.router.weight",
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
   }
-  void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& shown) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!looks()) return;
-    const auto r = static_cast<double>(shown.probabilities.size(-1));
-    add((mean_of_positions(layer_spec.kind, shown.probabilities) *
-         mean_of_positions(layer_spec.kind, shown.chosen.detach()))
+    const auto r = static_cast<double>(observation.probabilities.size(-1));
+    add((mean_of_positions(layer_spec.kind, observation.probabilities) *
+         mean_of_positions(layer_spec.kind, observation.chosen.detach()))
             .mean() *
         (r * r));
   }

@@ -31,17 +31,17 @@ class NuclearGrowth : public Regulariser {
     alphas_ = find_matching(parameters, kAlphas,
                             {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
     for (const auto& [kind, ratio] : ratios_) {
-      const bool there = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
+      const bool has_alpha = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());
         return layer && layer->kind == kind;
       });
-      if (!there && ratio.ratio != Ratio().ratio)
+      if (!has_alpha && ratio.ratio != Ratio().ratio)
         throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
                                          "a kind of attention with alphas", "no alphas of this kind in the model", ""});
     }
   }
-  at::Tensor loss(const TrainProgress& here) override {
-    if (here.fraction() < start_) return {};
+  at::Tensor loss(const TrainProgress& progress) override {
+    if (progress.fraction() < start_) return {};
     at::Tensor sum;
     for (const nn::Parameter* p : alphas_) {
       const double r = ratio_of(*p);
@@ -54,8 +54,8 @@ class NuclearGrowth : public Regulariser {
     }
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
-  bool freezes(const nn::Parameter& p, const TrainProgress& here) const override {
-    return matches(kAlphas, p.name()) && (here.fraction() < start_ || ratio_of(p) == 0);
+  bool freezes(const nn::Parameter& p, const TrainProgress& progress) const override {
+    return matches(kAlphas, p.name()) && (progress.fraction() < start_ || ratio_of(p) == 0);
   }
   bool follows_share() const override { return start_ > 0; }
 

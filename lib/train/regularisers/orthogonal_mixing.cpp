@@ -25,14 +25,14 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   }
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
-  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& shown) override {
-    const at::Tensor& m = shown.matrix;
+  void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
+    const at::Tensor& m = observation.matrix;
     if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
   }
-  at::Tensor loss(const TrainProgress& here) override {
+  at::Tensor loss(const TrainProgress& progress) override {
     if (of_ == "parameters")
       for (const nn::Parameter* p : matrices_) add(distance(p->value()));
-    return ShownTerm::loss(here);
+    return ShownTerm::loss(progress);
   }
 
  private:

@@ -48,9 +48,9 @@ std::vector<task::Score> one_by_one(const AnalysisInput& s, const std::vector<He
   for (const HeadSet& heads : without) {
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
       using attention::HeadSide;
-      const auto scale = [&, &gone = heads](HeadSide of) {
+      const auto scale = [&, &masked = heads](HeadSide of) {
         at::Tensor ones = at::ones({layer->layer_spec().heads_of(of)});
-        for (const auto& [kind, set] : gone)
+        for (const auto& [kind, set] : masked)
           for (const Head& head : set)
             if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) ones[head.head] = 0;
         return ones;
@@ -308,17 +308,17 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
       const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
       REQUIRE(points.size() == 5);  // 0, .3, .6, .9, 1
       std::vector<HeadSet> sets;
-      for (const auto& point : points) sets.push_back(point.gone);
+      for (const auto& point : points) sets.push_back(point.masked);
       const auto wanted = one_by_one(s, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
-        auto& gone = sets[i][AttentionKind::decoder_self];
+        auto& masked = sets[i][AttentionKind::decoder_self];
         if (i > 0)
-          CHECK(std::includes(gone.begin(), gone.end(), sets[i - 1][AttentionKind::decoder_self].begin(),
+          CHECK(std::includes(masked.begin(), masked.end(), sets[i - 1][AttentionKind::decoder_self].begin(),
                               sets[i - 1][AttentionKind::decoder_self].end()));
-        if (!per_layer) CHECK(static_cast<int64_t>(gone.size()) == counts[i]);
+        if (!per_layer) CHECK(static_cast<int64_t>(masked.size()) == counts[i]);
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
-          CHECK(std::count_if(gone.begin(), gone.end(), [&](const Head& h) { return h.layer == layer; }) ==
+          CHECK(std::count_if(masked.begin(), masked.end(), [&](const Head& h) { return h.layer == layer; }) ==
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
         CHECK(points[i].score.nll == Approx(wanted[i].nll).epsilon(1e-5));
       }

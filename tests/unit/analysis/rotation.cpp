@@ -249,14 +249,14 @@ TEST_CASE("the schedule of the published example", "[rotation]") {
   bool active = false;
   for (int64_t epoch = 1; epoch <= 40; ++epoch) {
     const auto act = schedule.before(epoch, at, active);
-    if (act == RotationSchedule::Act::swap) swaps.push_back(epoch), at = epoch, active = true;
-    if (act == RotationSchedule::Act::undo) undone.push_back(epoch), active = false;
+    if (act == RotationSchedule::Action::swap) swaps.push_back(epoch), at = epoch, active = true;
+    if (act == RotationSchedule::Action::undo) undone.push_back(epoch), active = false;
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
   // An end before the frequency is over puts back at once.
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Act::undo);
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Act::none);
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Action::undo);
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Action::none);
 }
 
 TEST_CASE("hard, soft and released choose what they should", "[rotation]") {

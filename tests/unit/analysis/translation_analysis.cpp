@@ -385,9 +385,9 @@ TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {
     for (size_t i = 0; i < points.size(); ++i) {
       HeadSet wanted;
       for (size_t r = 0; r < heads * i / 4; ++r) wanted[order[r].kind].insert(order[r].head);
-      HeadSet gone = points[i].gone;
-      for (auto it = gone.begin(); it != gone.end();) it = it->second.empty() ? gone.erase(it) : std::next(it);
-      CHECK((gone == wanted));
+      HeadSet masked = points[i].masked;
+      for (auto it = masked.begin(); it != masked.end();) it = it->second.empty() ? masked.erase(it) : std::next(it);
+      CHECK((masked == wanted));
       const Masked masked(*asked.model, Side::whole, wanted);
       CHECK(points[i].score.nll == Approx(alone(asked).nll).epsilon(2e-5));
     }

@@ -74,7 +74,7 @@ TEST_CASE("prefetched batches equal directly loaded ones for any order of reques
     RC_ASSERT(actual->tokens_per_update() == expected->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int times = 0; times < 25; ++times) {
-      RC_ASSERT(actual->goes_on(update) == expected->goes_on(update));
+      RC_ASSERT(actual->continues(update) == expected->continues(update));
       require_same(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:

@@ -274,7 +274,7 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
     h.source_fingerprint = source->fingerprint();
     h.source_tokenizer = source->serialize();
   }
-  h.hold(kPairsKind);
+  h.set_kind(kPairsKind);
   return h;
 }
 

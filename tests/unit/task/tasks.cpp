@@ -44,7 +44,7 @@ using Sequences = std::vector<std::vector<int32_t>>;
 // The content of a shard of one record kind, and a model for its task.
 struct Sample {
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::function<void(io::ShardHeader&)> hold;
+  std::function<void(io::ShardHeader&)> set_kind;
   Sequences runs;
   std::string model;  // TOML lines of [model]
 };
@@ -61,7 +61,7 @@ std::vector<int32_t> bytes(const std::string& text) {
 // Returns a sample for each record kind; a new task adds one here.
 std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> all;
-  const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.hold(name); }; };
+  const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
   all[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
   all[io::kPairsKind] = {word_tokenizer(),
                          kind(io::kPairsKind),
@@ -73,14 +73,14 @@ std::map<std::string, Sample> samples() {
                              str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
   all[io::kExamplesKind] = {wordpiece_tokenizer(),
-                            [task](io::ShardHeader& h) { text::hold_examples(h, task); },
+                            [task](io::ShardHeader& h) { text::set_examples(h, task); },
                             {{5, 6}, {}, {1}, {7}, {}, {0}},
                             str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string about = R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
   all[io::kQuestionsKind] = {wordpiece_tokenizer(),
                              [](io::ShardHeader& h) {
                                h.task = R"({"unanswerable": false})";
-                               h.hold(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
+                               h.set_kind(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
                              },
                              {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(about)},
                              str(kBert, "bert.head = 'span'\n")};
@@ -89,7 +89,7 @@ std::map<std::string, Sample> samples() {
 
 void write(const std::string& path, const Sample& sample) {
   io::ShardHeader header = text::header_of(*sample.tokenizer);
-  sample.hold(header);
+  sample.set_kind(header);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, header);
   for (const auto& run : sample.runs) writer.add_run(run);

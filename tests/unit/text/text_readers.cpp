@@ -260,7 +260,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       TextBatches text({folder.file("text")}, LineEnds::refuse_crlf, nullptr);
       ShardHeader header;
       header.vocabulary = tokenizer->size();
-      header.hold(kDocumentsKind);
+      header.set_kind(kDocumentsKind);
       auto sink = open_sink(folder.file("x.mhs"));
       ShardWriter writer(*sink, header);
       actual = encode_documents(text, *tokenizer, 1, writer).documents;

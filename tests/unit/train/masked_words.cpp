@@ -27,7 +27,7 @@ using Documents = std::vector<std::vector<size_t>>;  // lengths of the sentences
 void write(const std::string& path, const Documents& documents) {
   const auto tokenizer = vocabulary();
   io::ShardHeader h = text::header_of(*tokenizer);
-  h.hold(io::kDocumentsKind);
+  h.set_kind(io::kDocumentsKind);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, h);
   for (const auto& document : documents) {
@@ -122,7 +122,7 @@ TEST_CASE("a stored configuration without a bound for long rows keeps that of th
         {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
     Config config;
     config.load_text(text, "config.toml");
-    complete_stored(config);
+    fill_stored(config);
     text::PretrainingOptions mlm;
     config.read("mlm", mlm);
     CHECK(mlm.long_predictions == bound);

@@ -42,14 +42,14 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? drawn(c) : at::Tensor()));
+    return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? sampled(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
     return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {}));
   }
 
  private:
-  static at::Tensor drawn(const Context& c) {
+  static at::Tensor sampled(const Context& c) {
     const RandomStream stream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".hard-concrete");
     std::vector<float> u;
     for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {

@@ -35,7 +35,7 @@ class MixtureOfExperts : public GatedCombiner {
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(with_heads(options, layer_spec)),
         heads_(options_.heads.count),
-        left_(layer_spec.value_heads),
+        num_left_heads_(layer_spec.value_heads),
         experts_(expert_count(heads_, options.drop)),
         gate_(options_, experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
@@ -75,7 +75,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   at::Tensor as_linear_map() const override {
-    return options_.gate == MaeOptions::Gate::uniform ? at::eye(left_) : at::Tensor();
+    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_left_heads_) : at::Tensor();
   }
 
   bool has_head_gates() const override { return true; }
@@ -86,7 +86,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr)
       c.observer->show(
           c.layer_spec,
-          WeightObservation{w.defined() ? w : at::ones({left_}, c.query_input.options().dtype(at::kFloat))});
+          WeightObservation{w.defined() ? w : at::ones({num_left_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
@@ -104,7 +104,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr) g = shown(c, g);
     if (c.step.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
-      return scale_of_drawn(draw(c, g.dim() == 3, g));
+      return scale_of_sampled(draw(c, g.dim() == 3, g));
     }
     return scale_of(g);
   }
@@ -118,7 +118,7 @@ class MixtureOfExperts : public GatedCombiner {
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};
-    return scale_of_drawn(
+    return scale_of_sampled(
         draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
@@ -128,28 +128,28 @@ class MixtureOfExperts : public GatedCombiner {
   }
   // Returns the factors (…, h) of the heads that the layer still has, for gates (…, E).
   at::Tensor scale_of(const at::Tensor& g) {
-    return options_.heads.select_kept(scale() * (1 - at::matmul(g, drops(g.device()))));
+    return options_.heads.select_kept(scale() * (1 - at::matmul(g, has_dropout(g.device()))));
   }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
   // Returns the matrix (E, h): 1 where the expert leaves out the head.
-  const at::Tensor& drops(at::Device device) {
-    if (drops_.defined() && drops_.device() == device) return drops_;
+  const at::Tensor& has_dropout(at::Device device) {
+    if (left_out_experts_.defined() && left_out_experts_.device() == device) return left_out_experts_;
     at::Tensor made = at::zeros({experts_, heads_}, at::kFloat);
     auto* row = made.mutable_data_ptr<float>();
     for (const auto& expert : experts(heads_, options_.drop)) {
       for (int64_t head : expert) row[head] = 1;
       row += heads_;
     }
-    return drops_ = made.to(device);
+    return left_out_experts_ = made.to(device);
   }
 
   // Returns the factors of the heads, (B, h) or (B, Tq, h), for sampled experts (B) or (B, Tq).
-  at::Tensor scale_of_drawn(const at::Tensor& drawn) {
-    auto sizes = drawn.sizes().vec();
+  at::Tensor scale_of_sampled(const at::Tensor& sampled) {
+    auto sizes = sampled.sizes().vec();
     sizes.push_back(heads_);
     return options_.heads.select_kept(
-        (scale() * (1 - drops(drawn.device()).index_select(0, drawn.flatten()))).view(sizes));
+        (scale() * (1 - has_dropout(sampled.device()).index_select(0, sampled.flatten()))).view(sizes));
   }
 
   // Samples an expert for each row (B) or position (B, Tq), int64, from gates (B, E) or (B, Tq, E), or uniformly if g
@@ -163,11 +163,11 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t heads_;  // number of heads that the experts were made for
-  int64_t left_;   // number of heads that the layer still has
+  int64_t heads_;           // number of heads that the experts were made for
+  int64_t num_left_heads_;  // number of heads that the layer still has
   int64_t experts_;
   ExpertGate gate_;
-  at::Tensor drops_;
+  at::Tensor left_out_experts_;
 };
 
 const Registration<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",

@@ -20,10 +20,10 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 // sum is the prefix sum of its block of `window` positions plus a suffix sum of the block before.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
-  const at::Tensor along = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
-  if (window == 0 || window >= n) return along.cumsum(2).transpose(1, 2).contiguous();
+  const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
+  if (window == 0 || window >= n) return transposed.cumsum(2).transpose(1, 2).contiguous();
   const int64_t blocks = (n + window - 1) / window;
-  at::Tensor in = at::constant_pad_nd(along, {0, blocks * window - n}).view({rows, columns, blocks, window});
+  at::Tensor in = at::constant_pad_nd(transposed, {0, blocks * window - n}).view({rows, columns, blocks, window});
   at::Tensor to_end = in.flip(3).cumsum(3).flip(3);
   at::Tensor earlier = at::constant_pad_nd(to_end.narrow(2, 0, blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
   return (in.cumsum(3) + earlier).view({rows, columns, blocks * window}).narrow(2, 0, n).transpose(1, 2).contiguous();

@@ -62,8 +62,8 @@ class Relative : public Score {
     const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto bias = [&](const char* part) {
       const std::string name = owner + part;
-      if (const nn::Parameter* there = parameters.find(name);
-          there != nullptr && there->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
+      if (const nn::Parameter* existing = parameters.find(name);
+          existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
                     Problem{s.name, "heads like those of the other layers, which share the biases of score 'relative'",
                             str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
@@ -94,7 +94,7 @@ class Relative : public Score {
 
   bool has_relative_positions() const override { return true; }
   bool prefers_composed(const Context& c, std::string* why) const override {
-    if (!few(c)) return false;
+    if (!is_small(c)) return false;
     if (why != nullptr)
       *why = str("relative positions with fewer queries in the batch than head_size ", c.layer_spec.key_size,
                  ", for which the composed path is faster");
@@ -158,13 +158,13 @@ class Relative : public Score {
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
     // With few queries (decoding) and many distances, projecting the queries by W^R is a tiny part of the work of
     // projecting all distances.
-    if (!few(c)) return {y, embedded(c, lowest, count)};
+    if (!is_small(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
-  static bool few(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
+  static bool is_small(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
   // Returns r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {

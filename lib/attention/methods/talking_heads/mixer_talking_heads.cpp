@@ -25,7 +25,7 @@ class TalkingHeads : public MatrixMixer {
  public:
   using Options = TalkingHeadsOptions;
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
-      : options_(options), inside_(options.inside > 0 ? options.inside : layer_spec.heads) {
+      : options_(options), inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
       throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both", "neither",
                                        "use attention.mixer = \"none\""});
@@ -42,17 +42,17 @@ class TalkingHeads : public MatrixMixer {
     if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
     if (options_.pre)
       pre_ = &parameters.add(layer_spec.name + ".mixer.logits",
-                             {layer_spec.heads, both ? inside_ : layer_spec.value_heads}, first);
+                             {layer_spec.heads, both ? inner_heads_ : layer_spec.value_heads}, first);
     if (options_.post)
       post_ = &parameters.add(layer_spec.name + ".mixer.matrix",
-                              {both ? inside_ : layer_spec.heads, layer_spec.value_heads}, last);
+                              {both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, last);
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto left = std::make_shared<TalkingHeadsOptions>(options_);
-    left->inside = inside_;
+    left->inside = inner_heads_;
     return left;
   }
 
@@ -71,7 +71,7 @@ class TalkingHeads : public MatrixMixer {
 
  private:
   TalkingHeadsOptions options_;
-  int64_t inside_;
+  int64_t inner_heads_;
   nn::Parameter *pre_ = nullptr, *post_ = nullptr;
 };
 

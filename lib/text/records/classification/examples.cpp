@@ -76,9 +76,9 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   return task;
 }
 
-void hold_examples(io::ShardHeader& header, const ExampleTask& task) {
+void set_examples(io::ShardHeader& header, const ExampleTask& task) {
   header.task = task.json();
-  header.hold(io::kExamplesKind, {header.vocabulary, header.vocabulary, task.limit()});
+  header.set_kind(io::kExamplesKind, {header.vocabulary, header.vocabulary, task.limit()});
 }
 
 size_t ExampleColumns::needed() const {

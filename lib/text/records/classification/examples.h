@@ -37,7 +37,7 @@ struct ExampleTask {
 // contradicts its fields.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of a header whose vocabulary is already set.
-void hold_examples(io::ShardHeader& header, const ExampleTask& task);
+void set_examples(io::ShardHeader& header, const ExampleTask& task);
 
 // The columns of a file, numbered from 0.
 struct ExampleColumns {

@@ -22,7 +22,7 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
 }
 
 // Returns the start of a line with these fields, for messages.
-std::string shown(const Words& fields) {
+std::string text_of_fields(const Words& fields) {
   constexpr size_t kShown = 200;
   std::string all = join(fields, ", ");
   if (all.size() <= kShown) return all;
@@ -31,8 +31,9 @@ std::string shown(const Words& fields) {
   return all.substr(0, end) + "…";
 }
 
-[[noreturn]] void missing(const std::string& where, const Words& wanted, const Words& fields, const std::string& next) {
-  throw Error(Exit::input, Problem{where, "the columns " + join(wanted, ", "), shown(fields), next});
+[[noreturn]] void missing(const std::string& where, const Words& expected, const Words& fields,
+                          const std::string& next) {
+  throw Error(Exit::input, Problem{where, "the columns " + join(expected, ", "), text_of_fields(fields), next});
 }
 
 Columns without_header(const GlueForm& form) {
@@ -75,12 +76,12 @@ const GlueTask& glue_task(const std::string& name) {
                                    did_you_mean(name, glue_names())});
 }
 
-ExampleColumns given_columns(const GivenColumns& given, const Words& fields, const std::string& where) {
-  Words wanted;
+ExampleColumns chosen_columns(const ColumnChoice& given, const Words& fields, const std::string& where) {
+  Words expected;
   bool found = true, by_number = true;
   const auto find = [&](const std::string& name) {
     if (name.empty()) return Columns::kNone;
-    wanted.push_back(name);
+    expected.push_back(name);
     if (given.header && std::ranges::count(fields, name) > 1)
       throw Error(Exit::input, Problem{where, str("one column '", name, "'"),
                                        str(std::ranges::count(fields, name), " columns of this name"),
@@ -93,36 +94,36 @@ ExampleColumns given_columns(const GivenColumns& given, const Words& fields, con
   const Columns columns{find(given.first), find(given.second), find(given.label), given.header ? fields.size() : 0,
                         given.header};
   if (!found)
-    missing(where, wanted, fields,
+    missing(where, expected, fields,
             given.header ? "with --no-header, columns are numbers and the first line is an example"
                          : "without a header, columns are numbers from 1");
   if (given.header && by_number)
-    log_info(where + " is read as a header, since --no-header is not given: " + shown(fields));
+    log_info(where + " is read as a header, since --no-header is not given: " + text_of_fields(fields));
   return columns;
 }
 
-ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, const Words& fields,
+ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, const Words& fields,
                             const std::string& where) {
   const GlueForm& named = task.forms[0];
-  if (!given.header) return given_columns(given, fields, where);
-  GivenColumns wanted{given.first.empty() ? named.first : given.first,
-                      given.second.empty() ? named.second : given.second,
-                      given.label.empty() ? named.label : given.label, given.header};
+  if (!given.header) return chosen_columns(given, fields, where);
+  ColumnChoice expected{given.first.empty() ? named.first : given.first,
+                        given.second.empty() ? named.second : given.second,
+                        given.label.empty() ? named.label : given.label, given.header};
   const auto has = [&](const std::string& name) {
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
-  if (has(wanted.first) && has(wanted.second)) {
-    if (given.label.empty() && !has(wanted.label)) wanted.label.clear();  // a test file
-    return given_columns(wanted, fields, where);
+  if (has(expected.first) && has(expected.second)) {
+    if (given.label.empty() && !has(expected.label)) expected.label.clear();  // a test file
+    return chosen_columns(expected, fields, where);
   }
   if (given.first.empty() && given.second.empty())
     for (const GlueForm& form : task.forms)
       if (!form.header && form.count == fields.size()) return without_header(form);
-  Words names{wanted.first};
-  for (const std::string& name : {wanted.second, wanted.label})
+  Words names{expected.first};
+  for (const std::string& name : {expected.second, expected.label})
     if (!name.empty()) names.push_back(name);
   missing(where, names, fields,
-          str("a test file has no ", wanted.label,
+          str("a test file has no ", expected.label,
               "; name other columns with --text, --text-b and --label, as numbers with --no-header"));
 }
 

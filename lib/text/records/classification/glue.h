@@ -27,17 +27,17 @@ const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 
 // Columns given by the user. With a task, an empty name means the task's own column.
-struct GivenColumns {
+struct ColumnChoice {
   std::string first, second, label;
   bool header = true;
 };
 // Returns the columns of a file of the task, determined from its first line. A header with the columns of the texts but
 // without the label's belongs to a test file; all other files must have the label. Throws Error(input) that lists the
 // expected and the existing columns.
-ExampleColumns glue_columns(const GlueTask& task, const GivenColumns& given, const std::vector<std::string>& fields,
+ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, const std::vector<std::string>& fields,
                             const std::string& where);
 // Returns the columns `given` of a file; every non-empty one must exist.
-ExampleColumns given_columns(const GivenColumns& given, const std::vector<std::string>& fields,
-                             const std::string& where);
+ExampleColumns chosen_columns(const ColumnChoice& given, const std::vector<std::string>& fields,
+                              const std::string& where);
 
 }  // namespace mh::text

@@ -64,14 +64,14 @@ struct ExamplesOptions {
   }
 };
 
-GivenColumns given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+ColumnChoice given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
 void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int threads,
           const ExampleTask& task, const FindColumns& find) {
   const auto tokenizer = load_vocabulary(a, vocabulary);
   TextBatches text(a.inputs, line_ends(a, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
-  hold_examples(header, task);
+  set_examples(header, task);
   header.provenance = provenance_of(a, vocabulary,
                                     {{"text", columns.text},
                                      {"text_b", columns.text_b},
@@ -94,7 +94,7 @@ void refuse(const std::string& option, const std::string& expected, const std::s
 }
 
 // Splits "a,b"; returns no words for an empty text.
-std::vector<std::string> listed(const std::string& words) {
+std::vector<std::string> split_list(const std::string& words) {
   return words.empty() ? std::vector<std::string>{} : split(words, ',');
 }
 
@@ -124,7 +124,7 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   ExampleTask task;
   task.name = o.name, task.file = o.name + ".tsv";
   task.sentences = o.columns.text_b.empty() ? 1 : 2;
-  task.labels = listed(o.labels), task.metrics = listed(o.metrics);
+  task.labels = split_list(o.labels), task.metrics = split_list(o.metrics);
   std::vector<std::string> known{"accuracy", "f1", "matthews"};
   if (task.is_number()) {
     known = {"pearson", "spearman"};
@@ -161,7 +161,7 @@ void make_glue(const PrepArguments& a, const GlueOptions& o) {
 void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
   make(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return given_columns(given(o.columns), fields, where);
+         return chosen_columns(given(o.columns), fields, where);
        });
 }
 

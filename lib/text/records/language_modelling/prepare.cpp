@@ -36,7 +36,7 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->cut(t); });
   ShardHeader header = header_of(*tokenizer);
-  header.hold(kTextKind);
+  header.set_kind(kTextKind);
   header.provenance = ordered_json{{"tool", str("mh-prep ", version())},
                                    {"inputs", a.inputs},
                                    {"vocabulary", options.vocab},

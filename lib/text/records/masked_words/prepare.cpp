@@ -25,7 +25,7 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
   const auto tokenizer = load_vocabulary(a, o.vocabulary);
   TextBatches text(a.inputs, line_ends(a, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
-  header.hold(kDocumentsKind);
+  header.set_kind(kDocumentsKind);
   header.provenance = provenance_of(a, o.vocabulary, {});
   DocumentSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {

@@ -41,7 +41,7 @@ void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {
   const auto tokenizer = load_vocabulary(a, o.vocabulary);
   const Squad squad = read_squad(a.inputs, o.squad);
   ShardHeader header = header_of(*tokenizer);
-  hold_questions(header, squad, o.squad);
+  set_questions(header, squad, o.squad);
   header.provenance = provenance_of(a, o.vocabulary,
                                     {{"missing_share", o.squad.missing_share}, {"unanswerable", o.squad.unanswerable}});
   QuestionsSummary sum;

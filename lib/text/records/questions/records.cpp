@@ -98,7 +98,7 @@ void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
 }
 
 // Parses the JSON object of a record; returns a description of its fault, or an empty string.
-std::string read_about(std::span<const int32_t> bytes, QuestionRecord& record) {
+std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record) {
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
@@ -127,11 +127,11 @@ bool step_back(const std::vector<TextRange>& places) {
 
 }  // namespace
 
-void hold_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
+void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
   size_t longest = 0;
   for (const SquadParagraph& p : squad.paragraphs) longest = std::max(longest, p.text.size());
   const auto places = static_cast<int64_t>(longest) + 1;
-  header.hold(io::kQuestionsKind, {header.vocabulary, header.vocabulary, places, places, 256, 256});
+  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, places, places, 256, 256});
   header.task = json{{kUnanswerable, options.unanswerable == "keep"}}.dump();
 }
 
@@ -183,7 +183,7 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
     record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
   if (step_back(record.places)) refuse("ranges in the order of the text", "a range that goes back");
-  if (std::string fault = read_about(object, record); !fault.empty())
+  if (std::string fault = read_details(object, record); !fault.empty())
     refuse("an object with id, answers at their places, and impossible", fault);
   return record;
 }

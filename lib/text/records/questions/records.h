@@ -35,7 +35,7 @@ struct QuestionsSummary {
 };
 
 // Sets the kind and the fields of a header whose vocabulary is already set.
-void hold_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
+void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
 // Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
 bool holds_unanswerable(const io::ShardHeader& header);
 

@@ -66,20 +66,20 @@ void PairBatches::divide_at_tabs(PairBatch& batch) {
   }
 }
 
-bool PairBatches::have_second() {
+bool PairBatches::has_second() {
   if (at_ < held_.segments.size()) return true;
   at_ = 0;
   return second_.next(held_);
 }
 
 void PairBatches::refuse_more_targets() {
-  if (have_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
+  if (has_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
 }
 
 void PairBatches::add_targets(PairBatch& batch) {
   TextBatch& target = batch.target;
   for (size_t i = 0; i < batch.source.segments.size(); ++i) {
-    if (!have_second()) part(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
+    if (!has_second()) part(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
     TextBatch::Segment s = held_.segments[at_++];
     target.file = held_.file;
     const size_t begin = target.text.size(), size = s.end - s.begin;
@@ -91,10 +91,10 @@ void PairBatches::add_targets(PairBatch& batch) {
   }
 }
 
-void PairBatches::part(uint64_t common, uint64_t of_first, uint64_t of_second) {
-  const std::string& longer = of_first > of_second ? files_[0] : files_[1];
+void PairBatches::part(uint64_t common, uint64_t first_lines, uint64_t second_lines) {
+  const std::string& longer = first_lines > second_lines ? files_[0] : files_[1];
   throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
-                                   str(of_first, " and ", of_second),
+                                   str(first_lines, " and ", second_lines),
                                    str("the first line without a partner is ", longer, ":", common + 1)});
 }
 

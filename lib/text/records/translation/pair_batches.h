@@ -25,8 +25,8 @@ class PairBatches {
   void divide_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
   void refuse_more_targets();
-  bool have_second();
-  [[noreturn]] void part(uint64_t common, uint64_t of_first, uint64_t of_second);
+  bool has_second();
+  [[noreturn]] void part(uint64_t common, uint64_t first_lines, uint64_t second_lines);
 
   std::vector<std::string> files_;
   TextBatches first_, second_;

@@ -30,14 +30,14 @@ struct TranslationOptions {
 };
 
 void check(const PrepArguments& a, const TranslationOptions& o) {
-  const bool of_sides = !o.source_vocab.empty() || !o.target_vocab.empty();
-  if (!o.vocab.empty() && of_sides)
+  const bool has_side_vocabularies = !o.source_vocab.empty() || !o.target_vocab.empty();
+  if (!o.vocab.empty() && has_side_vocabularies)
     throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab", "both", ""});
-  if (of_sides && (o.source_vocab.empty() || o.target_vocab.empty()))
+  if (has_side_vocabularies && (o.source_vocab.empty() || o.target_vocab.empty()))
     throw Error(Exit::usage,
                 Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab", "a vocabulary for each side",
                         "a vocabulary for the other side only", "use --vocab if both sides have the same vocabulary"});
-  if (!of_sides && o.vocab.empty())
+  if (!has_side_vocabularies && o.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
   if (a.inputs.size() > 2)
     throw Error(Exit::usage, Problem{"inputs", "two files, or one of tab-separated pairs", str(a.inputs.size()), ""});
@@ -48,14 +48,14 @@ void check(const PrepArguments& a, const TranslationOptions& o) {
 }
 
 // "3 empty, 12 long"
-std::string listed(const std::map<std::string, uint64_t>& dropped) {
+std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
   std::vector<std::string> parts;
   parts.reserve(dropped.size());
   for (const auto& [reason, pairs] : dropped) parts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
   return join(parts, ", ");
 }
 
-std::string of_both(const std::array<uint64_t, 2>& counts) {
+std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
   return with_commas(static_cast<int64_t>(counts[0])) + " + " + with_commas(static_cast<int64_t>(counts[1]));
 }
 
@@ -65,8 +65,8 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   const std::string source_path = joint ? o.vocab : o.source_vocab, target_path = joint ? o.vocab : o.target_vocab;
   refuse_output_onto(a, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
-  const auto own_source = joint ? nullptr : load_tokenizer(source_path);
-  const Tokenizer& source = joint ? *target : *own_source;
+  const auto source_tokenizer = joint ? nullptr : load_tokenizer(source_path);
+  const Tokenizer& source = joint ? *target : *source_tokenizer;
   PairBatches text(a.inputs, line_ends(a, false));
 
   ShardHeader header = header_of(*target);
@@ -76,7 +76,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     header.source_fingerprint = source.fingerprint();
     header.source_tokenizer = source.serialize();
   }
-  header.hold(kPairsKind);
+  header.set_kind(kPairsKind);
   ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
   if (joint) made["vocabulary"] = o.vocab;
   else made["source_vocabulary"] = o.source_vocab, made["target_vocabulary"] = o.target_vocab;
@@ -92,12 +92,12 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
     if (sum.pairs > 0) return;
     if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
-    refuse_inputs(a, "pairs of lines", "all dropped: " + listed(sum.dropped), "relax the filters");
+    refuse_inputs(a, "pairs of lines", "all dropped: " + dropped_text(sum.dropped), "relax the filters");
   });
   report_dropped(text.normalised(), text.byte_order_marks());
-  if (!sum.dropped.empty()) log_info("pairs dropped: " + listed(sum.dropped));
-  log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", of_both(sum.tokens), " tokens, ",
-               of_both(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
+  if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
+  log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", text_of_counts(sum.tokens), " tokens, ",
+               text_of_counts(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
 }
 
 class Translation : public PreparationBy<TranslationOptions, make_translation> {

@@ -41,7 +41,7 @@ struct Encoded {
   ExampleSummary summary;
   int status = 0;
 };
-Encoded encode_files(const Words& texts, const ExampleTask& task, const text::GivenColumns& given,
+Encoded encode_files(const Words& texts, const ExampleTask& task, const text::ColumnChoice& given,
                      bool drop_malformed = false, int threads = 1) {
   Folder folder;
   Words files;
@@ -53,7 +53,7 @@ Encoded encode_files(const Words& texts, const ExampleTask& task, const text::Gi
   out.status = status_of([&] {
     TextBatches batches(files, LineEnds::refuse_crlf, nullptr);
     ShardHeader header = header_of(vocabulary());
-    hold_examples(header, task);
+    set_examples(header, task);
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
@@ -73,7 +73,7 @@ Ids run(const WholeShard& text, size_t record, size_t field) {
 }
 
 // Returns the columns, from 0, of a GLUE file with this first line: first, second, label; then count and header.
-std::vector<size_t> columns_of(const std::string& task, const std::string& line, const text::GivenColumns& given = {}) {
+std::vector<size_t> columns_of(const std::string& task, const std::string& line, const text::ColumnChoice& given = {}) {
   const ExampleColumns c = text::glue_columns(text::glue_task(task), given, split(line, '\t'), "file:1");
   return {c.first, c.second, c.label, c.count, size_t{c.header}};
 }
@@ -103,13 +103,13 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
   for (const auto& glue : text::glue_tasks()) {
     ShardHeader header;
     header.vocabulary = 100;
-    hold_examples(header, glue.task);
+    set_examples(header, glue.task);
     CHECK(task_of(header, "x.mhs") == glue.task);
   }
   const auto check_refused = [](const std::string& task, int64_t limit) {
     ShardHeader header;
     header.vocabulary = 100;
-    header.hold(kExamplesKind, {100, 100, limit});
+    header.set_kind(kExamplesKind, {100, 100, limit});
     header.task = task;
     CHECK(status_of([&] { task_of(header, "x.mhs"); }) == 3);
   };
@@ -160,7 +160,7 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
   CHECK(columns_of("stsb", "a\tb\tc\td\t1\tx\ty\tz", {"6", "7", "5", false}) == Columns{5, 6, 4, 0, 0});
   CHECK(columns_of("mrpc", "x\ty", {"1", "2", "", false}) == Columns{0, 1, kNone, 0, 0});
   const auto check_refused = [](const std::string& task, const std::string& line,
-                                const text::GivenColumns& given = {}) {
+                                const text::ColumnChoice& given = {}) {
     CHECK(status_of([&] { columns_of(task, line, given); }) == 3);
   };
   check_refused("sst2", "label\tcontent");
@@ -175,7 +175,7 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
 }
 
 TEST_CASE("lines except headers become records, and malformed lines are refused or dropped", "[examples]") {
-  const text::GivenColumns columns{"x", "y", "z"};
+  const text::ColumnChoice columns{"x", "y", "z"};
   // A byte order mark, quotes as text, an empty second sentence, a header in each file, and reordered columns.
   const Encoded labelled =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
@@ -226,16 +226,16 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
 
 TEST_CASE("the longer of two sentences is truncated first", "[examples]") {
   using Kept = std::pair<int64_t, int64_t>;
-  CHECK(text::kept_of(3, 4, 7) == Kept{3, 4});
-  CHECK(text::kept_of(3, 10, 7) == Kept{3, 4});
-  CHECK(text::kept_of(10, 3, 7) == Kept{4, 3});
-  CHECK(text::kept_of(10, 10, 7) == Kept{3, 4});
-  CHECK(text::kept_of(11, 10, 7) == Kept{4, 3});
-  CHECK(text::kept_of(0, 10, 7) == Kept{0, 7});
+  CHECK(text::kept_lengths(3, 4, 7) == Kept{3, 4});
+  CHECK(text::kept_lengths(3, 10, 7) == Kept{3, 4});
+  CHECK(text::kept_lengths(10, 3, 7) == Kept{4, 3});
+  CHECK(text::kept_lengths(10, 10, 7) == Kept{3, 4});
+  CHECK(text::kept_lengths(11, 10, 7) == Kept{4, 3});
+  CHECK(text::kept_lengths(0, 10, 7) == Kept{0, 7});
   CHECK(rc::check([] {
     const int64_t first = *rc::gen::inRange<int64_t>(0, 60), second = *rc::gen::inRange<int64_t>(0, 60);
     const int64_t room = *rc::gen::inRange<int64_t>(1, 70);
-    const auto [a, b] = text::kept_of(first, second, room);
+    const auto [a, b] = text::kept_lengths(first, second, room);
     RC_ASSERT(a >= 0 && a <= first && b >= 0 && b <= second);
     RC_ASSERT(a + b == std::min(room, first + second));
     if (a < first) RC_ASSERT(a + 1 >= b);

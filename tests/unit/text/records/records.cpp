@@ -28,7 +28,7 @@ using RunList = std::vector<std::vector<int32_t>>;
 ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {}) {
   const auto bytes = make_byte_tokenizer();
   ShardHeader h = header_of(*bytes);
-  h.hold(kind, std::move(limits));
+  h.set_kind(kind, std::move(limits));
   return h;
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("the shard writer refuses runs and headers that the record kind does n
   check_header_refused(h);
   h.token_bytes = 2, h.task.clear(), h.limits = {256, 256, 70000};
   CHECK(status_of([&] { ShardWriter writer(*sink, h); }) == 2);
-  CHECK(status_of([&] { h.hold("any"); }) == 2);
+  CHECK(status_of([&] { h.set_kind("any"); }) == 2);
 }
 
 TEST_CASE("shards with valid checksums but runs that their kind does not allow are refused by all readers",

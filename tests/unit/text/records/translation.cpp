@@ -41,7 +41,7 @@ PairSummary encode_to(const std::string& path, const Lines& files, const Sides& 
   h.source_vocabulary = sides.source->size();
   h.source_fingerprint = sides.source->fingerprint();
   h.source_tokenizer = sides.source->serialize();
-  h.hold(kPairsKind);
+  h.set_kind(kPairsKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
   PairSummary summary = encode_pairs(text, *sides.source, *sides.target, filters, threads, writer);
