@@ -157,8 +157,7 @@ struct KeyGradientTiles {
   static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its
-  // warp_offset.
+  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
   static constexpr bool kApart = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];

@@ -13,7 +13,7 @@ inline const char* error_string(cudaError_t status) {
 }
 inline const char* launch_error() { return error_string(cudaGetLastError()); }
 
-// Launches kernel(given…) with `bytes` of shared memory for each block.
+// Launches kernel(arguments…) with `bytes` of shared memory for each block.
 template <class... Parameters, class... Arguments>
 const char* launch(void (*kernel)(Parameters...), dim3 grid, int threads, int bytes, void* stream,
                    const Arguments&... arguments) {

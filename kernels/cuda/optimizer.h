@@ -1,5 +1,5 @@
 // Arguments of the GPU's optimiser kernels, which update any number of tensors in few launches (rules for one element:
-// kernels/optimizer_rules.h). All pointers in_row are to device memory.
+// kernels/optimizer_rules.h). All pointers inside are to device memory.
 #pragma once
 
 #include "optimizer_rules.h"

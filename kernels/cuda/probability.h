@@ -10,7 +10,7 @@ namespace mh::kernels {
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Returns the range of keys that some query from `first` to `end` - 1 of batch row b is_visible.
+// Returns the range of keys visible to some query from `first` to `end` - 1 of batch row b.
 MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, int end) {
   const int keys = static_cast<int>(a.keys), offset = keys - static_cast<int>(a.queries);
   KeyRange visible{0, keys};
@@ -36,7 +36,7 @@ MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int fir
   return query_range;
 }
 
-// Returns whether query i is_visible key s; keys from `real` on are padding.
+// Returns whether query i sees key s; keys from `real` on are padding.
 MH_DEVICE bool is_visible(const AttentionParams& a, int real, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i < a.queries && s < real &&

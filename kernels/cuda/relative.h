@@ -33,8 +33,8 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
   return {0, 0};
 }
 
-// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t in_size the first
-// distance to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
+// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance
+// to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
 template <int kColumns, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end, int i,
                                    int lead, Accumulator (&products)[kColumns]) {
@@ -62,7 +62,7 @@ template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
 // A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kShown rows that are read
-// and, with two stages, the next ones. A pipeline buffer, so that each row is loaded once. Both numbers are multiples
+// and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
 // of 16.
 template <class T, int kSize, int kShown, int kStep>
 struct Sliding {

@@ -51,8 +51,7 @@ struct HeadMixingKeyGradientTiles {
                                kStride, limit);
   }
 };
-// The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its
-// own.
+// The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 

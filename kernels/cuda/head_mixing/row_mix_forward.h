@@ -17,7 +17,7 @@ struct RowMixForwardTiles {
   }
   static constexpr int stage_elements(const AttentionParams& a) {
     return max_heads(a) * Z::kKeys * Z::kStride;
-  }  // size of a slot in elements
+  }  // elements of a stage
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {a.in_heads * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2, Tile::template bytes<Z::kMixed>(a),
             limit};
