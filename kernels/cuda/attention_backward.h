@@ -21,9 +21,9 @@ MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a
   if (row >= a.queries) return;
   const T *out = row_of(x.out, b, head, row), *dout = row_of(x.dout, b, head, row);
   float sum = 0;
-  for (int c = thread.lane(); c < a.value_size; c += 32) sum += widened(thread, out[c]) * widened(thread, dout[c]);
+  for (int c = thread.lane(); c < a.value_size; c += 32) sum += to_float(thread, out[c]) * to_float(thread, dout[c]);
   MH_UNROLL
-  for (int bits = 1; bits < 32; bits *= 2) sum += thread.exchange(sum, bits);
+  for (int bits = 1; bits < 32; bits *= 2) sum += thread.shuffle_xor(sum, bits);
   if (thread.lane() == 0) x.delta[thread.block_y() * a.queries + row] = sum;
 }
 
@@ -56,7 +56,7 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
     MH_FOR (e, 2) {
       float x = sums[n].x[e] + sums[n].x[2 + e];
       MH_UNROLL
-      for (int bits = 4; bits < 32; bits *= 2) x += thread.exchange(x, bits);
+      for (int bits = 4; bits < 32; bits *= 2) x += thread.shuffle_xor(x, bits);
       if (thread.lane() < 4) warp_sums[thread.warp() * kColumns + n * 8 + 2 * thread.lane() + e] = x;
     }
   thread.barrier();
@@ -87,8 +87,8 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.row_stride, first,
                                             queries, a.value_size, a.aligned);
   if constexpr (kRelative) {
-    thread.end_group();
-    thread.template wait<0>();
+    thread.commit_group();
+    thread.template wait_group<0>();
     add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
   }
 
@@ -125,7 +125,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
         multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
         if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, slide_row, column);
       });
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   if constexpr (kRelative) {
     const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
@@ -140,7 +140,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
                                       a.aligned);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
-  for (int bits = 1; bits < 32; bits *= 2) dscale += thread.exchange(dscale, bits);
+  for (int bits = 1; bits < 32; bits *= 2) dscale += thread.shuffle_xor(dscale, bits);
   auto* warp_sums = reinterpret_cast<float*>(shared.k[0]);
   if (thread.lane() == 0) warp_sums[thread.warp()] = dscale;
   thread.barrier();
@@ -186,7 +186,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   }
   const int row = first + thread.warp() * 16 + g;
   const KeyRange query_range = queries_that_see(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
-  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
     load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, query_range.end,
@@ -199,7 +199,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     }
   };
   // Padding keys are not read; their contents are arbitrary.
-  const int looked_at = real < keys ? real : keys;
+  const int looked_at = real_keys < keys ? real_keys : keys;
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, looked_at,
                                          a.key_size, a.aligned);
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, looked_at,
@@ -215,7 +215,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     Accumulator p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_to(thread, p, slide_row);
-    apply_mask<true>(thread, a, real, i, first + thread.warp() * 16, p);
+    apply_mask<true>(thread, a, real_keys, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys)
       multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
@@ -249,7 +249,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   each_tile<Z::kStages, Z::kQueries>(
       thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next(slide_row); },
       visit);
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;

@@ -74,13 +74,13 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
 // Reduces over the four lanes that share two rows.
 template <class Thread>
 MH_DEVICE float row_sum(const Thread& thread, float x) {
-  x += thread.exchange(x, 1);
-  return x + thread.exchange(x, 2);
+  x += thread.shuffle_xor(x, 1);
+  return x + thread.shuffle_xor(x, 2);
 }
 template <class Thread>
 MH_DEVICE float row_maximum(const Thread& thread, float x) {
-  x = fmaxf(x, thread.exchange(x, 1));
-  return fmaxf(x, thread.exchange(x, 2));
+  x = fmaxf(x, thread.shuffle_xor(x, 1));
+  return fmaxf(x, thread.shuffle_xor(x, 2));
 }
 
 // The queries of a block, from `first` on, of a head of batch row b, and the range of keys that they see.
@@ -104,7 +104,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
   for (int run = 0; run < (kRelative ? a.relative.num_runs : 1); ++run) {
     KeyRange range = tile.visible;
     if constexpr (kRelative) {
-      range = within(tile.visible, a.relative.runs[run]);
+      range = intersect(tile.visible, a.relative.runs[run]);
       if (range.first >= range.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
@@ -162,8 +162,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
                                             a.key_size, a.aligned);
   if constexpr (kRelative) {
-    thread.end_group();
-    thread.template wait<0>();
+    thread.commit_group();
+    thread.template wait_group<0>();
     add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
   }
 
@@ -208,7 +208,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
         }
       });
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
   if (x.num_splits > 1) {

@@ -31,7 +31,7 @@ struct CrossEntropyRows {
       if (thread.index() == 0) losses[r] = {0, 0};
       return;
     }
-    const float at_target = widened(thread, row[target]);
+    const float at_target = to_float(thread, row[target]);
 
     // A finite start avoids inf - inf.
     float top = -FLT_MAX, sum = 0, total = 0;

@@ -13,14 +13,15 @@ namespace mh::kernels {
 template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
-  static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad, kAcross = kProductStride<32>;
-  static constexpr int kShown = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
-  using Keys = Sliding<T, kSize, kShown, kQueries>;
+  static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad,
+                       kProductRowStride = kProductStride<32>;
+  static constexpr int kWindowRows = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
+  using Keys = Sliding<T, kSize, kWindowRows, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], shifted[kQueries * kStride];
     Keys k, v;
-    float products[kWarps * 16 * kAcross];
+    float products[kWarps * 16 * kProductRowStride];
   };
 };
 
@@ -36,20 +37,20 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Z::kDistances, warp_row = thread.warp() * 16 + g;
-  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const T *key_data = row_of(k, b, a.key_head(head), 0), *value_data = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kDistances, kSize, Z::kStride>(
       thread, shared.r, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
       first, a.relative.distances, a.key_size, a.aligned);
-  thread.end_group();
+  thread.commit_group();
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   const int64_t rows = thread.block_y() * a.queries;
-  float* const window_products = shared.products + thread.warp() * 16 * Z::kAcross;
+  float* const window_products = shared.products + thread.warp() * 16 * Z::kProductRowStride;
   Accumulator sums[kSize / 8];
   for (int run = 0; run < a.relative.num_runs; ++run) {
-    const KeyRange run_keys = within({0, real}, a.relative.runs[run]);
+    const KeyRange run_keys = intersect({0, real_keys}, a.relative.runs[run]);
     // Row first + ρ is the distance of query t to key t + lead + ρ.
     const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
@@ -62,11 +63,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], dout_data, dout.row_stride, i, end,
                                                 a.value_size, a.aligned);
       const int key = i + lead;
-      const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t position, int size) {
+      const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t row_stride, int size) {
         if (is_first) {
-          to.template load<Z::kShown>(thread, 0, data, position, key, run_keys.end, size, a.aligned);
+          to.template load<Z::kWindowRows>(thread, 0, data, row_stride, key, run_keys.end, size, a.aligned);
         } else {  // loads only the new rows
-          to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, data, position, key + Z::kDistances,
+          to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, data, row_stride, key + Z::kDistances,
                                         run_keys.end, size, a.aligned);
         }
       };
@@ -86,7 +87,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           MH_FOR (n, 2)
             MH_FOR (x, 4) {
               const int query = n * 8 + 2 * t + x % 2;
-              to[2 * m + n].x[x] += window_products[query * Z::kAcross + query + g + x / 2 * 8];
+              to[2 * m + n].x[x] += window_products[query * Z::kProductRowStride + query + g + x / 2 * 8];
             }
         }
       };
@@ -115,7 +116,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
     };
     each_tile<Z::kStages, Z::kQueries>(
-        thread, from, end, load, [](int slide_row) { return Z::Keys::wrapped(slide_row + Z::kQueries); }, visit);
+        thread, from, end, load, [](int slide_row) { return Z::Keys::wrap(slide_row + Z::kQueries); }, visit);
   }
   float* const to = tensors.dr + thread.block_y() * int64_t{a.relative.distances} * a.key_size;
   MH_FOR (n, kSize / 8)
@@ -123,7 +124,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
       if (row < a.relative.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
     }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
 }
 
 }  // namespace mh::kernels

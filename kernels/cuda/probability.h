@@ -36,17 +36,17 @@ MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int fir
   return query_range;
 }
 
-// Returns whether query i sees key s; keys from `real` on are padding.
-MH_DEVICE bool is_visible(const AttentionParams& a, int real, int i, int s) {
+// Returns whether query i sees key s; keys from `real_keys` on are padding.
+MH_DEVICE bool is_visible(const AttentionParams& a, int real_keys, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
-  return i < a.queries && s < real &&
+  return i < a.queries && s < real_keys &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
 // Returns whether `queries` queries from i on see all of the `keys` keys from s on.
-MH_DEVICE bool all_visible(const AttentionParams& a, int real, int i, int queries, int s, int keys) {
+MH_DEVICE bool all_visible(const AttentionParams& a, int real_keys, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
-  return i + queries <= a.queries && s + keys <= real &&
+  return i + queries <= a.queries && s + keys <= real_keys &&
          (!a.causal ||
           (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
 }
@@ -55,14 +55,16 @@ MH_DEVICE bool all_visible(const AttentionParams& a, int real, int i, int querie
 // queries: products of pairs that do not see each other become -inf, so that their probability is zero. Most tiles have
 // none.
 template <bool kTransposed, int kColumns, class Thread>
-MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int real, int i, int s,
+MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int real_keys, int i, int s,
                           Accumulator (&products)[kColumns]) {
-  if (kTransposed ? all_visible(a, real, i, 8 * kColumns, s, 16) : all_visible(a, real, i, 16, s, 8 * kColumns)) return;
+  if (kTransposed ? all_visible(a, real_keys, i, 8 * kColumns, s, 16)
+                  : all_visible(a, real_keys, i, 16, s, 8 * kColumns))
+    return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(a, real, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible(a, real_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }

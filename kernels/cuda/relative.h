@@ -11,8 +11,8 @@
 
 namespace mh::kernels {
 
-// Returns the visible keys within a run.
-MH_DEVICE KeyRange within(const KeyRange& visible, const Run& run) {
+// Returns the visible keys of a run.
+MH_DEVICE KeyRange intersect(const KeyRange& visible, const Run& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
@@ -36,17 +36,18 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 // Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance
 // to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
 template <int kColumns, class Thread>
-MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real, int end, int i,
-                                   int lead, Accumulator (&products)[kColumns]) {
+MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real_keys, int end,
+                                   int i, int lead, Accumulator (&products)[kColumns]) {
   const int offset = static_cast<int>(a.keys - a.queries), beyond = i + 8 * kColumns;
-  if (beyond <= end && i + lead >= real.first && beyond + lead + 15 <= real.end &&
+  if (beyond <= end && i + lead >= real_keys.first && beyond + lead + 15 <= real_keys.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) {
       const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
-      if (query >= end || key < real.first || !is_visible(a, real.end, query, key)) products[n].x[e] = -INFINITY;
+      if (query >= end || key < real_keys.first || !is_visible(a, real_keys.end, query, key))
+        products[n].x[e] = -INFINITY;
     }
 }
 
@@ -61,26 +62,26 @@ constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
-// A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kShown rows that are read
-// and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
+// A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kWindowRows rows that are
+// read and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
 // of 16.
-template <class T, int kSize, int kShown, int kStep>
+template <class T, int kSize, int kWindowRows, int kStep>
 struct Sliding {
-  static constexpr int kStride = kSize + kPad, kRows = kShown + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
+  static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
   // Wraps rows from -kRows to 2 kRows - 1.
-  static MH_DEVICE int wrapped(int slide_row) {
+  static MH_DEVICE int wrap(int slide_row) {
     return slide_row < 0 ? slide_row + kRows : slide_row < kRows ? slide_row : slide_row - kRows;
   }
   // Returns 16 rows, from a row that is a multiple of 16.
-  MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrapped(slide_row) * kStride; }
+  MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
   // Loads kCount rows of the matrix from row `first` on into the window from `slide_row` on; zeros outside the matrix.
   template <int kCount, class Thread>
-  MH_DEVICE void load(const Thread& thread, int slide_row, const T* data, int64_t position, int first, int end,
+  MH_DEVICE void load(const Thread& thread, int slide_row, const T* data, int64_t row_stride, int first, int end,
                       int size, bool aligned) {
-    load_rows<kSize>(thread, block_of(thread), rows, data, position, first, kCount, end, size, aligned,
-                     [&](int r) { return wrapped(wrapped(slide_row) + r) * kStride; });
+    load_rows<kSize>(thread, block_of(thread), rows, data, row_stride, first, kCount, end, size, aligned,
+                     [&](int r) { return wrap(wrap(slide_row) + r) * kStride; });
   }
   // Loads rows of r.
   template <int kCount, class Thread>
@@ -104,7 +105,7 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   Accumulator sums[kColumns / 8];
   const T* row_blocks[kColumns / 16];
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
-  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_16(Slide::wrapped(slide_row) + n * 16);
+  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_16(Slide::wrap(slide_row) + n * 16);
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
     FragmentA<T> left;
@@ -124,34 +125,34 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// Computes sums (16, 8 kEighths) += pairs, a number for each of 16 queries and 8 kPairs keys, rounded to T, times
-// the sliding row of the pair, from `column` on; the row of the last query and the first key is at `slide_row`. By a
-// warp, through `shift`.
-template <class T, int kEighths, int kPairs, class Thread, class Slide>
-MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kEighths],
-                                    const Accumulator (&pairs)[kPairs], float* shift, const Slide& slide, int slide_row,
-                                    int column) {
-  constexpr int kKeys = 8 * kPairs, kColumns = 16 + kKeys, kAcross = kProductStride<kColumns>;
+// Computes sums (16, 8 kColumnFragments) += pairs, a number for each of 16 queries and 8 kKeyFragments keys, rounded to
+// T, times the sliding row of the pair, from `column` on; the row of the last query and the first key is at
+// `slide_row`. By a warp, through `scratch`.
+template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
+MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
+                                    const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,
+                                    int slide_row, int column) {
+  constexpr int kKeys = 8 * kKeyFragments, kColumns = 16 + kKeys, kProductRowStride = kProductStride<kColumns>;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kKeys / 8)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8;
-      shift[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2] = pairs[n].x[i];
+      scratch[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2] = pairs[n].x[i];
     }
   thread.warp_barrier();
   MH_FOR (m, kColumns / 16) {
-    Accumulator by_distance[2];
+    Accumulator distance_pairs[2];
     MH_FOR (half, 2)
       MH_FOR (i, 4) {
-        const int row = g + i / 2 * 8, at = m * 16 + half * 8 + 2 * t + i % 2, key = at - 15 + row;
-        by_distance[half].x[i] = key >= 0 && key < kKeys ? shift[row * kAcross + at] : 0;
+        const int row = g + i / 2 * 8, distance = m * 16 + half * 8 + 2 * t + i % 2, key = distance - 15 + row;
+        distance_pairs[half].x[i] = key >= 0 && key < kKeys ? scratch[row * kProductRowStride + distance] : 0;
       }
     FragmentA<T> left;
-    round_to(thread, left, by_distance[0], by_distance[1]);
-    const T* rows_16 = slide.rows_16(Slide::wrapped(slide_row) + m * 16) + column;
+    round_to(thread, left, distance_pairs[0], distance_pairs[1]);
+    const T* rows_16 = slide.rows_16(Slide::wrap(slide_row) + m * 16) + column;
     MH_UNROLL
-    for (int n = 0; n < kEighths; n += 2) {
+    for (int n = 0; n < kColumnFragments; n += 2) {
       FragmentB<T> right[2];
       load(thread, right, rows_16 + n * 8, Slide::kStride);
       multiply(thread, sums[n], left, right[0]);
@@ -167,13 +168,13 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   const float *u = a.relative.u + head * a.key_size, *v = a.relative.v + head * a.key_size;
   each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
-    const int at = row * (kSize + kPad);
+    const int offset = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVector; c += 2) {
       const bool in_size[2] = {c < a.key_size, c + 1 < a.key_size};
-      const float x = widened(thread, q[at + c]), y = widened(thread, q[at + c + 1]);
-      put_pair(thread, q + at + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
-      put_pair(thread, shifted + at + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
+      const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
+      put_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
+      put_pair(thread, shifted + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
     }
   });
 }
@@ -181,27 +182,27 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
 // The additional shared memory of a block of 16 queries a warp, for tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
-  static constexpr int kQueries = 16 * kWarps, kShown = kQueries + kKeys, kColumns = 16 + kKeys;
-  static constexpr int kAcross = kProductStride<kColumns>;
-  using Rows = Sliding<T, kSize, kShown, kKeys>;
+  static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
+  static constexpr int kProductRowStride = kProductStride<kColumns>;
+  using Rows = Sliding<T, kSize, kWindowRows, kKeys>;
   alignas(16) T shifted[kQueries * Rows::kStride];  // q + v
   alignas(16) Rows rows;
-  alignas(16) float products[kWarps * 16 * kAcross];
+  alignas(16) float products[kWarps * 16 * kProductRowStride];
 
   // Loads rows for the tile of queries from `first` and keys from `key` on: all of them at slide_row 0 for the first
   // tile of a run; for a later tile the rows that the tile of keys before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int key) {
-    rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
+    rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
   }
   template <class Thread>
   MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                          int key, int slide_row) {
-    rows.template load_distances<kKeys>(thread, slide_row + kShown - kKeys, a, head,
+    rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, a, head,
                                         distance_row(a, run, first - 1, key));
   }
-  static MH_DEVICE int next(int slide_row) { return Rows::wrapped(slide_row + kKeys); }
+  static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row + kKeys); }
 
   // Adds the terms of distances to a warp's logits (16, kKeys).
   template <class Thread>
@@ -213,20 +214,20 @@ struct QueryDistances {
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8;
-        logits[n].x[i] += window_products[row * kAcross + 15 - row + n * 8 + 2 * t + i % 2];
+        logits[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // Adds to a warp's sums (16, 8 kEighths) a number for each query and key (16, kKeys), rounded to T, times their row
-  // of r, from a column on.
-  template <int kEighths, class Thread>
-  MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kEighths],
+  // Adds to a warp's sums (16, 8 kColumnFragments) a number for each query and key (16, kKeys), rounded to T, times
+  // their row of r, from a column on.
+  template <int kColumnFragments, class Thread>
+  MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                               const Accumulator (&pairs)[kKeys / 8], int slide_row, int column) {
     multiply_add_sliding<T>(thread, sums, pairs, warp_products(thread), rows, warp_slide_row(thread, slide_row),
                             column);
   }
   template <class Thread>
   MH_DEVICE float* warp_products(const Thread& thread) {
-    return products + thread.warp() * 16 * kAcross;
+    return products + thread.warp() * 16 * kProductRowStride;
   }
 
  private:
@@ -240,18 +241,18 @@ struct QueryDistances {
 // The same for a block of 16 keys a warp that streams kQueries queries at a time; later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
-  static constexpr int kKeys = 16 * kWarps, kShown = kKeys + kQueries, kAcross = kProductStride<32>;
-  using Rows = Sliding<T, kSize, kShown, kQueries>;
+  static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
+  using Rows = Sliding<T, kSize, kWindowRows, kQueries>;
   alignas(16) T shifted[kQueries * Rows::kStride];
   alignas(16) Rows rows;
-  alignas(16) float products[kWarps * 16 * kAcross];
+  alignas(16) float products[kWarps * 16 * kProductRowStride];
 
   // Loads rows for the tile of keys from `first` and queries from `query` on: all of them at slide_row 0 for the first
   // tile; for a later tile the rows that the tile of queries before lacks.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int query) {
-    rows.template load_distances<kShown>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
+    rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   template <class Thread>
   MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
@@ -259,20 +260,20 @@ struct KeyDistances {
     rows.template load_distances<kQueries>(thread, slide_row, a, head,
                                            distance_row(a, run, query + kQueries - 1, first));
   }
-  static MH_DEVICE int next(int slide_row) { return Rows::wrapped(slide_row - kQueries); }
+  static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row - kQueries); }
 
   // Adds the terms of distances to a warp's logits (16 keys, kQueries).
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
-    float* const window_products = products + thread.warp() * 16 * kAcross;
+    float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
       multiply_sliding<kSize, 32>(thread, window_products, shifted + m * 16 * Rows::kStride, rows,
                                   slide_row + kQueries - 16 - 16 * m + 16 * thread.warp());
       MH_FOR (n, 2)
         MH_FOR (i, 4) {
           const int query = n * 8 + 2 * t + i % 2;
-          logits[2 * m + n].x[i] += window_products[query * kAcross + 15 - query + g + i / 2 * 8];
+          logits[2 * m + n].x[i] += window_products[query * kProductRowStride + 15 - query + g + i / 2 * 8];
         }
     }
   }

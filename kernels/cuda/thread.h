@@ -23,7 +23,7 @@ struct GpuThread {
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
   // Returns x of the lane whose number differs in these bits.
-  MH_DEVICE float exchange(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
+  MH_DEVICE float shuffle_xor(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
   // Returns 2^x. Flushes results below 2^-126 to zero, which saves the two multiplications of exp2f.
   MH_DEVICE float exp2(float x) const {
@@ -105,9 +105,9 @@ struct GpuThread {
   }
 
   // Stores 4 bytes to shared memory if `there`, without a branch.
-  MH_DEVICE void store_if(bool there, void* to, uint32_t x) const {
+  MH_DEVICE void store_if(bool condition, void* to, uint32_t x) const {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.b32 [%0], %1;}" ::"r"(address(to)), "r"(x),
-                 "r"(static_cast<uint32_t>(there))
+                 "r"(static_cast<uint32_t>(condition))
                  : "memory");
   }
 
@@ -123,14 +123,14 @@ struct GpuThread {
   }
 
   // Copies 16 bytes from global to shared memory (cp.async), both aligned to 16; the first `bytes` are read, the others
-  // zero. The copy is complete for this thread once wait<n>() returns and at most n groups were committed after its
-  // own.
+  // zero. The copy is complete for this thread once wait_group<n>() returns and at most n groups were committed after
+  // its own.
   MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }
-  MH_DEVICE void end_group() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  MH_DEVICE void commit_group() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int kGroups>
-  MH_DEVICE void wait() const {
+  MH_DEVICE void wait_group() const {
     asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
   }
 

@@ -12,13 +12,13 @@ MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t positi
 }
 
 template <class Thread, class T>
-MH_DEVICE float widened(const Thread& thread, T x) {
+MH_DEVICE float to_float(const Thread& thread, T x) {
   float low, high;
   thread.unpack(x.bits, low, high, T{});
   return low;
 }
 template <class Thread>
-MH_DEVICE float widened(const Thread&, float x) {
+MH_DEVICE float to_float(const Thread&, float x) {
   return x;
 }
 
@@ -50,46 +50,46 @@ MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visi
 }
 
 // Returns the offset of row `row` in elements; row strides are less than 2^31.
-MH_DEVICE int64_t to_row(int row, int64_t position) { return int64_t{row} * static_cast<int>(position); }
+MH_DEVICE int64_t to_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
-// Loads rows first … first + count - 1 of one head, at data + r * position, into shared memory, offset_of(r) elements
+// Loads rows first … first + count - 1 of one head, at data + r * row_stride, into shared memory, offset_of(r) elements
 // from `to`, by the threads that share the work; zeros before row 0, from row `end` and from column `size` on.
 // Asynchronous (cp.async) if rows are aligned.
-template <int kSize, class Thread, class T, class Place>
-MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, const T* data, int64_t position,
-                         int first, int count, int end, int size, bool aligned, const Place& offset_of) {
+template <int kSize, class Thread, class T, class OffsetOf>
+MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, const T* data, int64_t row_stride,
+                         int first, int count, int end, int size, bool aligned, const OffsetOf& offset_of) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
   const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
   if (aligned && 32 % kVectors == 0) {
     const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
     int row = group.index / kVectors;
-    const int last = column < size ? end : 0;
-    const T* from = data + to_row(first + row, position) + column;
-    const int64_t further = to_row(step, position);
+    const int row_end = column < size ? end : 0;
+    const T* from = data + to_row(first + row, row_stride) + column;
+    const int64_t step_offset = to_row(step, row_stride);
     MH_UNROLL_4
-    for (; row < count; row += step, from += further)
+    for (; row < count; row += step, from += step_offset)
       thread.copy_16(to + offset_of(row) + column, from,
-                     static_cast<unsigned>(first + row) < static_cast<unsigned>(last) ? 16 : 0);
+                     static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
   } else if (aligned) {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      thread.copy_16(to + offset_of(r) + c, data + to_row(first + r, position) + c,
+      thread.copy_16(to + offset_of(r) + c, data + to_row(first + r, row_stride) + c,
                      in_range(first + r) && c < size ? 16 : 0);
     });
   } else {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      const T* from = data + to_row(first + r, position) + c;
-      const int there = in_range(first + r) ? size - c : 0;
+      const T* from = data + to_row(first + r, row_stride) + c;
+      const int num_valid = in_range(first + r) ? size - c : 0;
       MH_ROLLED
-      for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < there ? from[e] : T{};
+      for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < num_valid ? from[e] : T{};
     });
   }
 }
 
 // Loads kRows rows with stride kStride, by the whole block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
-MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t position, int first, int end, int size,
+MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t row_stride, int first, int end, int size,
                          bool aligned) {
-  load_rows<kSize>(thread, block_of(thread), to, data, position, first, kRows, end, size, aligned,
+  load_rows<kSize>(thread, block_of(thread), to, data, row_stride, first, kRows, end, size, aligned,
                    [](int r) { return r * kStride; });
 }
 
@@ -101,20 +101,20 @@ template <int kStages, int kStep, class Thread, class Load, class Next, class Vi
 MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
                          const Visit& visit) {
   load(first, 0, 0, true);
-  thread.end_group();
+  thread.commit_group();
   int stage = 0, slide_row = 0;
   for (int s = first; s < end; s += kStep) {
-    const int other = kStages == 2 ? stage ^ 1 : 0;
+    const int next_stage = kStages == 2 ? stage ^ 1 : 0;
     const auto load_next = [&] {
-      if (s + kStep < end) load(s + kStep, other, next(slide_row), false);
-      thread.end_group();
+      if (s + kStep < end) load(s + kStep, next_stage, next(slide_row), false);
+      thread.commit_group();
     };
     if constexpr (kStages == 2) load_next();
-    thread.template wait<kStages - 1>();
+    thread.template wait_group<kStages - 1>();
     visit(s, stage, slide_row);
     thread.barrier();
     if constexpr (kStages == 1) load_next();
-    stage = other, slide_row = next(slide_row);
+    stage = next_stage, slide_row = next(slide_row);
   }
 }
 
@@ -136,16 +136,17 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's 16 rows of `sums`, times a factor for each of the lane's rows, through its 16 rows of shared memory.
+// Stores a warp's 16 rows of `sums`, times a factor for each of the lane's rows, through `staging`, its 16 rows of
+// shared memory.
 template <int kSize, int kStride, class Thread, class T>
-MH_DEVICE void store_rows(const Thread& thread, T* through, const Accumulator (&sums)[kSize / 8],
-                          const float (&factor)[2], T* data, int64_t position, int first, int end, int size,
+MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
+                          const float (&factor)[2], T* data, int64_t row_stride, int first, int end, int size,
                           bool aligned) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)
     MH_FOR (r, 2)
-      put_pair(thread, through + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
+      put_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
                sums[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
@@ -155,8 +156,8 @@ MH_DEVICE void store_rows(const Thread& thread, T* through, const Accumulator (&
   for (int i = thread.lane(); i < 16 * kVectors; i += 32) {
     const int r = i / kVectors, c = i % kVectors * kVector;
     if (first + r >= end || c >= size) continue;
-    const T* from = through + r * kStride + c;
-    T* to = data + to_row(first + r, position) + c;
+    const T* from = staging + r * kStride + c;
+    T* to = data + to_row(first + r, row_stride) + c;
     if (aligned && c + kVector <= size) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {

@@ -23,11 +23,11 @@ MH_DEVICE bool is_vector(const T* row, int64_t i, int64_t n) {
 MH_DEVICE bool in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
 
 template <class Thread, class T>
-MH_DEVICE T narrowed(const Thread& thread, float x, T type) {
+MH_DEVICE T from_float(const Thread& thread, float x, T type) {
   return {static_cast<uint16_t>(thread.pack(x, 0.0f, type))};
 }
 template <class Thread>
-MH_DEVICE float narrowed(const Thread&, float x, float) {
+MH_DEVICE float from_float(const Thread&, float x, float) {
   return x;
 }
 
@@ -45,9 +45,9 @@ template <class Thread, class T>
 MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float outside = 0) {
   if (is_vector(row, i, n)) {
     const Vec4<T> all = *reinterpret_cast<const Vec4<T>*>(row + i);
-    MH_FOR (k, 4) to[k] = widened(thread, all.x[k]);
+    MH_FOR (k, 4) to[k] = to_float(thread, all.x[k]);
   } else {
-    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? widened(thread, row[i + k]) : outside;
+    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? to_float(thread, row[i + k]) : outside;
   }
 }
 
@@ -57,7 +57,7 @@ MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, co
     put_vec4(thread, row + i, from);
   } else {
     MH_FOR (k, 4)
-      if (in_row(i + k, n)) row[i + k] = narrowed(thread, from[k], T{});
+      if (in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});
   }
 }
 
@@ -76,7 +76,7 @@ using WarpResults = float[kRowThreads / 32];
 // Reduces x with `join` over the block; all threads call it and get the same bits.
 template <class Thread, class Join>
 MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Join& join) {
-  MH_FOR (i, 5) x = join(x, thread.exchange(x, 1 << i));
+  MH_FOR (i, 5) x = join(x, thread.shuffle_xor(x, 1 << i));
   const int warps = thread.threads() / 32;
   if (warps == 1) return x;
   thread.barrier();  // the previous values have been read

@@ -236,7 +236,7 @@ class Thread {
     int nothing = 0;
     together("the warp's barrier", nothing, [](int*(&)[32]) {});
   }
-  float exchange(float x, int bits) const {
+  float shuffle_xor(float x, int bits) const {
     struct Both {
       float x, y;
       int bits;
@@ -303,8 +303,8 @@ class Thread {
     std::memcpy(to, x, sizeof x);
   }
 
-  void store_if(bool there, void* to, uint32_t x) const {
-    if (!there) return;
+  void store_if(bool condition, void* to, uint32_t x) const {
+    if (!condition) return;
     if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0) device_.fail("a store of 4 bytes is not aligned");
     std::memcpy(to, &x, sizeof x);
   }
@@ -322,9 +322,9 @@ class Thread {
     std::memset(to, 0xFF, 16);
     fiber().group.push_back({to, from, static_cast<size_t>(bytes)});
   }
-  void end_group() const { fiber().groups.push_back(std::exchange(fiber().group, {})); }
+  void commit_group() const { fiber().groups.push_back(std::exchange(fiber().group, {})); }
   template <int kGroups>
-  void wait() const {
+  void wait_group() const {
     auto& groups = fiber().groups;
     while (groups.size() > kGroups) {
       for (const Device::Copy& copy : groups.front()) {

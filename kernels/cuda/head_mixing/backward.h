@@ -126,7 +126,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
         MH_FOR (e, 4) pair_sums[o][i][e / 2] += p[o][0].x[e] * d[0].x[e] + p[o][1].x[e] * d[1].x[e];
     }
   }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
       const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && at.t == 0;

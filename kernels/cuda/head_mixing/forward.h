@@ -123,7 +123,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   float scales[kWarpHeads];
   MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
   if (kDivides && splits.count > 1) {
-    thread.template wait<0>();
+    thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
       MH_FOR (r, 2) {

@@ -93,7 +93,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
   const int keys = static_cast<int>(a.keys);
-  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: of k, then of v; or of r
   T* const value_rows = rows + a.in_heads * at.rows * kStride;
@@ -130,7 +130,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   const auto tiles = [&] {
     if constexpr (kDistances) {
-      return QueryTilesOfDistances{a, first, at.rows, real};
+      return QueryTilesOfDistances{a, first, at.rows, real_keys};
     } else {
       const KeyRange query_range =
           queries_that_see(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end);
@@ -158,7 +158,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       gradient_operands.load_streamed(thread, a, plan, stage + a.in_heads * 16 * kStride, 0, a.out_heads, tile);
       ++schedule.tile_index;
     }
-    thread.end_group();
+    thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
     logits.load_all_resident(thread, a, plan, rows, first, rows_end);
@@ -204,7 +204,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                                                   logits.window_of(plan, stage, begin, j) + strip_offset);
       if constexpr (kDistances)
         apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, operands(), p);
-      else apply_mask<true>(thread, a, real, tile.from, operands(), p);
+      else apply_mask<true>(thread, a, real_keys, tile.from, operands(), p);
       by_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
@@ -322,7 +322,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < in_end && row < rows_end && c < a.key_size)
             to[(int64_t{o} * rows_end + row) * a.key_size + c] = sums_k[o][n].x[x];
         }
-    thread.template wait<0>();
+    thread.template wait_group<0>();
   } else {
     // Scales of values; without a tile there was no barrier.
     float scales[kWarpHeads];
@@ -331,19 +331,19 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_turns(thread, plan, at, [&](int turn) {
-      T* const through = rows + (turn * at.rows + at.strip * 16) * kStride;
+      T* const staging = rows + (turn * at.rows + at.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kOfKeys) {
           if (warp_head + o < a.in_heads)
             store_rows<kSize, kStride>(
-                thread, through, sums_k[o], {1, 1},
+                thread, staging, sums_k[o], {1, 1},
                 row_of(dk, b, tensors.kv_read_once ? a.key_head(warp_head + o) : warp_head + o, 0), dk.row_stride,
                 first + 16 * at.strip, rows_end, a.key_size, a.aligned);
         }
         if constexpr (kOfValues) {
           if (warp_head + o < a.out_heads)
             store_rows<kSize, kStride>(
-                thread, through, sums_v[o], {scales[o], scales[o]},
+                thread, staging, sums_v[o], {scales[o], scales[o]},
                 row_of(dv, b, tensors.kv_read_once ? a.value_head(warp_head + o) : warp_head + o, 0), dv.row_stride,
                 first + 16 * at.strip, rows_end, a.value_size, a.aligned);
         }

@@ -295,7 +295,7 @@ struct SharedMatrix {
 template <class Thread, class Store>
 MH_DEVICE void store_in_turns(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& at,
                               const Store& store) {
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   for (int turn = 0; turn < plan.warps_per_strip; turn += plan.concurrent_stores) {
     if (at.strip_warp >= turn && at.strip_warp < turn + plan.concurrent_stores) store(at.strip_warp - turn);

@@ -22,7 +22,7 @@ struct SmemPipeline {
   // Starts to fill all stages but one. Copies issued before, of the resident tiles, complete with the first stage.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
-    if (num_stages == 1) thread.end_group();
+    if (num_stages == 1) thread.commit_group();
     MH_ROLLED
     for (int i = 0; i < num_stages - 1; ++i) load(memory + i * stage_size);
   }
@@ -30,13 +30,13 @@ struct SmemPipeline {
   // fill the stage that is free.
   template <class Thread, class Load>
   MH_DEVICE void acquire(const Thread& thread, const Load& load) const {
-    if (num_stages <= 2) thread.template wait<0>();
-    else if (num_stages == 3) thread.template wait<1>();
-    else thread.template wait<2>();
+    if (num_stages <= 2) thread.template wait_group<0>();
+    else if (num_stages == 3) thread.template wait_group<1>();
+    else thread.template wait_group<2>();
     thread.barrier();
     load(memory + (stage > 0 ? stage - 1 : num_stages - 1) * stage_size);
     if (num_stages > 1) return;
-    thread.template wait<0>();
+    thread.template wait_group<0>();
     thread.barrier();
   }
   MH_DEVICE void release() { stage = stage + 1 < num_stages ? stage + 1 : 0; }
@@ -204,7 +204,7 @@ struct LoadSchedule {
       head += plan.heads_per_stage;
       if (head >= x.end) next_operands();
     }
-    thread.end_group();
+    thread.commit_group();
   }
 
  private:

@@ -17,9 +17,9 @@ struct BlockOrder {
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
     const int group = thread.block_x() / (concurrent_rows * tiles), first = group * concurrent_rows,
-              within = thread.block_x() - first * tiles;
-    const int rows = batch - first < concurrent_rows ? batch - first : concurrent_rows, tile = within / rows;
-    return {reversed ? tiles - 1 - tile : tile, first + within % rows};
+              index_in_group = thread.block_x() - first * tiles;
+    const int rows = batch - first < concurrent_rows ? batch - first : concurrent_rows, tile = index_in_group / rows;
+    return {reversed ? tiles - 1 - tile : tile, first + index_in_group % rows};
   }
 };
 

@@ -14,7 +14,7 @@ template <class T, int kSize>
 struct Window {
   static constexpr int kStride = kSize + kPad;
   const T* rows;
-  static MH_DEVICE int wrapped(int row) { return row; }
+  static MH_DEVICE int wrap(int row) { return row; }
   MH_DEVICE const T* rows_16(int row) const { return rows + row * kStride; }
 };
 
@@ -45,7 +45,7 @@ struct VisibleKeyTiles {
   MH_DEVICE StreamedTile operator()(int n) const {
     for (int i = 0; i < a.relative.num_runs; ++i) {
       const Run& run = a.relative.runs[i];
-      const KeyRange range = within(visible, run);
+      const KeyRange range = intersect(visible, run);
       const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0, from = range.first + 16 * n;
       if (n < tiles) return {from, range.end, distance_row(a, run, last, from), a.relative.distances};
       n -= tiles;
@@ -72,16 +72,16 @@ struct QueryTilesOfRun {
   }
 };
 
-// The tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real` keys;
-// for each run. Query t has the distance of row `first` to key t + window - from.
+// The tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real_keys`
+// keys; for each run. Query t has the distance of row `first` to key t + window - from.
 struct QueryTilesOfDistances {
   const AttentionParams& a;
-  int first, rows, real;
+  int first, rows, real_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
     for (int i = 0; i < a.relative.num_runs; ++i) {
       const Run& run = a.relative.runs[i];
-      const KeyRange keys = within({0, real}, run);
+      const KeyRange keys = intersect({0, real_keys}, run);
       const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
       if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))
         continue;

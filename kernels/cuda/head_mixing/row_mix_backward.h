@@ -132,7 +132,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       else values.load(thread, to, key, visible.end);
     }
     ++step;
-    thread.end_group();
+    thread.commit_group();
   };
   HeadRows<Z, T, kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size).load(thread, query_rows, first, queries);
   HeadRows<Z, T, kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
@@ -215,7 +215,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       }
     });
   }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   auto* const inverses = reinterpret_cast<float*>(memory);  // (in heads, kQueries)
   MH_FOR (o, kWarpHeads) {
@@ -306,7 +306,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       else keys.load(thread, to, key, visible.end);
     }
     ++step;
-    thread.end_group();
+    thread.commit_group();
   };
   HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
       .load(thread, query_rows, first, queries);
@@ -374,7 +374,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       pipeline.release();
     });
   }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
@@ -443,7 +443,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const int64_t b = block.row;
   const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
             warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
-  const int real = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const KeyRange query_range = queries_that_see(a, b, first, first + kKeys < keys ? first + kKeys : keys);
 
   auto* const key_rows = static_cast<T*>(memory);
@@ -461,7 +461,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next, query_range.end);
     }
     next += 16;
-    thread.end_group();
+    thread.commit_group();
   };
   HeadRows<Z, T, kKeys>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size).load(thread, key_rows, first, keys);
   HeadRows<Z, T, kKeys>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size)
@@ -487,7 +487,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const bool simple = is_simple(a);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    by_case(simple && all_visible(a, real, query, 16, first, kKeys), [&](auto usual) {
+    by_case(simple && all_visible(a, real_keys, query, 16, first, kKeys), [&](auto usual) {
       constexpr bool kUsual = decltype(usual)::value;
       pipeline.acquire(thread, load);
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
@@ -506,7 +506,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
         if (head < a.in_heads) {
-          to_slopes<kUsual>(thread, a, query, first, real, stats[o], p, slopes[o]);
+          to_slopes<kUsual>(thread, a, query, first, real_keys, stats[o], p, slopes[o]);
           if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }
@@ -545,18 +545,18 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       pipeline.release();
     });
   }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
-  T* const through = key_rows + thread.warp() * 16 * kStride;
+  T* const staging = key_rows + thread.warp() * 16 * kStride;
   MH_FOR (o, kWarpHeads) {
     const int head = warp_head + o;
     MH_FOR (strip, kKeys / 16) {
       if (head < a.in_heads)
-        store_rows<kSize, kStride>(thread, through, sums_k[o][strip], {1, 1},
+        store_rows<kSize, kStride>(thread, staging, sums_k[o][strip], {1, 1},
                                    row_of(x.dk, b, x.kv_read_once ? a.key_head(head) : head, 0), x.dk.row_stride,
                                    first + 16 * strip, keys, a.key_size, a.aligned);
       if (head < a.out_heads)
-        store_rows<kSize, kStride>(thread, through, sums_v[o][strip], {1, 1},
+        store_rows<kSize, kStride>(thread, staging, sums_v[o][strip], {1, 1},
                                    row_of(x.dv, b, x.kv_read_once ? a.value_head(head) : head, 0), x.dv.row_stride,
                                    first + 16 * strip, keys, a.value_size, a.aligned);
     }

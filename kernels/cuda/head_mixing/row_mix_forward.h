@@ -75,7 +75,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       else values.load(thread, to, key, visible.end);
     }
     ++step;
-    thread.end_group();
+    thread.commit_group();
   };
   HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
       .load(thread, query_rows, first, queries);
@@ -136,7 +136,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       pipeline.release();
     });
   }
-  thread.template wait<0>();
+  thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int i = warp_head + o;
