@@ -112,7 +112,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
         apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Z::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
         if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, dp);
-        by_normaliser(a, [&](const auto& normaliser) {
+        dispatch_normaliser(a, [&](const auto& normaliser) {
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
@@ -218,8 +218,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     apply_mask<true>(thread, a, real_keys, i, first + thread.warp() * 16, p);
     if constexpr (kOfKeys)
       multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
-    // keep(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
-    const auto take = [&](const auto& normaliser, const auto& keep) {
+    // keep_factor_of(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
+    const auto to_gradients = [&](const auto& normaliser, const auto& keep_factor_of) {
       MH_FOR (n, Z::kQueries / 8)
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
@@ -228,20 +228,20 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           [[maybe_unused]] const float delta = kOfKeys && in_range ? tensors.delta[rows + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
-            const float product = x, factor_of_dropout = keep(4 * n + 2 * r + e);
+            const float product = x, keep_factor = keep_factor_of(4 * n + 2 * r + e);
             x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
             if constexpr (kOfKeys) {
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.times_slope(thread, x * (y * factor_of_dropout - delta), x, product);
+              y = normaliser.times_slope(thread, x * (y * keep_factor - delta), x, product);
             }
-            x *= factor_of_dropout;
+            x *= keep_factor;
           }
         }
     };
-    by_normaliser(a, [&](const auto& normaliser) {
-      if (!a.has_dropout()) return take(normaliser, [&](int) { return scale; });
-      const uint32_t remaining = remaining_transposed<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
-      take(normaliser, [&](int x) { return remains_of(remaining, x, scale * a.dropout.scale); });
+    dispatch_normaliser(a, [&](const auto& normaliser) {
+      if (!a.has_dropout()) return to_gradients(normaliser, [&](int) { return scale; });
+      const uint32_t keep_bits = keep_bits_transposed<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
+      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, scale * a.dropout.scale); });
     });
     if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, dv_sums, p, shared.dout[stage]);
     if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);

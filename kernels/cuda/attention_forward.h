@@ -182,7 +182,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
         if (a.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
           MH_FOR (n, Z::kKeys / 8)
-            MH_FOR (i, 4) p[n].x[i] = OfSigsoftmax{a.scale}.logarithm(thread, p[n].x[i]);
+            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{a.scale}.logarithm(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
           float highest = p[0].x[2 * r];

@@ -94,10 +94,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_keys(p, shared.q[stage], shared.k);
       apply_distance_mask(thread, a, run_keys, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
-      uint32_t remaining = 0;
+      uint32_t keep_bits = 0;
       if (a.has_dropout())
-        remaining = remaining_transposed<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + warp_row);
-      by_normaliser(a, [&](const auto& normaliser) {
+        keep_bits = keep_bits_transposed<Z::kQueries / 8, true>(a, b, head, i + 2 * t, lead + warp_row);
+      dispatch_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (n, Z::kQueries / 8)
           MH_FOR (e, 2) {
             const int query = i + n * 8 + 2 * t + e;
@@ -106,10 +106,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                         delta = in_range ? tensors.delta[rows + query] : 0;
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
-              float keep = scale;
-              if (a.has_dropout()) keep *= remains_of(remaining, 4 * n + 2 * r + e, a.dropout.scale);
+              float keep_factor = scale;
+              if (a.has_dropout()) keep_factor *= dropout_factor(keep_bits, 4 * n + 2 * r + e, a.dropout.scale);
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.times_slope(thread, x * (y * keep - delta), x, product);
+              y = normaliser.times_slope(thread, x * (y * keep_factor - delta), x, product);
             }
           }
       });

@@ -30,8 +30,8 @@ MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int fir
   if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};
   if (a.causal) {
     if (first > offset) query_range.first = first - offset;
-    if (const int64_t beyond = end - 1 - offset + a.window; a.window > 0 && beyond < queries)
-      query_range.end = beyond > 0 ? static_cast<int>(beyond) : 0;
+    if (const int64_t query_end = end - 1 - offset + a.window; a.window > 0 && query_end < queries)
+      query_range.end = query_end > 0 ? static_cast<int>(query_end) : 0;
   }
   return query_range;
 }
@@ -71,7 +71,7 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int re
 
 // Returns log2 of the exponential for a product of query and key, and a number times the derivative of its natural
 // logarithm by the product. The exponential of Sigsoftmax is exp(a) σ(a) = exp(2a - softplus(a)).
-struct OfSoftmax {
+struct SoftmaxExponent {
   float factor, scale;
   template <class Thread>
   MH_DEVICE float logarithm(const Thread&, float product) const {
@@ -82,7 +82,7 @@ struct OfSoftmax {
     return x * scale;
   }
 };
-struct OfSigsoftmax {
+struct SigsoftmaxExponent {
   float scale;
   template <class Thread>
   MH_DEVICE float logarithm(const Thread& thread, float product) const {
@@ -97,9 +97,9 @@ struct OfSigsoftmax {
 
 // Calls work() with the normaliser as a type, so that element loops have no branch.
 template <class Work>
-MH_DEVICE void by_normaliser(const AttentionParams& a, const Work& work) {
-  if (a.normaliser == Normaliser::softmax) work(OfSoftmax{a.scale * kLog2E, a.scale});
-  else work(OfSigsoftmax{a.scale});
+MH_DEVICE void dispatch_normaliser(const AttentionParams& a, const Work& work) {
+  if (a.normaliser == Normaliser::softmax) work(SoftmaxExponent{a.scale * kLog2E, a.scale});
+  else work(SigsoftmaxExponent{a.scale});
 }
 
 // Returns the stream element that decides a probability of head `head` of batch row b.
@@ -111,27 +111,27 @@ MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t 
 // Returns one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. The bits are packed into a
 // word, since a rolled loop cannot index registers, and an unrolled loop would keep all random words live and spill.
 // draw(c): two bits of columns (rows) 2 c, or one of c.
-template <int kColumns, int kAtOnce, class Draw>
-MH_DEVICE uint32_t bits_of_accumulators(const Draw& draw) {
+template <int kColumns, int kBitsPerDraw, class Draw>
+MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   static_assert(kColumns <= 8);
   uint32_t bits = 0;
   MH_ROLLED
-  for (int c = 0; c < 4 * kColumns; c += kAtOnce) bits |= draw(c) << c;
+  for (int c = 0; c < 4 * kColumns; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
 // Returns the dropout factor of element x: `scale` if its bit is set, otherwise 0.
-MH_DEVICE float remains_of(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
+MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 template <int kColumns>
-MH_DEVICE void drop_by(uint32_t bits, float scale, Accumulator (&sums)[kColumns]) {
+MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumns]) {
   MH_FOR (n, kColumns)
-    MH_FOR (e, 4) sums[n].x[e] *= remains_of(bits, 4 * n + e, scale);
+    MH_FOR (e, 4) sums[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
 }
 
 // Applies dropout to a lane's probabilities of queries i and i + 8 and the keys from s on, or to their gradients:
 // dropped ones become zero, the others are divided by 1 - p.
 template <int kColumns>
 MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Accumulator (&sums)[kColumns]) {
-  const uint32_t remaining = bits_of_accumulators<kColumns, 2>([&](int c) {
+  const uint32_t keep_bits = accumulator_bits<kColumns, 2>([&](int c) {
     const uint64_t element = dropout_element(a, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(a.dropout, element / 4);
@@ -139,14 +139,14 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
     if (word == 3) words = philox(a.dropout, element / 4 + 1);
     return bits | uint32_t{keeps(a.dropout, word_at(words, (word + 1) % 4))} << 1;
   });
-  drop_by(remaining, a.dropout.scale, sums);
+  apply_keep_bits(keep_bits, a.dropout.scale, sums);
 }
 
 // Returns the bits of probabilities that dropout keeps, if columns are queries from i on and rows are keys s and s + 8;
 // or, kByDistance, rows are the distances from query t to keys t + s and t + s + 8.
 template <int kColumns, bool kByDistance = false>
-MH_DEVICE uint32_t remaining_transposed(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
-  return bits_of_accumulators<kColumns, 1>([&](int c) {
+MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
+  return accumulator_bits<kColumns, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
     const uint64_t element = dropout_element(a, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
     return uint32_t{keeps(a.dropout, word_at(philox(a.dropout, element / 4), static_cast<unsigned>(element % 4)))};

@@ -38,8 +38,8 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 template <int kColumns, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real_keys, int end,
                                    int i, int lead, Accumulator (&products)[kColumns]) {
-  const int offset = static_cast<int>(a.keys - a.queries), beyond = i + 8 * kColumns;
-  if (beyond <= end && i + lead >= real_keys.first && beyond + lead + 15 <= real_keys.end &&
+  const int offset = static_cast<int>(a.keys - a.queries), query_end = i + 8 * kColumns;
+  if (query_end <= end && i + lead >= real_keys.first && query_end + lead + 15 <= real_keys.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;

@@ -190,7 +190,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     // The first key of the strip; or, for distances, the offset from a query to the key at the first distance.
     const auto operands = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
-      drop_by(remaining_transposed<2, kDistances>(a, b, head, query, operands() + at.g), a.dropout.scale, x);
+      apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, operands() + at.g), a.dropout.scale, x);
     };
     // Computes P_jᵀ of head j and, if requested, slopes: P_jᵀ times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* stage, Accumulator(&p)[2], auto& slopes) {
@@ -205,7 +205,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       if constexpr (kDistances)
         apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, operands(), p);
       else apply_mask<true>(thread, a, real_keys, tile.from, operands(), p);
-      by_normaliser(a, [&](const auto& normaliser) {
+      dispatch_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
             float stats[4];

@@ -122,7 +122,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
                                 const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
   apply_mask<false>(thread, a, end, q.first, key, p);
-  by_normaliser(a, [&](const auto& normaliser) {
+  dispatch_normaliser(a, [&](const auto& normaliser) {
     MH_FOR (n, 2)
       MH_FOR (i, 4) {
         float& x = p[n].x[i];

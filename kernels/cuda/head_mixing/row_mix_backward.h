@@ -36,10 +36,10 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
       }
   };
   if constexpr (kUsual) {
-    exponentials(OfSoftmax{a.scale * kLog2E, a.scale});
+    exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
     apply_mask<false>(thread, a, end, query, key, p);
-    by_normaliser(a, exponentials);
+    dispatch_normaliser(a, exponentials);
   }
 }
 

@@ -38,10 +38,10 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
       MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.logarithm(thread, p[n].x[i]) - lse2[i / 2]);
   };
   if constexpr (kUsual) {
-    exponentials(OfSoftmax{a.scale * kLog2E, a.scale});
+    exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
     apply_mask<false>(thread, a, end, query, key, p);
-    by_normaliser(a, exponentials);
+    dispatch_normaliser(a, exponentials);
   }
 }
 
