@@ -35,8 +35,9 @@ template <class T, int kSize, bool kRelative = false>
 struct QueryGradientTiles {
   static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
   static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
-  static constexpr int kPlain = AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kNonRelativeKeys =
+      AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
+  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Columns of the gradient computed by a block: relative positions need two accumulators, which must fit into the
   // registers of a warp.
@@ -95,12 +96,12 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   float lse2[2], delta[2], dscale = 0;
   MH_FOR (r, 2) {
-    const int64_t at = thread.block_y() * a.queries + row + 8 * r;
-    lse2[r] = row + 8 * r < queries ? tensors.lse[at] * kLog2E : INFINITY;
-    delta[r] = row + 8 * r < queries ? tensors.delta[at] : 0;
+    const int64_t index = thread.block_y() * a.queries + row + 8 * r;
+    lse2[r] = row + 8 * r < queries ? tensors.lse[index] * kLog2E : INFINITY;
+    delta[r] = row + 8 * r < queries ? tensors.delta[index] : 0;
   }
   const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
-  Accumulator sums[Z::kColumns / 8], by_distance[kRelative ? Z::kColumns / 8 : 1];
+  Accumulator sums[Z::kColumns / 8], distance_sums[kRelative ? Z::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Z::kStride;
   each_key_tile<Z, T, kSize, kRelative, true>(
       thread, a, tensors, {b, head, first, visible}, shared,
@@ -116,23 +117,24 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
-              const float product = x, by = dp[n].x[i];
+              const float product = x, grad = dp[n].x[i];
               x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
-              dscale += x * by;
-              x = normaliser.times_slope(thread, x * (by * scale - delta[i / 2]), x, product);
+              dscale += x * grad;
+              x = normaliser.times_slope(thread, x * (grad * scale - delta[i / 2]), x, product);
             }
         });
         multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, by_distance, p, slide_row, column);
+        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, slide_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
   if constexpr (kRelative) {
-    const int64_t at = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
-    store_column_sums<Z::kColumns>(thread, sums, shared.products, tensors.du + at, a.key_size - column);
-    store_column_sums<Z::kColumns>(thread, by_distance, shared.products, tensors.dv_bias + at, a.key_size - column);
+    const int64_t offset = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
+    store_column_sums<Z::kColumns>(thread, sums, shared.products, tensors.du + offset, a.key_size - column);
+    store_column_sums<Z::kColumns>(thread, distance_sums, shared.products, tensors.dv_bias + offset,
+                                   a.key_size - column);
     MH_FOR (n, Z::kColumns / 8)
-      MH_FOR (i, 4) sums[n].x[i] += by_distance[n].x[i];
+      MH_FOR (i, 4) sums[n].x[i] += distance_sums[n].x[i];
   }
   const float factor[2] = {1, 1};
   store_rows<Z::kColumns, Z::kStride>(thread, shared.q + warp_offset, sums, factor, row_of(dq, b, head, 0) + column,
@@ -154,22 +156,22 @@ struct KeyGradientTiles {
   static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
   static constexpr int kThreads = 32 * kWarps, kKeys = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
-  static constexpr int kPlain = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
-  static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kNonRelativeQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kNonRelativeQueries;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
-  static constexpr bool kApart = kSize > 128;
+  static constexpr bool kSeparatePasses = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride];
   };
 };
 
-// Computes dk, if kOfKeys, and dv, if kOfValues: the gradient of the keys and values that each head of the result
+// Computes dk, if kComputeDk, and dv, if kComputeDv: the gradient of the keys and values that each head of the result
 // reads, stored in dk's and dv's head `key_head` and `value_head` of the parameters if each is read once
 // (`kv_read_once`), otherwise in the head of the reader. Blocks: (tiles of keys, batch * heads). Padding keys get
 // zeros. kRelative: tiles of each run; at most as many as of all keys together and one for each further run.
-template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative, class Thread>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
   using Z = KeyGradientTiles<T, kSize, kRelative>;
@@ -199,24 +201,24 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     }
   };
   // Padding keys are not read; their contents are arbitrary.
-  const int looked_at = real_keys < keys ? real_keys : keys;
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, looked_at,
+  const int key_limit = real_keys < keys ? real_keys : keys;
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, key_limit,
                                          a.key_size, a.aligned);
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, looked_at,
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, key_limit,
                                          a.value_size, a.aligned);
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
-  Accumulator dk_sums[kOfKeys ? kSize / 8 : 2], dv_sums[kOfValues ? kSize / 8 : 2];
+  Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
   const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
     if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
     thread.barrier();
-    Accumulator p[Z::kQueries / 8], ds[kOfKeys ? Z::kQueries / 8 : 2];  // transposed: a row for each key
+    Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_to(thread, p, slide_row);
     apply_mask<true>(thread, a, real_keys, i, first + thread.warp() * 16, p);
-    if constexpr (kOfKeys)
+    if constexpr (kComputeDk)
       multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep_factor_of(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
     const auto to_gradients = [&](const auto& normaliser, const auto& keep_factor_of) {
@@ -225,12 +227,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           const int query = i + n * 8 + 2 * t + e;
           const bool in_range = query < query_range.end;
           const float lse2 = in_range ? tensors.lse[rows + query] * kLog2E : 0;
-          [[maybe_unused]] const float delta = kOfKeys && in_range ? tensors.delta[rows + query] : 0;
+          [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[rows + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, keep_factor = keep_factor_of(4 * n + 2 * r + e);
             x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
-            if constexpr (kOfKeys) {
+            if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
               y = normaliser.times_slope(thread, x * (y * keep_factor - delta), x, product);
             }
@@ -243,8 +245,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       const uint32_t keep_bits = keep_bits_transposed<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
       to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, scale * a.dropout.scale); });
     });
-    if constexpr (kOfValues) multiply_add<kSize, Z::kStride>(thread, dv_sums, p, shared.dout[stage]);
-    if constexpr (kOfKeys) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
+    if constexpr (kComputeDv) multiply_add<kSize, Z::kStride>(thread, dv_sums, p, shared.dout[stage]);
+    if constexpr (kComputeDk) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
   each_tile<Z::kStages, Z::kQueries>(
       thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next(slide_row); },
@@ -253,11 +255,11 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   thread.barrier();
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;
-  if constexpr (kOfKeys)
+  if constexpr (kComputeDk)
     store_rows<kSize, Z::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
                                   row_of(dk, b, tensors.kv_read_once ? key_head : head, 0), dk.row_stride, tile, keys,
                                   a.key_size, a.aligned);
-  if constexpr (kOfValues)
+  if constexpr (kComputeDv)
     store_rows<kSize, Z::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
                                   row_of(dv, b, tensors.kv_read_once ? value_head : head, 0), dv.row_stride, tile, keys,
                                   a.value_size, a.aligned);

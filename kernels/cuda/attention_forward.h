@@ -18,8 +18,8 @@ struct AttentionTiles {
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  static constexpr int kPlain = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kPlain;
+  static constexpr int kNonRelativeKeys = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
@@ -50,7 +50,7 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
 
 // Whether rows are so wide that the accumulators of one head take half of a warp's registers.
 template <class T, int kSize>
-constexpr bool kWidest = kSize * sizeof(T) >= 1024;
+constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
 // Computes sums (16, kSize) += left (16, 8 kInner), rounded to T, times rows (8 kInner, kSize) in shared memory.
 template <int kSize, int kStride, int kInner, class Thread, class T>
@@ -63,7 +63,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       FragmentB<T> right[2];
-      if constexpr (kWidest<T, kSize>) thread.warp_barrier();  // the next piece is not loaded in advance
+      if constexpr (kIsWide<T, kSize>) thread.warp_barrier();  // the next piece is not loaded in advance
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
       multiply(thread, sums[n + 1], operand, right[1]);
@@ -91,16 +91,16 @@ struct QueryTile {
 };
 
 // Calls visit(s, end, stage, slide_row) for the tiles of Z::kKeys keys that the queries of a block see, with their
-// values if kValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which `end`
-// limits.
-template <class Z, class T, int kSize, bool kRelative, bool kValues, class Thread, class Shared, class Visit>
+// values if kLoadValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which
+// `end` limits.
+template <class Z, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const Rows<const T>&k = x.k, &v = x.v;
   const T* keys = row_of(k, b, a.key_head(head), 0);
-  const T* values = kValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
+  const T* values = kLoadValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
   for (int run = 0; run < (kRelative ? a.relative.num_runs : 1); ++run) {
     KeyRange range = tile.visible;
     if constexpr (kRelative) {
@@ -110,7 +110,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
     const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
       load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.row_stride, s, range.end, a.key_size,
                                              a.aligned);
-      if constexpr (kValues)
+      if constexpr (kLoadValues)
         load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.row_stride, s, range.end,
                                                a.value_size, a.aligned);
       if constexpr (kRelative) {
@@ -133,15 +133,16 @@ MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors
 
 // Returns the tiles of `size` of a range that belong to one split; the range may be empty.
 MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_splits) {
-  const int tiles = (range.end - range.first + size - 1) / size, each = (tiles + num_splits - 1) / num_splits * size;
-  const int first = range.first + split * each, end = first + each;
+  const int tiles = (range.end - range.first + size - 1) / size,
+            split_size = (tiles + num_splits - 1) / num_splits * size;
+  const int first = range.first + split * split_size, end = first + split_size;
   return {first, end < range.end ? end : range.end};
 }
 
-// Returns the log-sum-exp (nats) of exponentials with sum `total` times 2^top; infinite if the sum is 0.
+// Returns the log-sum-exp (nats) of exponentials with sum running_sum times 2^running_max; infinite if the sum is 0.
 template <class Thread>
-MH_DEVICE float lse_of(const Thread& thread, float top, float total) {
-  return total > 0 ? (top + thread.log2(total)) * kLn2 : INFINITY;
+MH_DEVICE float lse_of(const Thread& thread, float running_max, float running_sum) {
+  return running_sum > 0 ? (running_max + thread.log2(running_sum)) * kLn2 : INFINITY;
 }
 
 // Writes x.out and x.lse; lse is infinite for a fully masked row. Blocks: (tiles of queries, batch * heads,
@@ -168,13 +169,13 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   }
 
   Accumulator o[kSize / 8];
-  float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
-  T* const own_rows = shared.q + thread.warp() * 16 * Z::kStride;
+  float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
+  T* const warp_rows = shared.q + thread.warp() * 16 * Z::kStride;
   each_key_tile<Z, T, kSize, kRelative, kOutputs>(
       thread, a, x, {b, head, first, visible}, shared, [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
         Accumulator p[Z::kKeys / 8];
-        multiply_transposed<kSize, Z::kStride>(thread, p, own_rows, shared.k[stage]);
+        multiply_transposed<kSize, Z::kStride>(thread, p, warp_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, slide_row);
         apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
         // For softmax the scale, which is positive, is applied in the exponents.
@@ -185,22 +186,22 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
             MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{a.scale}.logarithm(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
-          float highest = p[0].x[2 * r];
+          float new_max = p[0].x[2 * r];
           MH_FOR (n, Z::kKeys / 8)
-            MH_FOR (e, 2) highest = fmaxf(p[n].x[2 * r + e], highest);
-          highest = fmaxf(row_maximum(thread, highest) * factor, top[r]);
+            MH_FOR (e, 2) new_max = fmaxf(p[n].x[2 * r + e], new_max);
+          new_max = fmaxf(row_maximum(thread, new_max) * factor, running_max[r]);
           // If no key was visible or all logits are -inf, exponentials are zeros.
-          const float base = highest == -INFINITY ? 0 : highest, shrinks = thread.exp2(top[r] - base);
-          top[r] = highest;
-          total[r] *= shrinks;
+          const float base = new_max == -INFINITY ? 0 : new_max, rescale = thread.exp2(running_max[r] - base);
+          running_max[r] = new_max;
+          running_sum[r] *= rescale;
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) {
-              float& e_x = p[n].x[2 * r + e];
-              e_x = thread.exp2(e_x * factor - base);
-              total[r] += e_x;
+              float& exponential = p[n].x[2 * r + e];
+              exponential = thread.exp2(exponential * factor - base);
+              running_sum[r] += exponential;
             }
           if constexpr (kOutputs) {
-            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= shrinks, o[n].x[2 * r + 1] *= shrinks;
+            MH_FOR (n, kSize / 8) o[n].x[2 * r] *= rescale, o[n].x[2 * r + 1] *= rescale;
           }
         }
         if constexpr (kOutputs) {
@@ -210,7 +211,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
       });
   thread.template wait_group<0>();
   thread.barrier();
-  MH_FOR (r, 2) total[r] = row_sum(thread, total[r]);
+  MH_FOR (r, 2) running_sum[r] = row_sum(thread, running_sum[r]);
   if (x.num_splits > 1) {
     MH_FOR (r, 2) {
       if (row + 8 * r >= queries) continue;
@@ -220,19 +221,19 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           MH_FOR (e, 2)
             if (const int column = n * 8 + 2 * t + e; column < a.value_size) partial[column] = o[n].x[2 * r + e];
       }
-      if (t == 0) partial[a.value_size] = top[r], partial[a.value_size + 1] = total[r];
+      if (t == 0) partial[a.value_size] = running_max[r], partial[a.value_size + 1] = running_sum[r];
     }
     return;
   }
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
-    factor[r] = total[r] > 0 ? scale / total[r] : 0;
+    factor[r] = running_sum[r] > 0 ? scale / running_sum[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      x.lse[thread.block_y() * a.queries + row + 8 * r] = lse_of(thread, top[r], total[r]);
+      x.lse[thread.block_y() * a.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Z::kStride>(thread, own_rows, o, factor, row_of(out, b, head, 0), out.row_stride,
+    store_rows<kSize, Z::kStride>(thread, warp_rows, o, factor, row_of(out, b, head, 0), out.row_stride,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
 }
 
@@ -243,20 +244,22 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& a, co
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int row = thread.block_x() * 4 + thread.warp(), size = a.value_size;
   if (row >= a.queries) return;
-  const auto of = [&](int split) { return partial_out_of(a, x, thread.block_y(), row, split); };
-  float top = -INFINITY, total = 0;
+  const auto partial_of = [&](int split) { return partial_out_of(a, x, thread.block_y(), row, split); };
+  float max_logit = -INFINITY, total_sum = 0;
   for (int split = 0; split < x.num_splits; ++split) {
-    const float highest = of(split)[size];
-    top = highest > top ? highest : top;
+    const float split_max = partial_of(split)[size];
+    max_logit = split_max > max_logit ? split_max : max_logit;
   }
-  const float base = top == -INFINITY ? 0 : top;
-  for (int split = 0; split < x.num_splits; ++split) total += of(split)[size + 1] * thread.exp2(of(split)[size] - base);
-  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = lse_of(thread, top, total);
+  const float base = max_logit == -INFINITY ? 0 : max_logit;
+  for (int split = 0; split < x.num_splits; ++split)
+    total_sum += partial_of(split)[size + 1] * thread.exp2(partial_of(split)[size] - base);
+  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = lse_of(thread, max_logit, total_sum);
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1,
-              factor = total > 0 ? scale / total : 0;
+              factor = total_sum > 0 ? scale / total_sum : 0;
   for (int c = thread.lane(); c < size; c += 32) {
     float sum = 0;
-    for (int split = 0; split < x.num_splits; ++split) sum += of(split)[c] * thread.exp2(of(split)[size] - base);
+    for (int split = 0; split < x.num_splits; ++split)
+      sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - base);
     put(thread, row_of(x.out, b, head, row) + c, sum * factor);
   }
 }

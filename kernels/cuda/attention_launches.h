@@ -83,7 +83,7 @@ struct QueryGradient {
   }
 };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues, bool kRelative>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative>
 struct KeyGradient {
   using Z = KeyGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Z::kThreads;
@@ -91,8 +91,8 @@ struct KeyGradient {
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_key_gradient<T, kSize, kOfKeys, kOfValues, kRelative>(thread, a, x,
-                                                                    *static_cast<typename Z::Shared*>(memory));
+    attention_key_gradient<T, kSize, kComputeDk, kComputeDv, kRelative>(thread, a, x,
+                                                                        *static_cast<typename Z::Shared*>(memory));
   }
 };
 
@@ -184,9 +184,9 @@ struct HeadMixingQueryGradient {
   }
 };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident>
 struct HeadMixingKeyGradient {
-  using Z = HeadMixingKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kResident>;
+  using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   static constexpr int kThreads = kHeadMixingThreads;
   AttentionParams a;
   HeadMixingPlan plan;
@@ -194,7 +194,7 @@ struct HeadMixingKeyGradient {
   KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_key_gradient<T, kSize, kOfKeys, kOfValues, kResident>(thread, a, plan, order, x, memory);
+    head_mixing_key_gradient<T, kSize, kComputeDk, kComputeDv, kResident>(thread, a, plan, order, x, memory);
   }
 };
 
@@ -371,7 +371,7 @@ struct AttentionLaunches {
   }
 
  private:
-  static constexpr bool kApart = kSeparateKeyValuePasses<T, kSize>;
+  static constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   static constexpr const char* kTooLarge = "head counts or sizes that exceed the shared memory of a block";
 
   static int rows(const AttentionParams& a, const AttentionTensors& x) {
@@ -401,7 +401,7 @@ struct AttentionLaunches {
     if constexpr (kRelative) {
       if (const char* problem = distance_gradient(launcher, a, x)) return problem;
     }
-    if constexpr (KeyGradientTiles<T, kSize>::kApart) {
+    if constexpr (KeyGradientTiles<T, kSize>::kSeparatePasses) {
       const char* problem = key_gradient<true, false, kRelative>(launcher, a, x);
       return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, a, x);
     } else {
@@ -423,9 +423,9 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  template <bool kOfKeys, bool kOfValues, bool kRelative, class Launcher>
+  template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
   static const char* key_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    using Body = KeyGradient<T, kSize, kOfKeys, kOfValues, kRelative>;
+    using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative>;
     return launcher(Grid{key_tiles<kRelative>(a, Body::Z::kKeys), rows(a, x)}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
@@ -440,12 +440,13 @@ struct AttentionLaunches {
   template <bool kRelative>
   static const char* why_no_head_mixing_of(const AttentionParams& a, int limit) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
-    bool fits = sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
-                HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-                HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-                HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-                HeadMixingKeyGradientTiles<T, kSize, !kApart, true, kResident>::plan(a, limit).num_stages > 0 &&
-                HeadMixingKeyGradientTiles<T, kSize, true, !kApart, kResident>::plan(a, limit).num_stages > 0;
+    bool fits =
+        sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
+        HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+        HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit).num_stages > 0;
     if constexpr (kRelative)
       fits = fits &&
              HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
@@ -514,7 +515,7 @@ struct AttentionLaunches {
         return problem;
     }
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
-    if constexpr (kApart) {
+    if constexpr (kSeparatePasses) {
       const char* problem = head_mixing_key_gradient<true, false, kResident>(launcher, a, x, limit);
       return problem != nullptr ? problem : head_mixing_key_gradient<false, true, kResident>(launcher, a, x, limit);
     } else {
@@ -574,10 +575,10 @@ struct AttentionLaunches {
     return launch_row_mix(Keys{a, {}, {}, tensors}, tiles_of(a.keys, Keys::Sizes::kKeys));
   }
 
-  template <bool kOfKeys, bool kOfValues, ResidentRows kResident, class Launcher>
+  template <bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Launcher>
   static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& a,
                                               const AttentionTensors& x, int limit) {
-    using Body = HeadMixingKeyGradient<T, kSize, kOfKeys, kOfValues, kResident>;
+    using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv, kResident>;
     const HeadMixingPlan plan = Body::Z::plan(a, limit);
     const int rows = 16 * plan.strips;
     const int tiles = kResident == ResidentRows::distances ? tiles_of(a.relative.distances, rows)

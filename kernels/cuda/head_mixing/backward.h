@@ -187,7 +187,7 @@ struct HeadMixingQueryGradientTiles {
   static constexpr int kPrefetch = kRelative || kHeadMixingPrefetch<T, kSize> < 2 ? 1 : 2;
   // Columns of the gradient computed by a block, limited by the registers of a warp: relative positions need two
   // accumulators.
-  static constexpr int kColumns = (kRelative && kSize > 128) || kWidest<T, kSize> ? kSize / 2 : kSize,
+  static constexpr int kColumns = (kRelative && kSize > 128) || kIsWide<T, kSize> ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kFit = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kFit > 2 ? 2 : kFit;
@@ -249,7 +249,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b), a.out_heads,
                                             a.in_heads, block_head, warp_head);
 
-  Accumulator sums[kWarpHeads][kColumns / 8], by_distance[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
+  Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int number = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
     const int key = tile.from;
@@ -285,7 +285,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
                                             logits.streamed_rows(plan, stage, begin, warp_head + o) + column);
             if constexpr (kRelative)
               multiply_add_sliding<T>(
-                  thread, by_distance[o], slopes, window_products,
+                  thread, distance_sums[o], slopes, window_products,
                   Window<T, kSize>{window_of_queries(logits, plan, at, stage, begin, warp_head + o)}, 0, column);
           }
         });
@@ -300,7 +300,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= a.in_heads) break;
       store_of(warp_head + o, sums[o], x.dq);
-      if constexpr (kRelative) store_of(warp_head + o, by_distance[o], x.dshifted);
+      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], x.dshifted);
     }
   });
 }

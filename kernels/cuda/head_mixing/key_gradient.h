@@ -10,26 +10,27 @@ namespace mh::kernels {
 // The resident rows of a block: keys; keys of one run, with relative positions; or rows of r.
 enum class ResidentRows { keys, keys_of_run, distances };
 
-template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident = ResidentRows::keys>
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident = ResidentRows::keys>
 struct HeadMixingKeyGradientTiles {
   static constexpr int kStride = kSize + kPad,
-                       kMost = kResident == ResidentRows::distances || (kOfKeys && kOfValues) ? 2 : 4;
+                       kMost = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
   // Columns of the gradient of distances computed by a block: half of wide fp32 rows, so that registers suffice.
   static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
                        kPieces = kSize / kColumns;
-  static constexpr int kFit = max_warp_heads<T>(kOfKeys && kOfValues ? 2 * kSize : kColumns);
+  static constexpr int kFit = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
   static constexpr int kWarpHeads = kFit < kMost ? kFit : kMost;
   static constexpr int kKeysPrefetch =
       kResident == ResidentRows::keys_of_run || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged(const AttentionParams& a) {
-    return (kOfKeys ? FragmentExchange<T>::count(a.out_heads) : 0) +
-           (kOfValues ? FragmentExchange<T>::count(a.in_heads) : 0);
+    return (kComputeDk ? FragmentExchange<T>::count(a.out_heads) : 0) +
+           (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0);
   }
   static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
     const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, both = a.in_heads + a.out_heads;
-    const int weights = (kOfValues ? rows_of_weights(a.in_heads) : 0) + (kOfKeys ? rows_of_weights(a.out_heads) : 0);
+    const int weights =
+        (kComputeDv ? rows_of_weights(a.in_heads) : 0) + (kComputeDk ? rows_of_weights(a.out_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = most,
                                   .warp_heads = kWarpHeads,
@@ -55,23 +56,23 @@ struct HeadMixingKeyGradientTiles {
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// Computes dk, if kOfKeys: for each query head (in) the gradient of the keys that it reads; dv, if kOfValues: for each
-// head of the result. If each key/value head is read once (`kv_read_once`), results go to that head. Blocks:
+// Computes dk, if kComputeDk: for each query head (in) the gradient of the keys that it reads; dv, if kComputeDv: for
+// each head of the result. If each key/value head is read once (`kv_read_once`), results go to that head. Blocks:
 // (order.blocks(), 1, plan.head_blocks), of tiles of 16 * strips keys. Padding keys get zeros. With relative positions
 // q is q + u, shifted is q + v, and tiles do not cross runs: at most one tile more for each run after the first. For
-// distances the result is dr (batch, in, distances, key_size), with kOfKeys only, zeros for distances that no pair has;
-// blocks: of tiles of distances, (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
-template <class T, int kSize, bool kOfKeys, bool kOfValues, ResidentRows kResident, class Thread>
+// distances the result is dr (batch, in, distances, key_size), with kComputeDk only, zeros for distances that no pair
+// has; blocks: of tiles of distances, (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
+template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Z = HeadMixingKeyGradientTiles<T, kSize, kOfKeys, kOfValues, kResident>;
+  using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   [[maybe_unused]] const Rows<const T>& shifted = tensors.shifted;
   [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
   using Probability = typename Z::Probability;
   constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
   [[maybe_unused]] constexpr PairLayout kLayout = kDistances ? PairLayout::distances_queries : PairLayout::keys_queries;
-  static_assert(!kDistances || (kOfKeys && !kOfValues));
+  static_assert(!kDistances || (kComputeDk && !kComputeDv));
   constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.row;
@@ -102,10 +103,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int fragments = at.strip * Z::exchanged(a);
   const FragmentExchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
   const FragmentExchange<T> gradient(
-      memory_of.template fragments<T>(fragments + (kOfValues ? FragmentExchange<T>::count(a.in_heads) : 0)));
+      memory_of.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0)));
   if (at.strip_warp == 0) {
-    if (kOfValues) probability.zero_padding(thread, a.in_heads);
-    if (kOfKeys) gradient.zero_padding(thread, a.out_heads);
+    if (kComputeDv) probability.zero_padding(thread, a.in_heads);
+    if (kComputeDk) gradient.zero_padding(thread, a.out_heads);
   }
   [[maybe_unused]] float* const window_products = memory_of.products(thread, plan.strips * Z::exchanged(a));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
@@ -144,9 +145,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   auto schedule = [&] {
     const Operands block_gradient_operands = with_heads(gradient_operands, block_head, end, false),
                    block_logits = with_heads(logits, block_head, in_end, true);
-    if constexpr (kOfKeys && kOfValues)
+    if constexpr (kComputeDk && kComputeDv)
       return schedule_of(gradient_operands, logits, block_gradient_operands, block_logits);
-    else if constexpr (kOfKeys) return schedule_of(gradient_operands, block_logits);
+    else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_logits);
     else return schedule_of(logits, block_gradient_operands);
   }();
   // A stage that has all of a tile is acquired when work on the tile begins, and released when it ends.
@@ -166,17 +167,17 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   }
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(thread, plan, memory,
-                                                                 kOfValues ? a.shared_matrix(a.matrix, b) : nullptr,
+                                                                 kComputeDv ? a.shared_matrix(a.matrix, b) : nullptr,
                                                                  a.in_heads, a.out_heads, block_head, warp_head);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
-      thread, plan, memory, kOfKeys ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
-      block_head, warp_head, kOfValues ? rows_of_weights(a.in_heads) : 0);
+      thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
+      block_head, warp_head, kComputeDv ? rows_of_weights(a.in_heads) : 0);
   // The exchanged probabilities of softmax need not be recomputed.
   const bool exchanged =
-      kOfKeys && kOfValues && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
+      kComputeDk && kComputeDv && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
 
-  Accumulator sums_k[kOfKeys ? kWarpHeads : 1][kOfKeys ? kColumns / 8 : 2],
-      sums_v[kOfValues ? kWarpHeads : 1][kOfValues ? kSize / 8 : 2];
+  Accumulator sums_k[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
+      sums_v[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int number = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
     const int query = tile.from + 2 * at.t;  // query of columns 0 and 1; 8 more for the others
@@ -238,7 +239,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     const auto nothing = [] {};
     const int gradient_offset = a.in_heads * 16 * kStride;
-    if constexpr (kOfKeys)
+    if constexpr (kComputeDk)
       each(0, a.out_heads, gradient_offset, nothing, [&](int begin, int group_end, const T* stage) {
         MH_ROLLED  // as in head_mixing_forward
         for (int i = begin + at.strip_warp; i < group_end; i += plan.warps_per_strip) {
@@ -248,7 +249,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           gradient.put(thread, i, x);
         }
       });
-    if constexpr (kOfValues)
+    if constexpr (kComputeDv)
       each(0, a.in_heads, 0, nothing, [&](int begin, int group_end, const T* stage) {
         MH_ROLLED
         for (int j = begin + at.strip_warp; j < group_end; j += plan.warps_per_strip) {
@@ -259,7 +260,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     if (one_stage) thread.barrier();  // otherwise the next part begins with a barrier
-    if constexpr (kOfValues) {
+    if constexpr (kComputeDv) {
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
         if (probability_matrix.shared) probability_matrix.mix(thread, mixed, probability);
@@ -277,7 +278,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     }
-    if constexpr (kOfKeys) {
+    if constexpr (kComputeDk) {
       Accumulator dp[kWarpHeads][2];
       const auto mix = [&] {
         if (gradient_matrix.shared) gradient_matrix.mix(thread, dp, gradient);
@@ -326,21 +327,21 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   } else {
     // Scales of values; without a tile there was no barrier.
     float scales[kWarpHeads];
-    if constexpr (kOfValues) {
+    if constexpr (kComputeDv) {
       thread.barrier();
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_turns(thread, plan, at, [&](int turn) {
       T* const staging = rows + (turn * at.rows + at.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
-        if constexpr (kOfKeys) {
+        if constexpr (kComputeDk) {
           if (warp_head + o < a.in_heads)
             store_rows<kSize, kStride>(
                 thread, staging, sums_k[o], {1, 1},
                 row_of(dk, b, tensors.kv_read_once ? a.key_head(warp_head + o) : warp_head + o, 0), dk.row_stride,
                 first + 16 * at.strip, rows_end, a.key_size, a.aligned);
         }
-        if constexpr (kOfValues) {
+        if constexpr (kComputeDv) {
           if (warp_head + o < a.out_heads)
             store_rows<kSize, kStride>(
                 thread, staging, sums_v[o], {scales[o], scales[o]},

@@ -174,7 +174,7 @@ struct GemmOperands {
 // Number of fragments of 16 columns that a product loads in advance (multiply_transposed), limited by the registers
 // besides the accumulators of several heads. With relative positions each kernel has its own number.
 template <class T, int kSize>
-constexpr int kHeadMixingPrefetch = kWidest<T, kSize>                            ? 1
+constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                            ? 1
                                     : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                                  : 4;
 

@@ -16,13 +16,14 @@ std::string said(const char* problem) { return problem == nullptr ? "" : problem
 // Of all kernels.
 template <class T, int kSize, bool kRelative>
 std::vector<HeadMixingPlan> plans_of(const AttentionParams& a, int limit) {
-  constexpr bool kApart = kSeparateKeyValuePasses<T, kSize>;
+  constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
-  std::vector<HeadMixingPlan> all{HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit),
-                                  HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit),
-                                  HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
-                                  HeadMixingKeyGradientTiles<T, kSize, !kApart, true, kResident>::plan(a, limit),
-                                  HeadMixingKeyGradientTiles<T, kSize, true, !kApart, kResident>::plan(a, limit)};
+  std::vector<HeadMixingPlan> all{
+      HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit),
+      HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit),
+      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
+      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit),
+      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit)};
   if (kRelative)
     all.push_back(HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit));
   return all;
