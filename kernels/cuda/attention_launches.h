@@ -163,7 +163,7 @@ struct HeadMixingRowSums {
   static constexpr int kThreads = 128;
   AttentionParams a;
   AttentionTensors x;
-  HeadMixingWeights weights;
+  WeightRounding weights;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     head_mixing_row_sums(thread, a, x, weights);
@@ -500,7 +500,7 @@ struct AttentionLaunches {
     if (const char* problem =
             launch_plan(launcher, Sums{a, sums_plan, order_of(sums_plan), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
       return problem;
-    const HeadMixingRowSums row_sums{a, x, HeadMixingWeights::of<T>(a)};
+    const HeadMixingRowSums row_sums{a, x, WeightRounding::for_params<T>(a)};
     if (const char* problem =
             launcher(Grid{tiles_of(x.batch * a.in_heads * a.queries + kStatsPadding, row_sums.kThreads)},
                      row_sums.kThreads, 0, row_sums))
@@ -508,7 +508,7 @@ struct AttentionLaunches {
     using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
     const HeadMixingPlan query_plan = Queries::Z::plan(a, limit);
     if (const char* problem = launch_plan(launcher, Queries{a, query_plan, order_of(query_plan), KernelTensors<T>(x)},
-                                          Queries::Z::kPieces))
+                                          Queries::Z::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
       if (const char* problem = head_mixing_key_gradient<true, false, ResidentRows::distances>(launcher, a, x, limit))
@@ -584,7 +584,7 @@ struct AttentionLaunches {
     const int tiles = kResident == ResidentRows::distances ? tiles_of(a.relative.distances, rows)
                                                            : key_tiles<kResident == ResidentRows::keys_of_run>(a, rows);
     return launch_plan(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)},
-                       Body::Z::kPieces);
+                       Body::Z::kColumnBlocks);
   }
 };
 

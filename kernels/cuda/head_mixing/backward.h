@@ -16,16 +16,16 @@ namespace mh::kernels {
 // into exchange, whose first head is `first`.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
-                                  const WarpPosition& at, int64_t b, const WarpQueries& q, int key,
+                                  const WarpPosition& warp, int64_t b, const WarpQueries& q, int key,
                                   const Operands& gradient_operands, int begin, int end, const T* stage,
                                   const FragmentExchange<T>& exchange, int first) {
   MH_ROLLED  // as in head_mixing_forward
-  for (int i = begin + at.strip_warp; i < end; i += plan.warps_per_strip) {
+  for (int i = begin + warp.strip_warp; i < end; i += plan.warps_per_strip) {
     Accumulator x[2];
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(
-        thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + at.strip * 16 * Operands::kStride,
+        thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + warp.strip * 16 * Operands::kStride,
         gradient_operands.streamed_rows(plan, stage, begin, i));
-    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, q.row, key + 2 * at.t, x);
+    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, q.row, key + 2 * warp.t, x);
     exchange.put(thread, i - first, x);
   }
 }
@@ -34,16 +34,18 @@ template <class T, int kSize, bool kRelative = false>
 struct HeadMixingSumsTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
-  static constexpr int kChunk = sizeof(T) == 4 ? 4 : 8;  // heads of the result with accumulators in registers
-  static constexpr int chunk_size(const AttentionParams& a) { return a.out_heads < kChunk ? a.out_heads : kChunk; }
-  static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunk - 1) / kChunk; }
+  static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // heads of the result with accumulators in registers
+  static constexpr int chunk_size(const AttentionParams& a) {
+    return a.out_heads < kChunkHeads ? a.out_heads : kChunkHeads;
+  }
+  static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunkHeads - 1) / kChunkHeads; }
   static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int chunk_heads = chunk_size(a), most = a.in_heads > chunk_heads ? a.in_heads : chunk_heads,
+    const int chunk_heads = chunk_size(a), max_heads = a.in_heads > chunk_heads ? a.in_heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = a.in_heads,
                                 .warp_heads = kWarpHeads,
                                 .resident_tiles = tensors_per_head * a.in_heads + chunk_heads,
-                                .max_stage_heads = most,
+                                .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
                                 .window = kRelative},
@@ -58,68 +60,68 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
                                 const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
   using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
   const Rows<const T>&v = x.v, &dout = x.dout;
-  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kChunk = Z::kChunk;
+  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kChunkHeads = Z::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(a.queries);
-  const WarpPosition at(thread, plan);
-  const int first = block_position.tile * at.rows;
-  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * at.strip, at.g);
+  const WarpPosition warp(thread, plan);
+  const int first = block_position.tile * warp.rows;
+  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + at.strip_warp * kWarpHeads;
+            warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
-  const int chunk = thread.block_z() / plan.head_blocks * kChunk,
-            values = a.out_heads - chunk < kChunk ? a.out_heads - chunk : kChunk;
-  const KeyRange visible = visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries);
+  const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
+            num_chunk_heads = a.out_heads - chunk_head < kChunkHeads ? a.out_heads - chunk_head : kChunkHeads;
+  const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // rows of q, then of dout
-  T* const chunk_heads = rows + (kRelative ? 2 : 1) * a.in_heads * at.rows * kStride;
+  T* const dout_rows = rows + (kRelative ? 2 : 1) * a.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
   const FragmentExchange<T> exchange(
-      memory_of.template fragments<T>(at.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
+      memory_of.template fragments<T>(warp.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
   [[maybe_unused]] float* const window_products =
       memory_of.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, rows);
-  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, chunk,
-                                   chunk + values,        a.value_size,       chunk_heads};
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  const Operands gradient_operands{{v, b, a.value_heads},        {dout, b, nullptr}, chunk_head,
+                                   chunk_head + num_chunk_heads, a.value_size,       dout_rows};
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
   if (plan.resident_tiles > 0) {
     logits.load_all_resident(thread, a, plan, rows, first, queries);
-    gradient_operands.load_all_resident(thread, a, plan, chunk_heads, first, queries);
+    gradient_operands.load_all_resident(thread, a, plan, dout_rows, first, queries);
   }
   pipeline.fill(thread, load);
 
-  float pair_sums[kWarpHeads][kChunk][2] = {}, head_sums[kWarpHeads][2] = {};
-  int number = 0;
-  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+  float pair_sums[kWarpHeads][kChunkHeads][2] = {}, head_sums[kWarpHeads][2] = {};
+  int tile_index = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.from;
-    each_head_group(thread, pipeline, plan.heads_per_stage, chunk, chunk + values, load,
+    each_head_group(thread, pipeline, plan.heads_per_stage, chunk_head, chunk_head + num_chunk_heads, load,
                     [&](int begin, int group_end, const T* stage) {
-                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, at, b, warp_queries, key,
+                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
                                                               gradient_operands, begin, group_end, stage, exchange,
-                                                              chunk);
+                                                              chunk_head);
                     });
     Accumulator p[kWarpHeads][2];
     each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load,
                     [&](int begin, int group_end, const T* stage) {
                       MH_FOR (o, kWarpHeads) {
                         if (warp_head + o < begin || warp_head + o >= group_end) continue;
-                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], logits, plan, at, stage, begin,
+                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], logits, plan, warp, stage, begin,
                                                                          warp_head + o, window_products);
                         to_probabilities(thread, a, b, warp_head + o, warp_queries, key, tile.end, x.lse, p[o]);
                         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
                       }
                     });
     if (a.has_dropout() && a.dropout_before_mixing)
-      drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, p);
+      drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, p);
     // The gradients of all heads are complete since the first barrier of the logits.
-    MH_FOR (i, kChunk) {
-      if (i >= values) break;
+    MH_FOR (i, kChunkHeads) {
+      if (i >= num_chunk_heads) break;
       Accumulator d[2];
       exchange.get(thread, i, d);
       MH_FOR (o, kWarpHeads)
@@ -129,32 +131,34 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && at.t == 0;
+      const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
-      if (valid && chunk == 0) x.sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
-      float* to = x.g + ((b * a.queries + warp_queries.clamped[r]) * a.in_heads + warp_head + o) * a.out_heads + chunk;
-      MH_FOR (i, kChunk) {
+      if (valid && chunk_head == 0)
+        x.sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
+      float* to =
+          x.g + ((b * a.queries + warp_queries.clamped[r]) * a.in_heads + warp_head + o) * a.out_heads + chunk_head;
+      MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
-        if (valid && i < values) to[i] = pair;
+        if (valid && i < num_chunk_heads) to[i] = pair;
       }
     }
 }
 
 // The weights that the gradients are mixed with: rounded if the tensor cores mix (SharedMatrix), so that the sum of P
 // dP is delta.
-struct HeadMixingWeights {
+struct WeightRounding {
   bool bf16, fp16;
   float scale = 1;
   template <class T>
-  static constexpr HeadMixingWeights of(const AttentionParams& a) {
+  static constexpr WeightRounding for_params(const AttentionParams& a) {
     const bool shared = a.matrix_query_stride == 0;
     return {shared && std::is_same_v<T, Bf16>, shared && std::is_same_v<T, Fp16>};
   }
   template <class Thread>
   MH_DEVICE float operator()(const Thread& thread, float x) const {
-    float rounded = x, nothing;
-    if (bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, nothing, Bf16{});
-    if (fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, nothing, Fp16{});
+    float rounded = x, unused;
+    if (bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, unused, Bf16{});
+    if (fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, unused, Fp16{});
     return rounded * scale;
   }
 };
@@ -163,12 +167,12 @@ struct HeadMixingWeights {
 // thread for each; any number of threads in a block, enough blocks for all.
 template <class Thread>
 MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
-                                    HeadMixingWeights weights) {
+                                    WeightRounding weights) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
-                all = x.batch * a.in_heads * a.queries;
-  if (i >= all + kStatsPadding) return;
+                num_stats = x.batch * a.in_heads * a.queries;
+  if (i >= num_stats + kStatsPadding) return;
   QueryStats query{};
-  if (i < all) {
+  if (i < num_stats) {
     const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
     query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.sums[i] > 0 ? 1 / x.sums[i] : 0;
     float* pair_sums = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
@@ -188,15 +192,15 @@ struct HeadMixingQueryGradientTiles {
   // Columns of the gradient computed by a block, limited by the registers of a warp: relative positions need two
   // accumulators.
   static constexpr int kColumns = (kRelative && kSize > 128) || kIsWide<T, kSize> ? kSize / 2 : kSize,
-                       kPieces = kSize / kColumns;
-  static constexpr int kStride = kSize + kPad, kFit = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
-  static constexpr int kWarpHeads = kRelative && kFit > 2 ? 2 : kFit;
+                       kColumnBlocks = kSize / kColumns;
+  static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
+  static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;
   static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
+    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = a.in_heads,
                                 .warp_heads = kWarpHeads,
                                 .resident_tiles = tensors_per_head * a.in_heads + a.out_heads,
-                                .max_stage_heads = most,
+                                .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(a.out_heads),
                                 .weight_rows = rows_of_weights(a.out_heads),
                                 .resident_tensors = tensors_per_head,
@@ -216,46 +220,47 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(a.queries);
-  const WarpPosition at(thread, plan);
-  const int first = block_position.tile * at.rows;
-  const WarpQueries warp_queries(a, a.matrix_transposed, b, first + 16 * at.strip, at.g);
-  const int block = Z::kPieces > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  const int column = Z::kPieces > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = block * plan.warps_per_strip * kWarpHeads, warp_head = block_head + at.strip_warp * kWarpHeads;
+  const WarpPosition warp(thread, plan);
+  const int first = block_position.tile * warp.rows;
+  const WarpQueries warp_queries(a, a.matrix_transposed, b, first + 16 * warp.strip, warp.g);
+  const int block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int block_head = block * plan.warps_per_strip * kWarpHeads,
+            warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
-  const KeyRange visible = visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries);
+  const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
 
   auto* const rows = static_cast<T*>(memory);  // rows of dout, then of q
-  T* const kept_queries = rows + a.out_heads * at.rows * kStride;
+  T* const query_rows = rows + a.out_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
   const FragmentExchange<T> exchange(
-      memory_of.template fragments<T>(at.strip * FragmentExchange<T>::count(a.out_heads)));
-  if (at.strip_warp == 0) exchange.zero_padding(thread, a.out_heads);
+      memory_of.template fragments<T>(warp.strip * FragmentExchange<T>::count(a.out_heads)));
+  if (warp.strip_warp == 0) exchange.zero_padding(thread, a.out_heads);
   [[maybe_unused]] float* const window_products =
       memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.out_heads, a.value_size, rows};
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, kept_queries);
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, query_rows);
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
   if (plan.resident_tiles > 0) {
     gradient_operands.load_all_resident(thread, a, plan, rows, first, queries);
-    logits.load_all_resident(thread, a, plan, kept_queries, first, queries);
+    logits.load_all_resident(thread, a, plan, query_rows, first, queries);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b), a.out_heads,
                                             a.in_heads, block_head, warp_head);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
-  int number = 0;
-  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+  int tile_index = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.from;
     each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.out_heads, load,
                     [&](int begin, int group_end, const T* stage) {
-                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, at, b, warp_queries, key,
+                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
                                                               gradient_operands, begin, group_end, stage, exchange, 0);
                     });
     Accumulator dp[kWarpHeads][2];
@@ -263,7 +268,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       if (weights.shared) weights.mix(thread, dp, exchange);
       else mix_rows(thread, dp, exchange, a.out_heads, warp_queries.matrix, a.in_heads, warp_head, end);
       if (a.has_dropout() && a.dropout_before_mixing)
-        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, dp);
+        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, dp);
     };
     each_head_group(
         thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
@@ -271,7 +276,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
           MH_FOR (o, kWarpHeads) {
             if (warp_head + o < begin || warp_head + o >= group_end) continue;
             Accumulator p[2], slopes[2];
-            multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, at, stage, begin, warp_head + o,
+            multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, warp, stage, begin, warp_head + o,
                                                              window_products);
             float stats[2][4];
             MH_FOR (r, 2)
@@ -286,15 +291,15 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             if constexpr (kRelative)
               multiply_add_sliding<T>(
                   thread, distance_sums[o], slopes, window_products,
-                  Window<T, kSize>{window_of_queries(logits, plan, at, stage, begin, warp_head + o)}, 0, column);
+                  Window<T, kSize>{window_of_queries(logits, plan, warp, stage, begin, warp_head + o)}, 0, column);
           }
         });
   }
-  store_in_turns(thread, plan, at, [&](int turn) {
+  store_in_turns(thread, plan, warp, [&](int turn) {
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
-      store_rows<kColumns, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, head_sums, factor,
-                                    row_of(to, b, head, 0) + column, to.row_stride, first + 16 * at.strip, queries,
+      store_rows<kColumns, kStride>(thread, rows + (turn * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
+                                    row_of(to, b, head, 0) + column, to.row_stride, first + 16 * warp.strip, queries,
                                     a.key_size - column, a.aligned);
     };
     MH_FOR (o, kWarpHeads) {

@@ -12,11 +12,11 @@ struct HeadMixingForwardTiles {
   static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
+    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = a.out_heads,
                                 .warp_heads = kWarpHeads,
                                 .resident_tiles = tensors_per_head * a.in_heads,
-                                .max_stage_heads = most,
+                                .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(a.in_heads),
                                 .weight_rows = rows_of_weights(a.in_heads),
                                 .resident_tensors = tensors_per_head,
@@ -48,37 +48,37 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
   using Probability = typename Z::Probability;
   constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads;
-  constexpr bool kDivides = !kRelative;
+  constexpr bool kSplitKv = !kRelative;
   const Rows<const T>& v = x.v;
   const Rows<T>& out = x.out;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(a.queries);
-  const WarpPosition at(thread, plan);
-  const int first = block_position.tile * at.rows;
-  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * at.strip, at.g);
+  const WarpPosition warp(thread, plan);
+  const int first = block_position.tile * warp.rows;
+  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
   // Output heads of this block, and of this warp.
   const int block_head =
-                (kDivides ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + at.strip_warp * kWarpHeads;
+                (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
+            warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
   const KeyRange visible =
-      split_of(visible_keys(a, b, first, first + at.rows < queries ? first + at.rows : queries), 16,
-               kDivides ? thread.block_z() & (splits.count - 1) : 0, kDivides ? splits.count : 1);
+      split_of(visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries), 16,
+               kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
   const FragmentExchange<Probability> exchange(
-      memory_of.template fragments<Probability>(at.strip * FragmentExchange<T>::count(a.in_heads)));
-  if (at.strip_warp == 0) exchange.zero_padding(thread, a.in_heads);
+      memory_of.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(a.in_heads)));
+  if (warp.strip_warp == 0) exchange.zero_padding(thread, a.in_heads);
   [[maybe_unused]] float* const window_products =
       memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, 0, a.in_heads, rows);
   const Operands results{{v, b, a.value_heads}, {}, block_head, end, a.value_size, nullptr};
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + at.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, first, queries, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
   if (plan.resident_tiles > 0) logits.load_all_resident(thread, a, plan, rows, first, queries);
@@ -87,19 +87,19 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                                                       a.out_heads, block_head, warp_head);
 
   Accumulator sums[kWarpHeads][kSize / 8];
-  int number = 0;
-  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
+  int tile_index = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.from;
     each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.in_heads, load,
                     [&](int begin, int group_end, const T* stage) {
                       MH_ROLLED  // an iteration keeps products of a whole tile: two do not fit into registers
-                      for (int j = begin + at.strip_warp; j < group_end; j += plan.warps_per_strip) {
+                      for (int j = begin + warp.strip_warp; j < group_end; j += plan.warps_per_strip) {
                         Accumulator p[2];
-                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, at, stage, begin, j,
+                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, warp, stage, begin, j,
                                                                          window_products);
                         to_probabilities(thread, a, b, j, warp_queries, key, tile.end, x.lse, p);
                         if (a.has_dropout() && a.dropout_before_mixing)
-                          drop(a, b, j, warp_queries.row, key + 2 * at.t, p);
+                          drop(a, b, j, warp_queries.row, key + 2 * warp.t, p);
                         exchange.put(thread, j, p);
                       }
                     });
@@ -108,7 +108,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       if (weights.shared) weights.mix(thread, mixed, exchange);
       else mix_rows(thread, mixed, exchange, a.in_heads, warp_queries.matrix, a.out_heads, warp_head, end);
       if (a.has_dropout() && !a.dropout_before_mixing)
-        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * at.t, mixed);
+        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, mixed);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
                     [&](int begin, int group_end, const T* stage) {
@@ -122,7 +122,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   thread.barrier();  // without a tile there was no barrier
   float scales[kWarpHeads];
   MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
-  if (kDivides && splits.count > 1) {
+  if (kSplitKv && splits.count > 1) {
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
@@ -132,18 +132,18 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
             splits.partial_out_of(a, b, warp_head + i, warp_queries.row + 8 * r, thread.block_z() & (splits.count - 1));
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * at.t + e; column < a.value_size)
+            if (const int column = n * 8 + 2 * warp.t + e; column < a.value_size)
               sum[column] = sums[i][n].x[2 * r + e] * scales[i];
       }
     }
     return;
   }
-  store_in_turns(thread, plan, at, [&](int turn) {
+  store_in_turns(thread, plan, warp, [&](int turn) {
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
-      store_rows<kSize, kStride>(thread, rows + (turn * at.rows + at.strip * 16) * kStride, sums[i],
+      store_rows<kSize, kStride>(thread, rows + (turn * warp.rows + warp.strip * 16) * kStride, sums[i],
                                  {scales[i], scales[i]}, row_of(out, b, warp_head + i, 0), out.row_stride,
-                                 first + 16 * at.strip, queries, a.value_size, a.aligned);
+                                 first + 16 * warp.strip, queries, a.value_size, a.aligned);
     }
   });
 }

@@ -13,40 +13,40 @@ enum class ResidentRows { keys, keys_of_run, distances };
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident = ResidentRows::keys>
 struct HeadMixingKeyGradientTiles {
   static constexpr int kStride = kSize + kPad,
-                       kMost = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
+                       kMaxWarpHeads = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
   // Columns of the gradient of distances computed by a block: half of wide fp32 rows, so that registers suffice.
   static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
-                       kPieces = kSize / kColumns;
-  static constexpr int kFit = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
-  static constexpr int kWarpHeads = kFit < kMost ? kFit : kMost;
+                       kColumnBlocks = kSize / kColumns;
+  static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
+  static constexpr int kWarpHeads = kRegisterHeads < kMaxWarpHeads ? kRegisterHeads : kMaxWarpHeads;
   static constexpr int kKeysPrefetch =
       kResident == ResidentRows::keys_of_run || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
-  static constexpr int exchanged(const AttentionParams& a) {
+  static constexpr int exchanged_fragments(const AttentionParams& a) {
     return (kComputeDk ? FragmentExchange<T>::count(a.out_heads) : 0) +
            (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0);
   }
   static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int most = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, both = a.in_heads + a.out_heads;
-    const int weights =
+    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, total_heads = a.in_heads + a.out_heads;
+    const int weight_rows =
         (kComputeDv ? rows_of_weights(a.in_heads) : 0) + (kComputeDk ? rows_of_weights(a.out_heads) : 0);
     if (kResident == ResidentRows::keys)
-      return head_mixing_plan<T>({.heads = most,
+      return head_mixing_plan<T>({.heads = max_heads,
                                   .warp_heads = kWarpHeads,
-                                  .resident_tiles = both,
-                                  .max_stage_heads = most,
-                                  .one_stage_tiles = both,
-                                  .exchanged_fragments = exchanged(a),
-                                  .weight_rows = weights},
+                                  .resident_tiles = total_heads,
+                                  .max_stage_heads = max_heads,
+                                  .one_stage_tiles = total_heads,
+                                  .exchanged_fragments = exchanged_fragments(a),
+                                  .weight_rows = weight_rows},
                                  kStride, limit);
     const bool distances = kResident == ResidentRows::distances;
-    return head_mixing_plan<T>({.heads = distances ? a.in_heads : most,
+    return head_mixing_plan<T>({.heads = distances ? a.in_heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = distances ? a.in_heads : both,
-                                .max_stage_heads = most,
-                                .exchanged_fragments = exchanged(a),
-                                .weight_rows = weights,
+                                .resident_tiles = distances ? a.in_heads : total_heads,
+                                .max_stage_heads = max_heads,
+                                .exchanged_fragments = exchanged_fragments(a),
+                                .weight_rows = weight_rows,
                                 .streamed_tensors = 2,
                                 .window = true},
                                kStride, limit);
@@ -76,20 +76,21 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.row;
-  const WarpPosition at(thread, plan);
+  const WarpPosition warp(thread, plan);
   // Resident rows: `first` to `rows_end` - 1.
-  int first = block_position.tile * at.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
+  int first = block_position.tile * warp.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
       run = 0;
   if constexpr (kResident == ResidentRows::keys_of_run) {
-    const KeyRange tile = tile_of_runs(a, first, at.rows, run);
+    const KeyRange tile = tile_of_runs(a, first, warp.rows, run);
     if (run == a.relative.num_runs) return;
     first = tile.first, rows_end = tile.end;
   }
-  const int strip_offset = at.strip * 16 * kStride;
+  const int strip_offset = warp.strip * 16 * kStride;
   // Query heads and output heads of this block; and of this warp.
-  const int block = Z::kPieces > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  [[maybe_unused]] const int column = Z::kPieces > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = block * plan.warps_per_strip * kWarpHeads, warp_head = block_head + at.strip_warp * kWarpHeads;
+  const int block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  [[maybe_unused]] const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int block_head = block * plan.warps_per_strip * kWarpHeads,
+            warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
   const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
@@ -97,18 +98,18 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: of k, then of v; or of r
-  T* const value_rows = rows + a.in_heads * at.rows * kStride;
+  T* const value_rows = rows + a.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
-  const int fragments = at.strip * Z::exchanged(a);
+  const int fragments = warp.strip * Z::exchanged_fragments(a);
   const FragmentExchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
   const FragmentExchange<T> gradient(
       memory_of.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0)));
-  if (at.strip_warp == 0) {
+  if (warp.strip_warp == 0) {
     if (kComputeDv) probability.zero_padding(thread, a.in_heads);
     if (kComputeDk) gradient.zero_padding(thread, a.out_heads);
   }
-  [[maybe_unused]] float* const window_products = memory_of.products(thread, plan.strips * Z::exchanged(a));
+  [[maybe_unused]] float* const window_products = memory_of.products(thread, plan.strips * Z::exchanged_fragments(a));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
   Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, value_rows};
@@ -131,10 +132,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   const auto tiles = [&] {
     if constexpr (kDistances) {
-      return QueryTilesOfDistances{a, first, at.rows, real_keys};
+      return QueryTilesOfDistances{a, first, warp.rows, real_keys};
     } else {
       const KeyRange query_range =
-          queries_that_see(a, b, first, first + at.rows < rows_end ? first + at.rows : rows_end);
+          queries_that_see(a, b, first, first + warp.rows < rows_end ? first + warp.rows : rows_end);
       if constexpr (kRelative) return QueryTilesOfRun{a, query_range, first, run};
       else return RangeTiles{query_range};
     }
@@ -173,25 +174,25 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
       block_head, warp_head, kComputeDv ? rows_of_weights(a.in_heads) : 0);
   // The exchanged probabilities of softmax need not be recomputed.
-  const bool exchanged =
+  const bool reuse_probabilities =
       kComputeDk && kComputeDv && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
 
-  Accumulator sums_k[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
-      sums_v[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
-  int number = 0;
-  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++number)) {
-    const int query = tile.from + 2 * at.t;  // query of columns 0 and 1; 8 more for the others
+  Accumulator dk_sums[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
+      dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
+  int tile_index = 0;
+  for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
+    const int query = tile.from + 2 * warp.t;  // query of columns 0 and 1; 8 more for the others
     const QueryStats* const tile_stats = tensors.query_stats + b * a.in_heads * a.queries + query;
-    const auto matrix_of = [&](const float* all) {
+    const auto matrix_of = [&](const float* matrices) {
       return [=](int c, int e) {
         const int query_index = query + 8 * c + e, clamped = query_index < tile.end ? query_index : tile.end - 1;
-        return all + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
+        return matrices + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
       };
     };
     // The first key of the strip; or, for distances, the offset from a query to the key at the first distance.
-    const auto operands = [&] { return 16 * at.strip + (kDistances ? tile.window - tile.from : first); };
+    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
-      apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, operands() + at.g), a.dropout.scale, x);
+      apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, first_key() + warp.g), a.dropout.scale, x);
     };
     // Computes P_jᵀ of head j and, if requested, slopes: P_jᵀ times the derivative of the logits.
     const auto probabilities_of = [&](int j, int begin, const T* stage, Accumulator(&p)[2], auto& slopes) {
@@ -204,8 +205,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                                                   logits.streamed_rows(plan, stage, begin, j, 1),
                                                   logits.window_of(plan, stage, begin, j) + strip_offset);
       if constexpr (kDistances)
-        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, operands(), p);
-      else apply_mask<true>(thread, a, real_keys, tile.from, operands(), p);
+        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, first_key(), p);
+      else apply_mask<true>(thread, a, real_keys, tile.from, first_key(), p);
       dispatch_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
@@ -231,18 +232,18 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             gradient_operands.streamed_rows(plan, stage, begin, i));
     };
     if (one_stage) pipeline.acquire(thread, load);
-    const auto each = [&](int begin, int group_end, int offset, const auto& before, const auto& work) {
+    const auto each_group = [&](int begin, int group_end, int offset, const auto& before, const auto& work) {
       if (!one_stage)
         return each_head_group(thread, pipeline, plan.heads_per_stage, begin, group_end, load, before, work);
       before();
       work(0, group_end, pipeline.current() + offset);
     };
-    const auto nothing = [] {};
+    const auto no_op = [] {};
     const int gradient_offset = a.in_heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each(0, a.out_heads, gradient_offset, nothing, [&](int begin, int group_end, const T* stage) {
+      each_group(0, a.out_heads, gradient_offset, no_op, [&](int begin, int group_end, const T* stage) {
         MH_ROLLED  // as in head_mixing_forward
-        for (int i = begin + at.strip_warp; i < group_end; i += plan.warps_per_strip) {
+        for (int i = begin + warp.strip_warp; i < group_end; i += plan.warps_per_strip) {
           Accumulator x[2];
           gradients_of(i, begin, stage, x);
           if (a.has_dropout() && !a.dropout_before_mixing) drop(i, x);
@@ -250,11 +251,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     if constexpr (kComputeDv)
-      each(0, a.in_heads, 0, nothing, [&](int begin, int group_end, const T* stage) {
+      each_group(0, a.in_heads, 0, no_op, [&](int begin, int group_end, const T* stage) {
         MH_ROLLED
-        for (int j = begin + at.strip_warp; j < group_end; j += plan.warps_per_strip) {
+        for (int j = begin + warp.strip_warp; j < group_end; j += plan.warps_per_strip) {
           Accumulator p[2];
-          probabilities_of(j, begin, stage, p, nothing);
+          probabilities_of(j, begin, stage, p, no_op);
           if (a.has_dropout() && a.dropout_before_mixing) drop(j, p);
           probability.put(thread, j, p);
         }
@@ -270,10 +271,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             if (warp_head + o < end) drop(warp_head + o, mixed[o]);
         }
       };
-      each(block_head, end, gradient_offset, mix, [&](int begin, int group_end, const T* stage) {
+      each_group(block_head, end, gradient_offset, mix, [&](int begin, int group_end, const T* stage) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < begin || warp_head + o >= group_end) continue;
-          multiply_add<kSize, kStride>(thread, sums_v[o], mixed[o],
+          multiply_add<kSize, kStride>(thread, dv_sums[o], mixed[o],
                                        gradient_operands.streamed_rows(plan, stage, begin, warp_head + o));
         }
       });
@@ -289,12 +290,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             if (warp_head + o < in_end) drop(warp_head + o, dp[o]);
         }
       };
-      each(block_head, in_end, 0, mix, [&](int begin, int group_end, const T* stage) {
+      each_group(block_head, in_end, 0, mix, [&](int begin, int group_end, const T* stage) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < begin || warp_head + o >= group_end) continue;
           const int j = warp_head + o;
           Accumulator slopes[2];
-          if (exchanged) {
+          if (reuse_probabilities) {
             probability.get(thread, j, slopes);
             MH_FOR (c, 2)
               MH_FOR (e, 4) slopes[c].x[e] *= a.scale;
@@ -307,7 +308,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               const float delta = tile_stats[j * a.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
             }
-          multiply_add<kColumns, kStride>(thread, sums_k[o], slopes,
+          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
                                           logits.streamed_rows(plan, stage, begin, j) + column);
         }
       });
@@ -319,9 +320,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
-          const int row = first + 16 * at.strip + at.g + x / 2 * 8, c = column + n * 8 + 2 * at.t + x % 2;
+          const int row = first + 16 * warp.strip + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
           if (warp_head + o < in_end && row < rows_end && c < a.key_size)
-            to[(int64_t{o} * rows_end + row) * a.key_size + c] = sums_k[o][n].x[x];
+            to[(int64_t{o} * rows_end + row) * a.key_size + c] = dk_sums[o][n].x[x];
         }
     thread.template wait_group<0>();
   } else {
@@ -331,22 +332,22 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       thread.barrier();
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
-    store_in_turns(thread, plan, at, [&](int turn) {
-      T* const staging = rows + (turn * at.rows + at.strip * 16) * kStride;
+    store_in_turns(thread, plan, warp, [&](int turn) {
+      T* const staging = rows + (turn * warp.rows + warp.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < a.in_heads)
             store_rows<kSize, kStride>(
-                thread, staging, sums_k[o], {1, 1},
+                thread, staging, dk_sums[o], {1, 1},
                 row_of(dk, b, tensors.kv_read_once ? a.key_head(warp_head + o) : warp_head + o, 0), dk.row_stride,
-                first + 16 * at.strip, rows_end, a.key_size, a.aligned);
+                first + 16 * warp.strip, rows_end, a.key_size, a.aligned);
         }
         if constexpr (kComputeDv) {
           if (warp_head + o < a.out_heads)
             store_rows<kSize, kStride>(
-                thread, staging, sums_v[o], {scales[o], scales[o]},
+                thread, staging, dv_sums[o], {scales[o], scales[o]},
                 row_of(dv, b, tensors.kv_read_once ? a.value_head(warp_head + o) : warp_head + o, 0), dv.row_stride,
-                first + 16 * at.strip, rows_end, a.value_size, a.aligned);
+                first + 16 * warp.strip, rows_end, a.value_size, a.aligned);
         }
       }
     });

@@ -239,9 +239,10 @@ struct SharedMatrix {
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                             : 0xFFFF0000u),
         shared(sizeof(X) == 2 && matrix != nullptr) {
-    auto* const all = reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
-                      row_offset * out_heads;
-    elements = all + warp_head - block_head;
+    auto* const matrix_memory =
+        reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
+        row_offset * out_heads;
+    elements = matrix_memory + warp_head - block_head;
     if constexpr (sizeof(X) == 2) {
       if (!shared) return;
       const int rows = rows_of_weights(heads) - 1;
@@ -253,8 +254,8 @@ struct SharedMatrix {
         if constexpr (std::is_same_v<X, Fp16>)
           scale = valid ? floor_pow2(matrix + block_head + column, row_stride, heads) : 1;
         const float x = valid ? matrix[row * row_stride + block_head + column] / scale : 0;
-        all[i] = thread.pack(x, x, X{});
-        if (row == 0) reinterpret_cast<float*>(all)[rows * out_heads + column] = scale;
+        matrix_memory[i] = thread.pack(x, x, X{});
+        if (row == 0) reinterpret_cast<float*>(matrix_memory)[rows * out_heads + column] = scale;
       }
     }
   }
@@ -293,12 +294,12 @@ struct SharedMatrix {
 // Stores the warps' results through shared memory, which has room for plan.concurrent_stores warps of each strip at a
 // time: store(index among them).
 template <class Thread, class Store>
-MH_DEVICE void store_in_turns(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& at,
+MH_DEVICE void store_in_turns(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                               const Store& store) {
   thread.template wait_group<0>();
   thread.barrier();
   for (int turn = 0; turn < plan.warps_per_strip; turn += plan.concurrent_stores) {
-    if (at.strip_warp >= turn && at.strip_warp < turn + plan.concurrent_stores) store(at.strip_warp - turn);
+    if (warp.strip_warp >= turn && warp.strip_warp < turn + plan.concurrent_stores) store(warp.strip_warp - turn);
     thread.barrier();
   }
 }

@@ -255,10 +255,10 @@ struct HeadMixingMemory {
     static_assert(sizeof(FragmentA<X>) == sizeof(FragmentA<T>));
     return reinterpret_cast<FragmentA<X>*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size) + first * 32;
   }
-  // Returns the scratch of a warp's products with a window, after `all` fragments.
+  // Returns the scratch of a warp's products with a window, after `num_fragments` fragments.
   template <class Thread>
-  MH_DEVICE float* products(const Thread& thread, int all) const {
-    return reinterpret_cast<float*>(fragments<T>(all)) + thread.warp() * kWindowProductBytes / 4;
+  MH_DEVICE float* products(const Thread& thread, int num_fragments) const {
+    return reinterpret_cast<float*>(fragments<T>(num_fragments)) + thread.warp() * kWindowProductBytes / 4;
   }
 };
 

@@ -117,24 +117,24 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
 
 // Returns the rows of a head's window for 16 queries of a strip, those of the last query first.
 template <class Operands, class T>
-MH_DEVICE const T* window_of_queries(const Operands& logits, const HeadMixingPlan& plan, const WarpPosition& at,
+MH_DEVICE const T* window_of_queries(const Operands& logits, const HeadMixingPlan& plan, const WarpPosition& warp,
                                      const T* stage, int begin, int head) {
-  return logits.window_of(plan, stage, begin, head) + (at.rows - 16 - 16 * at.strip) * Operands::kStride;
+  return logits.window_of(plan, stage, begin, head) + (warp.rows - 16 - 16 * warp.strip) * Operands::kStride;
 }
 
 // Computes sums = products of 16 queries of a strip and 16 keys, for a head.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
 MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const Operands& logits,
-                                const HeadMixingPlan& plan, const WarpPosition& at, const T* stage, int begin, int head,
-                                [[maybe_unused]] float* window_products) {
-  const int strip_offset = at.strip * 16 * Operands::kStride;
+                                const HeadMixingPlan& plan, const WarpPosition& warp, const T* stage, int begin,
+                                int head, [[maybe_unused]] float* window_products) {
+  const int strip_offset = warp.strip * 16 * Operands::kStride;
   multiply_transposed<kSize, Operands::kStride, kPrefetch>(
       thread, sums, logits.resident_rows(plan, stage, begin, head) + strip_offset,
       logits.streamed_rows(plan, stage, begin, head));
   if constexpr (kRelative)
     add_shifted<kSize, PairLayout::queries_keys, kPrefetch>(
         thread, sums, window_products, logits.resident_rows(plan, stage, begin, head, 1) + strip_offset,
-        window_of_queries(logits, plan, at, stage, begin, head));
+        window_of_queries(logits, plan, warp, stage, begin, head));
 }
 
 }  // namespace mh::kernels

@@ -483,7 +483,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   };
   read_matrices(query_range.first);
 
-  Accumulator sums_k[kWarpHeads][kKeys / 16][kSize / 8], sums_v[kWarpHeads][kKeys / 16][kSize / 8];
+  Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
   const bool simple = is_simple(a);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
@@ -527,10 +527,10 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
         };
         if (head < a.out_heads) {
           if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
-            accumulate_transposed<kSize, T, true>(thread, sums_v[o], probabilities, head,
+            accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
                                                   dout_rows + head * 16 * kStride, dropout);
           else
-            accumulate_transposed<kSize, T, false>(thread, sums_v[o], probabilities, head,
+            accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
                                                    dout_rows + head * 16 * kStride, dropout);
         }
         if (head < a.in_heads) {
@@ -538,7 +538,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
             to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           thread.warp_barrier();
-          accumulate_transposed<kSize, T, false>(thread, sums_k[o], gradients, head, query_rows + head * 16 * kStride,
+          accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head, query_rows + head * 16 * kStride,
                                                  NoDropout{});
         }
       }
@@ -552,11 +552,11 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     const int head = warp_head + o;
     MH_FOR (strip, kKeys / 16) {
       if (head < a.in_heads)
-        store_rows<kSize, kStride>(thread, staging, sums_k[o][strip], {1, 1},
+        store_rows<kSize, kStride>(thread, staging, dk_sums[o][strip], {1, 1},
                                    row_of(x.dk, b, x.kv_read_once ? a.key_head(head) : head, 0), x.dk.row_stride,
                                    first + 16 * strip, keys, a.key_size, a.aligned);
       if (head < a.out_heads)
-        store_rows<kSize, kStride>(thread, staging, sums_v[o][strip], {1, 1},
+        store_rows<kSize, kStride>(thread, staging, dv_sums[o][strip], {1, 1},
                                    row_of(x.dv, b, x.kv_read_once ? a.value_head(head) : head, 0), x.dv.row_stride,
                                    first + 16 * strip, keys, a.value_size, a.aligned);
     }
