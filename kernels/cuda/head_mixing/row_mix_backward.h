@@ -24,7 +24,7 @@ struct RowStats {
 
 // Computes p and slopes from products of 16 queries and kColumns * 8 keys: probabilities, and probabilities times the
 // derivative of the logits by the products.
-template <bool kUsual, int kColumns, class Thread>
+template <bool kFastPath, int kColumns, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                          const RowStats& stats, Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
   const auto exponentials = [&](const auto& normaliser) {
@@ -35,7 +35,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
         p[n].x[i] = x, slopes[n].x[i] = normaliser.times_slope(thread, x, x, product);
       }
   };
-  if constexpr (kUsual) {
+  if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
     apply_mask<false>(thread, a, end, query, key, p);
@@ -45,9 +45,9 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
 
 // Replaces a warp's dP of a head in a tile, strip `strip`, by dS = slopes (dP - delta), and accumulates like
 // accumulate().
-template <class T, bool kDropout, int kColumns, class Tile, class Thread, class Drops>
+template <class T, bool kDropout, int kColumns, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
-                                  Accumulator (&slopes)[kColumns], const Drops& dropout) {
+                                  Accumulator (&slopes)[kColumns], const DropoutFn& dropout) {
   MH_FOR (c, kColumns / 2) {
     Accumulator dp[2];
     tile.template get<T>(thread, head, strip, 16 * c, dp);
@@ -63,28 +63,28 @@ template <class Z, class T>
 struct RowMixSumsTiles {
   static constexpr int kQueries = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), kKeys = Z::kKeys;
   using Tile = MixTile<kQueries, kKeys>;
-  static constexpr int kUnits = kQueries / Z::kQueriesAtOnce / Z::kWarps;
+  static constexpr int kWarpProducts = kQueries / Z::kQueriesPerProduct / Z::kWarps;
   static constexpr int stage_elements(const AttentionParams& a) {
     return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
   }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, stage_elements(a) * 2,
-            2 * Tile::template bytes<Z::kMixed>(a), limit};
+            2 * Tile::template bytes<Z::kMatrixHeads>(a), limit};
   }
 };
 
 // Computes pairs += P dP̄ᵀ over the keys of a tile, (in heads, out heads) for the queries of one product. With two
 // queries the second one has the lower half of the rows.
-template <class T, int kMixed, class Tile, class Thread>
-MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMixed / 8], const Tile& p, const Tile& dp,
+template <class T, int kMatrixHeads, class Tile, class Thread>
+MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
                          int query, int in_heads, int out_heads) {
   const int lane = thread.lane();
-  const int p_head = lane % kMixed, p_query = kMixed == 8 ? query + lane / 8 % 2 : query;
-  const int dp_head = kMixed == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
-            dp_query = kMixed == 8 ? query + lane / 16 : query;
-  const uint16_t* const p_row =
-      p.memory + (p_head < in_heads ? p_head : p.zeros) * Tile::kHeadStride + p_query * Tile::kStride + lane / 16 * 8;
-  const uint16_t* const dp_row = dp.memory + (dp_head < out_heads ? dp_head : dp.zeros) * Tile::kHeadStride +
+  const int p_head = lane % kMatrixHeads, p_query = kMatrixHeads == 8 ? query + lane / 8 % 2 : query;
+  const int dp_head = kMatrixHeads == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
+            dp_query = kMatrixHeads == 8 ? query + lane / 16 : query;
+  const uint16_t* const p_row = p.memory + (p_head < in_heads ? p_head : p.zero_head) * Tile::kHeadStride +
+                                p_query * Tile::kStride + lane / 16 * 8;
+  const uint16_t* const dp_row = dp.memory + (dp_head < out_heads ? dp_head : dp.zero_head) * Tile::kHeadStride +
                                  dp_query * Tile::kStride + lane / 8 % 2 * 8;
   MH_FOR (n, Tile::kKeys / 16) {
     uint32_t x[4], y[4];
@@ -92,7 +92,7 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMixed / 8],
     thread.load_matrices(y, dp_row + 16 * n);
     MH_FOR (c, 2) {
       const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
-      if constexpr (kMixed == 8) {
+      if constexpr (kMatrixHeads == 8) {
         const uint32_t left[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
         thread.multiply(pairs[0].x, left, right, T{});
       } else {
@@ -121,8 +121,9 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   T* const dout_rows = query_rows + a.in_heads * kQueries * kStride;
   SmemPipeline<T> pipeline{dout_rows + a.out_heads * kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
   auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
-  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, tile_memory),
-             gradients = Tile::template in<Z::kMixed>(thread, a, tile_memory + Tile::template bytes<Z::kMixed>(a) / 2);
+  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, tile_memory),
+             gradients = Tile::template create<Z::kMatrixHeads>(
+                 thread, a, tile_memory + Tile::template bytes<Z::kMatrixHeads>(a) / 2);
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
   int step = 0;  // streamed step: keys and values alternate
@@ -148,20 +149,22 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
             warp_head + o < a.in_heads
                 ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
                 : 0;
-  MixMatrix<T, Z::kMixed> matrices[Sizes::kUnits];
-  Accumulator pairs[Sizes::kUnits][Z::kMixed / 8];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
-  MH_FOR (u, Sizes::kUnits) {
-    const auto of = [&](int i) { return a.matrix + b * a.matrix_batch_stride + clamped(i) * a.matrix_query_stride; };
-    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
-                     1);
+  MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
+  Accumulator pairs[Sizes::kWarpProducts][Z::kMatrixHeads / 8];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
+  MH_FOR (u, Sizes::kWarpProducts) {
+    const auto matrix_of = [&](int i) {
+      return a.matrix + b * a.matrix_batch_stride + clamped(i) * a.matrix_query_stride;
+    };
+    matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.in_heads,
+                     a.out_heads, a.out_heads, 1);
   }
 
-  const bool simple = is_simple(a);
+  const bool fast_params = allows_fast_path(a);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    by_case(simple && all_visible(a, visible.end, first, kQueries, key, kKeys), [&](auto usual) {
-      constexpr bool kUsual = decltype(usual)::value;
+    dispatch_bool(fast_params && all_visible(a, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
+      constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       Accumulator p[kWarpHeads][kStrips][kKeys / 8];
       MH_FOR (o, kWarpHeads) {
@@ -171,12 +174,12 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
             thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
             [&](int strip, Accumulator(&products)[Sizes::kKeys / 8]) {
               const int query = first + 16 * strip;
-              to_probabilities<kUsual>(thread, a, query, key, visible.end, lse2[o][strip], products);
+              to_probabilities<kFastPath>(thread, a, query, key, visible.end, lse2[o][strip], products);
               MH_FOR (n, kKeys / 8) {
                 MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
                 p[o][strip][n] = products[n];
               }
-              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+              if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
                 drop(a, b, j, query + g, key + 2 * t, products);
               probabilities.template put<T>(thread, j, strip, products);
             });
@@ -189,15 +192,15 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
         multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * kQueries * kStride,
                                                pipeline.current() + i * kKeys * kStride,
                                                [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                 if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
                                                    drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
                                                  gradients.template put<T>(thread, i, strip, dp);
                                                });
       }
       pipeline.release();
       thread.barrier();
-      MH_FOR (u, Sizes::kUnits)
-        sum_pairs<T, Z::kMixed>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
+      MH_FOR (u, Sizes::kWarpProducts)
+        sum_pairs<T, Z::kMatrixHeads>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
       mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
@@ -207,7 +210,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
           MH_FOR (c, kKeys / 16) {
             Accumulator dp[2];
             gradients.template get<T>(thread, j, strip, 16 * c, dp);
-            if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+            if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
               drop(a, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
             MH_FOR (n, 2)
               MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
@@ -223,9 +226,9 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
     if (j >= a.in_heads) break;
     MH_FOR (strip, kStrips)
       MH_FOR (r, 2) {
-        const float all = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
+        const float prob_sum = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
         const int row = 16 * strip + g + 8 * r;
-        const float inverse = all > 0 ? 1 / all : 0;
+        const float inverse = prob_sum > 0 ? 1 / prob_sum : 0;
         if (t != 0) continue;
         inverses[j * kQueries + row] = inverse;
         if (first + row < queries)
@@ -234,11 +237,11 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       }
   }
   thread.barrier();
-  MH_FOR (u, Sizes::kUnits)
-    MH_FOR (c, Z::kMixed / 8)
+  MH_FOR (u, Sizes::kWarpProducts)
+    MH_FOR (c, Z::kMatrixHeads / 8)
       MH_FOR (e, 4) {
-        const int query = query_of(u) + (Z::kMixed == 8 ? e / 2 : 0), j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0),
-                  i = 8 * c + 2 * t + e % 2;
+        const int query = query_of(u) + (Z::kMatrixHeads == 8 ? e / 2 : 0),
+                  j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= a.in_heads || i >= a.out_heads) continue;
         pairs[u][c].x[e] *= inverses[j * kQueries + query];
         if (a.matrix_query_stride != 0 && first + query < queries)
@@ -247,20 +250,20 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   if (a.matrix_query_stride != 0) return;
   // For a shared matrix, sums over the queries of the block: first of each warp, then over the warps in order.
   float* const warp_sums = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
-  const int numbers = a.in_heads * a.out_heads;
-  MH_FOR (c, Z::kMixed / 8)
+  const int num_elements = a.in_heads * a.out_heads;
+  MH_FOR (c, Z::kMatrixHeads / 8)
     MH_FOR (e, 4) {
       float warp_sum = 0;
-      MH_FOR (u, Sizes::kUnits) warp_sum += pairs[u][c].x[e] + (Z::kMixed == 8 ? pairs[u][c].x[e ^ 2] : 0);
-      const int j = g + (Z::kMixed == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
-      if ((Z::kMixed == 16 || e < 2) && j < a.in_heads && i < a.out_heads)
-        warp_sums[thread.warp() * numbers + j * a.out_heads + i] = warp_sum;
+      MH_FOR (u, Sizes::kWarpProducts) warp_sum += pairs[u][c].x[e] + (Z::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
+      const int j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
+      if ((Z::kMatrixHeads == 16 || e < 2) && j < a.in_heads && i < a.out_heads)
+        warp_sums[thread.warp() * num_elements + j * a.out_heads + i] = warp_sum;
     }
   thread.barrier();
-  for (int n = thread.index(); n < numbers; n += thread.threads()) {
-    float all = 0;
-    for (int warp = 0; warp < Z::kWarps; ++warp) all += warp_sums[warp * numbers + n];
-    x.g[(b * order.tiles + block.tile) * numbers + n] = all;
+  for (int n = thread.index(); n < num_elements; n += thread.threads()) {
+    float total = 0;
+    for (int warp = 0; warp < Z::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
+    x.g[(b * order.tiles + block.tile) * num_elements + n] = total;
   }
 }
 
@@ -268,13 +271,13 @@ template <class Z, class T>
 struct RowMixQueryGradientTiles {
   static constexpr int kKeys = 16;
   using Tile = MixTile<Z::kQueries, kKeys>;
-  static constexpr int kUnits = RowMixForwardTiles<Z, T>::kUnits;
+  static constexpr int kWarpProducts = RowMixForwardTiles<Z, T>::kWarpProducts;
   static constexpr int stage_elements(const AttentionParams& a) {
     return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
   }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2,
-            Tile::template bytes<Z::kMixed>(a), limit};
+            Tile::template bytes<Z::kMatrixHeads>(a), limit};
   }
 };
 
@@ -295,7 +298,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + a.in_heads * Z::kQueries * kStride;
   SmemPipeline<T> pipeline{dout_rows + a.out_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile tile = Tile::template in<Z::kMixed>(
+  const Tile tile = Tile::template create<Z::kMatrixHeads>(
       thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
@@ -320,22 +323,22 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       if (warp_head + o < a.in_heads)
         stats[o][strip].read(thread, x.query_stats + (b * a.in_heads + warp_head + o) * queries, first + 16 * strip + g,
                              queries);
-  MixMatrix<T, Z::kMixed> matrices[Sizes::kUnits];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
-  MH_FOR (u, Sizes::kUnits) {
-    const auto of = [&](int i) {
+  MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
+  MH_FOR (u, Sizes::kWarpProducts) {
+    const auto matrix_of = [&](int i) {
       return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
     };
-    matrices[u].read(thread, of(first + query_of(u)), of(first + query_of(u) + 1), a.in_heads, a.out_heads, a.out_heads,
-                     1);
+    matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.in_heads,
+                     a.out_heads, a.out_heads, 1);
   }
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
-  const bool simple = is_simple(a);
+  const bool fast_params = allows_fast_path(a);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    by_case(simple && all_visible(a, visible.end, first, Z::kQueries, key, kKeys), [&](auto usual) {
-      constexpr bool kUsual = decltype(usual)::value;
+    dispatch_bool(fast_params && all_visible(a, visible.end, first, Z::kQueries, key, kKeys), [&](auto fast_path) {
+      constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
@@ -343,7 +346,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
         multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * Z::kQueries * kStride,
                                                pipeline.current() + i * kKeys * kStride,
                                                [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                                                 if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+                                                 if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
                                                    drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
                                                  tile.template put<T>(thread, i, strip, dp);
                                                });
@@ -363,8 +366,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
             thread, query_rows + j * Z::kQueries * kStride, key_rows,
             [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
               Accumulator slopes[Sizes::kKeys / 8];
-              to_slopes<kUsual>(thread, a, first + 16 * strip, key, visible.end, stats[o][strip], p, slopes);
-              if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+              to_slopes<kFastPath>(thread, a, first + 16 * strip, key, visible.end, stats[o][strip], p, slopes);
+              if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
                 to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
               else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
             });
@@ -390,27 +393,27 @@ template <class Z, class T>
 struct RowMixKeyGradientTiles {
   static constexpr int kKeys = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32);  // keys of a block
   using Tile = MixTile<16, kKeys>;
-  static constexpr int kUnits = 16 / Z::kQueriesAtOnce / Z::kWarps;
+  static constexpr int kWarpProducts = 16 / Z::kQueriesPerProduct / Z::kWarps;
   static constexpr int stage_elements(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, stage_elements(a) * 2,
-            2 * Tile::template bytes<Z::kMixed>(a), limit};
+            2 * Tile::template bytes<Z::kMatrixHeads>(a), limit};
   }
 };
 
 // Computes sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize), like
 // accumulate().
-template <int kSize, class T, bool kDropout, class Tile, class Thread, class Drops>
+template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
-                                     const Tile& tile, int head, const T* rows, const Drops& dropout) {
+                                     const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {
   constexpr int kStride = kSize + kPad;
   if constexpr (kDropout) {
     MH_FOR (c, Tile::kKeys / 16) {
-      Accumulator numbers[2];
-      tile.template get<T>(thread, head, 0, 16 * c, numbers);
-      dropout(0, 16 * c, numbers);
+      Accumulator values[2];
+      tile.template get<T>(thread, head, 0, 16 * c, values);
+      dropout(0, 16 * c, values);
       FragmentA<T> left;
-      round_to(thread, left, numbers[0], numbers[1]);
+      round_to(thread, left, values[0], values[1]);
       thread.warp_barrier();
       T* const to = tile.template at<T>(head, 0, 16 * c + thread.lane() % 4 * 2) + thread.lane() / 4 * Tile::kStride;
       MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = left.x[i];
@@ -419,9 +422,9 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
   FragmentB<T> right[kSize / 8];
   MH_FOR (n, kSize / 16) {
-    FragmentB<T> both[2];
-    load(thread, both, rows + n * 16, kStride);
-    right[2 * n] = both[0], right[2 * n + 1] = both[1];
+    FragmentB<T> pair[2];
+    load(thread, pair, rows + n * 16, kStride);
+    right[2 * n] = pair[0], right[2 * n + 1] = pair[1];
   }
   MH_FOR (strip, Tile::kKeys / 16) {
     FragmentA<T> left;
@@ -450,17 +453,18 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   T* const value_rows = key_rows + a.in_heads * kKeys * kStride;
   SmemPipeline<T> pipeline{value_rows + a.out_heads * kKeys * kStride, plan.num_stages, Sizes::stage_elements(a)};
   auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
-  const Tile probabilities = Tile::template in<Z::kMixed>(thread, a, tile_memory),
-             gradients = Tile::template in<Z::kMixed>(thread, a, tile_memory + Tile::template bytes<Z::kMixed>(a) / 2);
+  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, tile_memory),
+             gradients = Tile::template create<Z::kMatrixHeads>(
+                 thread, a, tile_memory + Tile::template bytes<Z::kMatrixHeads>(a) / 2);
   const HeadRows<Z, T, 16> rows_of_queries(thread, a, x.q, b, nullptr, a.in_heads, a.key_size),
       rows_of_dout(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size);
-  int next = query_range.first;
+  int next_query = query_range.first;
   const auto load = [&](T* to) {
-    if (next < query_range.end) {
-      rows_of_queries.load(thread, to, next, query_range.end);
-      rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next, query_range.end);
+    if (next_query < query_range.end) {
+      rows_of_queries.load(thread, to, next_query, query_range.end);
+      rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next_query, query_range.end);
     }
-    next += 16;
+    next_query += 16;
     thread.commit_group();
   };
   HeadRows<Z, T, kKeys>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size).load(thread, key_rows, first, keys);
@@ -468,27 +472,28 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       .load(thread, value_rows, first, keys);
   pipeline.fill(thread, load);
 
-  MixMatrix<Probability, Z::kMixed> probability_matrices[Sizes::kUnits];
-  MixMatrix<T, Z::kMixed> gradient_matrices[Sizes::kUnits];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
+  MixMatrix<Probability, Z::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
+  MixMatrix<T, Z::kMatrixHeads> gradient_matrices[Sizes::kWarpProducts];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
   const auto read_matrices = [&](int query) {
-    MH_FOR (u, Sizes::kUnits) {
-      const auto of = [&](int i) {
+    MH_FOR (u, Sizes::kWarpProducts) {
+      const auto matrix_of = [&](int i) {
         return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
       };
-      const float *const one = of(query + query_of(u)), *const two = of(query + query_of(u) + 1);
-      probability_matrices[u].read(thread, one, two, a.out_heads, a.in_heads, 1, a.out_heads);
-      gradient_matrices[u].read(thread, one, two, a.in_heads, a.out_heads, a.out_heads, 1);
+      const float *const matrix_0 = matrix_of(query + query_of(u)), *const matrix_1 =
+                                                                        matrix_of(query + query_of(u) + 1);
+      probability_matrices[u].read(thread, matrix_0, matrix_1, a.out_heads, a.in_heads, 1, a.out_heads);
+      gradient_matrices[u].read(thread, matrix_0, matrix_1, a.in_heads, a.out_heads, a.out_heads, 1);
     }
   };
   read_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
-  const bool simple = is_simple(a);
+  const bool fast_params = allows_fast_path(a);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    by_case(simple && all_visible(a, real_keys, query, 16, first, kKeys), [&](auto usual) {
-      constexpr bool kUsual = decltype(usual)::value;
+    dispatch_bool(fast_params && all_visible(a, real_keys, query, 16, first, kKeys), [&](auto fast_path) {
+      constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
       RowStats stats[kWarpHeads];
@@ -506,12 +511,12 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
         if (head < a.in_heads) {
-          to_slopes<kUsual>(thread, a, query, first, real_keys, stats[o], p, slopes[o]);
-          if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
+          to_slopes<kFastPath>(thread, a, query, first, real_keys, stats[o], p, slopes[o]);
+          if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }
         if (head < a.out_heads) {
-          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, dp);
+          if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, dp);
           gradients.template put<T>(thread, head, 0, dp);
         }
       }
@@ -522,11 +527,11 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
-        const auto dropout = [&](int, int column, Accumulator(&numbers)[2]) {
-          drop(a, b, head, query + g, first + column + 2 * t, numbers);
+        const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
+          drop(a, b, head, query + g, first + column + 2 * t, values);
         };
         if (head < a.out_heads) {
-          if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+          if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
             accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
                                                   dout_rows + head * 16 * kStride, dropout);
           else
@@ -534,7 +539,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
                                                    dout_rows + head * 16 * kStride, dropout);
         }
         if (head < a.in_heads) {
-          if (!kUsual && a.has_dropout() && a.dropout_before_mixing)
+          if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
             to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           thread.warp_barrier();

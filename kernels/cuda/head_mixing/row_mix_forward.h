@@ -10,8 +10,8 @@ namespace mh::kernels {
 template <class Z, class T>
 struct RowMixForwardTiles {
   using Tile = MixTile<Z::kQueries, Z::kKeys>;
-  static constexpr int kUnits =
-      Z::kQueries / Z::kQueriesAtOnce / Z::kWarps;  // queries or pairs of queries that a warp mixes
+  static constexpr int kWarpProducts =
+      Z::kQueries / Z::kQueriesPerProduct / Z::kWarps;  // queries or pairs of queries that a warp mixes
   static constexpr int max_heads(const AttentionParams& a) {
     return a.in_heads > a.out_heads ? a.in_heads : a.out_heads;
   }
@@ -19,25 +19,27 @@ struct RowMixForwardTiles {
     return max_heads(a) * Z::kKeys * Z::kStride;
   }  // elements of a stage
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {a.in_heads * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2, Tile::template bytes<Z::kMixed>(a),
+    return {a.in_heads * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2, Tile::template bytes<Z::kMatrixHeads>(a),
             limit};
   }
 };
 
 // Returns whether the parameters need only a product, a logarithm and an exponential for each element of a tile whose
 // queries see all of its keys.
-MH_DEVICE bool is_simple(const AttentionParams& a) { return a.normaliser == Normaliser::softmax && !a.has_dropout(); }
+MH_DEVICE bool allows_fast_path(const AttentionParams& a) {
+  return a.normaliser == Normaliser::softmax && !a.has_dropout();
+}
 
-// Computes a warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kUsual: softmax, and
-// all queries see all keys.
-template <bool kUsual, int kColumns, class Thread>
+// Computes a warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kFastPath: softmax,
+// and all queries see all keys.
+template <bool kFastPath, int kColumns, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                                 const float (&lse2)[2], Accumulator (&p)[kColumns]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumns)
       MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.logarithm(thread, p[n].x[i]) - lse2[i / 2]);
   };
-  if constexpr (kUsual) {
+  if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
     apply_mask<false>(thread, a, end, query, key, p);
@@ -64,7 +66,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
 
   auto* const query_rows = static_cast<T*>(memory);
   SmemPipeline<T> pipeline{query_rows + a.in_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile tile = Tile::template in<Z::kMixed>(
+  const Tile tile = Tile::template create<Z::kMatrixHeads>(
       thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
   const HeadRows<Z, T, Z::kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
@@ -90,21 +92,21 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
             warp_head + o < a.in_heads
                 ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
                 : 0;
-  MixMatrix<Probability, Z::kMixed> matrices[Sizes::kUnits];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesAtOnce; };
+  MixMatrix<Probability, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
+  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
   const auto matrix_of = [&](int query) {
     return a.matrix + b * a.matrix_batch_stride + clamped(query) * a.matrix_query_stride;
   };
-  MH_FOR (u, Sizes::kUnits)
+  MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.out_heads,
                      a.in_heads, 1, a.out_heads);
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
-  const bool simple = is_simple(a);
+  const bool fast_params = allows_fast_path(a);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += Z::kKeys) {
-    by_case(simple && all_visible(a, visible.end, first, Z::kQueries, key, Z::kKeys), [&](auto usual) {
-      constexpr bool kUsual = decltype(usual)::value;
+    dispatch_bool(fast_params && all_visible(a, visible.end, first, Z::kQueries, key, Z::kKeys), [&](auto fast_path) {
+      constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
@@ -113,8 +115,8 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
             thread, query_rows + j * Z::kQueries * kStride, pipeline.current() + j * Z::kKeys * kStride,
             [&](int strip, Accumulator(&p)[Z::kKeys / 8]) {
               const int query = first + 16 * strip;
-              to_probabilities<kUsual>(thread, a, query, key, visible.end, lse2[o][strip], p);
-              if (!kUsual && a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, key + 2 * t, p);
+              to_probabilities<kFastPath>(thread, a, query, key, visible.end, lse2[o][strip], p);
+              if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, key + 2 * t, p);
               tile.template put<Probability>(thread, j, strip, p);
             });
       }
@@ -129,7 +131,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
         const auto dropout = [&](int strip, int column, Accumulator(&p)[2]) {
           drop(a, b, i, first + 16 * strip + g, key + column + 2 * t, p);
         };
-        if (!kUsual && a.has_dropout() && !a.dropout_before_mixing)
+        if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
           accumulate<kSize, T, true>(thread, sums[o], tile, i, value_rows, dropout);
         else accumulate<kSize, T, false>(thread, sums[o], tile, i, value_rows, dropout);
       }
