@@ -31,39 +31,39 @@ struct CrossEntropyRows {
       if (thread.index() == 0) losses[r] = {0, 0};
       return;
     }
-    const float at_target = to_float(thread, row[target]);
+    const float target_logit = to_float(thread, row[target]);
 
     // A finite start avoids inf - inf.
-    float top = -FLT_MAX, sum = 0, total = 0;
+    float running_max = -FLT_MAX, sum = 0, logit_sum = 0;
     each_vec4(thread, shift, n, [&](int64_t i) {
-      float x[4], highest = top;
+      float x[4], new_max = running_max;
       load_vec4(thread, row, i, n, x, -INFINITY);
-      MH_FOR (k, 4) highest = highest < x[k] ? x[k] : highest;
-      sum *= thread.exp2((top - highest) * kLog2e);
-      top = highest;
-      MH_FOR (k, 4) sum += thread.exp2((x[k] - top) * kLog2e);
-      MH_FOR (k, 4) total += in_row(i + k, n) ? x[k] : 0.0f;
+      MH_FOR (k, 4) new_max = new_max < x[k] ? x[k] : new_max;
+      sum *= thread.exp2((running_max - new_max) * kLog2e);
+      running_max = new_max;
+      MH_FOR (k, 4) sum += thread.exp2((x[k] - running_max) * kLog2e);
+      MH_FOR (k, 4) logit_sum += in_row(i + k, n) ? x[k] : 0.0f;
     });
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
-    const float highest = block_max(thread, top, warp_results);
-    sum = block_sum(thread, sum * thread.exp2((top - highest) * kLog2e), warp_results);
-    if (params.smoothing != 0) total = block_sum(thread, total, warp_results);
-    const float share = params.smoothing / static_cast<float>(n);
+    const float row_max = block_max(thread, running_max, warp_results);
+    sum = block_sum(thread, sum * thread.exp2((running_max - row_max) * kLog2e), warp_results);
+    if (params.smoothing != 0) logit_sum = block_sum(thread, logit_sum, warp_results);
+    const float uniform_term = params.smoothing / static_cast<float>(n);
     if (thread.index() == 0) {
-      const double log_sum = static_cast<double>(highest) + kNatsOfBit * static_cast<double>(thread.log2(sum));
-      const double nll = log_sum - static_cast<double>(at_target), e = static_cast<double>(params.smoothing);
-      const double mean = static_cast<double>(total) / static_cast<double>(n);
-      losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (log_sum - mean)};
+      const double lse = static_cast<double>(row_max) + kNatsOfBit * static_cast<double>(thread.log2(sum));
+      const double nll = lse - static_cast<double>(target_logit), e = static_cast<double>(params.smoothing);
+      const double mean = static_cast<double>(logit_sum) / static_cast<double>(n);
+      losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (lse - mean)};
     }
     if (!params.gradient) return;
 
     thread.barrier();  // all have read the target's logit
-    const float inverse = 1 / sum;
+    const float inv_sum = 1 / sum;
     each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4];
       load_vec4(thread, row, i, n, x);
       MH_FOR (k, 4) {
-        x[k] = thread.exp2((x[k] - highest) * kLog2e) * inverse - share;
+        x[k] = thread.exp2((x[k] - row_max) * kLog2e) * inv_sum - uniform_term;
         if (i + k == target) x[k] -= 1 - params.smoothing;
       }
       store_vec4(thread, row, i, n, x);

@@ -9,7 +9,7 @@ const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&,
 const char* cuda_adam(const Update<AdamPlan>*, int64_t, void*);
 const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
 const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
-const char* cuda_squares(const Numbers*, int64_t, double*, void*);
+const char* cuda_squares(const FloatSpan*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
 const char* cuda_missing(Dtype, int);
 

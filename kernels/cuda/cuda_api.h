@@ -30,11 +30,11 @@ struct CudaApi {
   const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
   // As kernels/cpu/optimizer.h, for `count` tensors in an array in host memory.
-  const char* (*adam)(const Update<AdamPlan>* all, int64_t count, void* stream);
-  const char* (*sgd)(const Update<MomentumPlan>* all, int64_t count, void* stream);
-  const char* (*nag)(const Update<NagPlan>* all, int64_t count, void* stream);
+  const char* (*adam)(const Update<AdamPlan>* updates, int64_t count, void* stream);
+  const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);
+  const char* (*nag)(const Update<NagPlan>* updates, int64_t count, void* stream);
   // Computes sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
-  const char* (*squares)(const Numbers* all, int64_t count, double* sums, void* stream);
+  const char* (*squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // Returns the attention kernels of the type for the smallest compiled head size of at least head_size; null if there
   // are none. missing() then names the kernels that this build lacks; its text is valid until the thread's next call.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);

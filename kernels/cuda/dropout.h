@@ -23,7 +23,7 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
 }
 
 template <class T>
-struct Dropped {
+struct DropoutElements {
   static constexpr int kThreads = 256;
   Dropout params;
   uint64_t first;
@@ -36,10 +36,10 @@ struct Dropped {
     const int64_t stride = 4 * static_cast<int64_t>(thread.blocks_x()) * thread.threads();
     for (int64_t i = 4 * (static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index()); i < count;
          i += stride) {
-      float some[4];
-      load_vec4(thread, x, i, count, some);
-      drop_vec4(params, first + static_cast<uint64_t>(i), some);
-      store_vec4(thread, y, i, count, some);
+      float values[4];
+      load_vec4(thread, x, i, count, values);
+      drop_vec4(params, first + static_cast<uint64_t>(i), values);
+      store_vec4(thread, y, i, count, values);
     }
   }
 };
@@ -47,7 +47,7 @@ struct Dropped {
 template <class T, class Launcher>
 const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t first, const void* x, void* y,
                     int64_t count) {
-  using Body = Dropped<T>;
+  using Body = DropoutElements<T>;
   const int64_t blocks = (count + 4 * Body::kThreads - 1) / (4 * Body::kThreads);
   return launcher(Grid{static_cast<int>(blocks < 65535 ? blocks : 65535)}, Body::kThreads, 0,
                   Body{params, first, static_cast<const T*>(x), static_cast<T*>(y), count});

@@ -3,17 +3,17 @@
 
 namespace mh::kernels {
 
-const char* cuda_adam(const Update<AdamPlan>* all, int64_t count, void* stream) {
-  return update(Launcher{stream}, all, count);
+const char* cuda_adam(const Update<AdamPlan>* updates, int64_t count, void* stream) {
+  return update(Launcher{stream}, updates, count);
 }
-const char* cuda_sgd(const Update<MomentumPlan>* all, int64_t count, void* stream) {
-  return update(Launcher{stream}, all, count);
+const char* cuda_sgd(const Update<MomentumPlan>* updates, int64_t count, void* stream) {
+  return update(Launcher{stream}, updates, count);
 }
-const char* cuda_nag(const Update<NagPlan>* all, int64_t count, void* stream) {
-  return update(Launcher{stream}, all, count);
+const char* cuda_nag(const Update<NagPlan>* updates, int64_t count, void* stream) {
+  return update(Launcher{stream}, updates, count);
 }
-const char* cuda_squares(const Numbers* all, int64_t count, double* sums, void* stream) {
-  return squares(Launcher{stream}, all, count, sums);
+const char* cuda_squares(const FloatSpan* spans, int64_t count, double* sums, void* stream) {
+  return squares(Launcher{stream}, spans, count, sums);
 }
 
 }  // namespace mh::kernels

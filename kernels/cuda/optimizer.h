@@ -21,7 +21,7 @@ struct Update {
   uint16_t* copy;         // bf16 copy, overwritten; may be null
 };
 
-struct Numbers {
+struct FloatSpan {
   int64_t count;
   const float* x;
 };

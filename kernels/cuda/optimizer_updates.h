@@ -9,20 +9,20 @@
 namespace mh::kernels {
 
 // Tensors of one launch, limited by the 4 KiB of kernel arguments.
-template <class One>
+template <class Item>
 struct Batch {
   static constexpr int kMaxTensors = 40;
-  One all[kMaxTensors];
-  int begins[kMaxTensors + 1] = {0};  // number of chunks before each tensor
+  Item items[kMaxTensors];
+  int first_chunk[kMaxTensors + 1] = {0};  // number of chunks before each tensor
   int count = 0;
-  void add(const One& one) {
-    all[count++] = one;
-    begins[count] = begins[count - 1] + static_cast<int>(chunks_of(one.count));
+  void add(const Item& item) {
+    items[count++] = item;
+    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(chunks_of(item.count));
   }
   // Returns the tensor of a chunk.
   MH_DEVICE int tensor_of(int chunk) const {
     int i = 0;
-    while (chunk >= begins[i + 1]) ++i;
+    while (chunk >= first_chunk[i + 1]) ++i;
     return i;
   }
 };
@@ -35,27 +35,28 @@ MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t c
 }
 
 template <class Plan>
-struct RuleOf;
+struct UpdateRule;
 template <>
-struct RuleOf<AdamPlan> {
-  static constexpr bool kSecond = true;
+struct UpdateRule<AdamPlan> {
+  static constexpr bool kHasSecond = true;
   AdamPlan plan;
   float step, root;
-  MH_DEVICE explicit RuleOf(const AdamPlan& a) : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
+  MH_DEVICE explicit UpdateRule(const AdamPlan& a)
+      : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
   MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_one(plan, step, root, p, g, m, v); }
 };
 template <>
-struct RuleOf<MomentumPlan> {
-  static constexpr bool kSecond = false;
+struct UpdateRule<MomentumPlan> {
+  static constexpr bool kHasSecond = false;
   MomentumPlan plan;
-  MH_DEVICE explicit RuleOf(const MomentumPlan& a) : plan(a) {}
+  MH_DEVICE explicit UpdateRule(const MomentumPlan& a) : plan(a) {}
   MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_one(plan, p, g, buffer); }
 };
 template <>
-struct RuleOf<NagPlan> {
-  static constexpr bool kSecond = false;
+struct UpdateRule<NagPlan> {
+  static constexpr bool kHasSecond = false;
   NagPlan plan;
-  MH_DEVICE explicit RuleOf(const NagPlan& a) : plan(a) {}
+  MH_DEVICE explicit UpdateRule(const NagPlan& a) : plan(a) {}
   MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_one(plan, p, g, buffer); }
 };
 
@@ -67,18 +68,18 @@ struct Updates {
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int t = batch.tensor_of(thread.block_x());
-    const Update<Plan>& u = batch.all[t];
-    const RuleOf<Plan> rule(u.plan);
-    each_vec4_of_chunk(thread, thread.block_x() - batch.begins[t], u.count, [&](int64_t i) {
+    const Update<Plan>& u = batch.items[t];
+    const UpdateRule<Plan> rule(u.plan);
+    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
       float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
       load_vec4(thread, u.first, i, u.count, first);
-      if (RuleOf<Plan>::kSecond) load_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Plan>::kHasSecond) load_vec4(thread, u.second, i, u.count, second);
       MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
       store_vec4(thread, u.p, i, u.count, p);
       store_vec4(thread, u.first, i, u.count, first);
-      if (RuleOf<Plan>::kSecond) store_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Plan>::kHasSecond) store_vec4(thread, u.second, i, u.count, second);
       if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
     });
   }
@@ -87,15 +88,15 @@ struct Updates {
 // Sums of squares of each chunk, in fp64.
 struct Squares {
   static constexpr int kThreads = 256;
-  Batch<Numbers> batch;
+  Batch<FloatSpan> batch;
   double* sums;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     const int t = batch.tensor_of(thread.block_x());
-    const Numbers& tensor = batch.all[t];
+    const FloatSpan& tensor = batch.items[t];
     double sum = 0;
-    each_vec4_of_chunk(thread, thread.block_x() - batch.begins[t], tensor.count, [&](int64_t i) {
+    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], tensor.count, [&](int64_t i) {
       float x[4];
       load_vec4(thread, tensor.x, i, tensor.count, x);
       MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
@@ -111,30 +112,30 @@ struct Squares {
 };
 
 // Calls launch(batch) with as many tensors at a time as fit; empty tensors are skipped.
-template <class One, class Launch>
-const char* by_batches(const One* all, int64_t count, const Launch& launch) {
-  Batch<One> batch;
+template <class Item, class Launch>
+const char* launch_batches(const Item* items, int64_t count, const Launch& launch) {
+  Batch<Item> batch;
   for (int64_t i = 0; i < count; ++i) {
-    if (all[i].count > 0) batch.add(all[i]);
-    if (batch.count < Batch<One>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
+    if (items[i].count > 0) batch.add(items[i]);
+    if (batch.count < Batch<Item>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
     if (const char* problem = launch(batch)) return problem;
-    batch = Batch<One>();
+    batch = Batch<Item>();
   }
   return nullptr;
 }
 
 template <class Launcher, class Plan>
-const char* update(const Launcher& launcher, const Update<Plan>* all, int64_t count) {
-  return by_batches(all, count, [&](const Batch<Update<Plan>>& batch) {
-    return launcher(Grid{batch.begins[batch.count]}, Updates<Plan>::kThreads, 0, Updates<Plan>{batch});
+const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_t count) {
+  return launch_batches(updates, count, [&](const Batch<Update<Plan>>& batch) {
+    return launcher(Grid{batch.first_chunk[batch.count]}, Updates<Plan>::kThreads, 0, Updates<Plan>{batch});
   });
 }
 
 // sums: one for each chunk of all tensors, tensor after tensor.
 template <class Launcher>
-const char* squares(const Launcher& launcher, const Numbers* all, int64_t count, double* sums) {
-  return by_batches(all, count, [&](const Batch<Numbers>& batch) {
-    const int blocks = batch.begins[batch.count];
+const char* squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
+  return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {
+    const int blocks = batch.first_chunk[batch.count];
     const char* problem =
         launcher(Grid{blocks}, Squares::kThreads, Squares::kThreads * sizeof(double), Squares{batch, sums});
     sums += blocks;

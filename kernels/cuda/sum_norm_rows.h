@@ -12,20 +12,20 @@ struct SumNormRow {
   int64_t size;
   const float *weight, *bias;
   float epsilon;
-  bool drops;
-  Dropout dropping;
+  bool has_dropout;
+  Dropout dropout;
   uint64_t dropout_first;
   explicit SumNormRow(const SumNorm& params)
       : size(params.size),
         weight(params.weight),
         bias(params.bias),
         epsilon(params.epsilon),
-        drops(params.dropout != nullptr),
-        dropping(drops ? *params.dropout : Dropout{}),
+        has_dropout(params.dropout != nullptr),
+        dropout(has_dropout ? *params.dropout : Dropout{}),
         dropout_first(params.dropout_first) {}
   // Applies dropout to row r from column i on.
   MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
-    if (drops) drop_vec4(dropping, dropout_first + static_cast<uint64_t>(r * size + i), x);
+    if (has_dropout) drop_vec4(dropout, dropout_first + static_cast<uint64_t>(r * size + i), x);
   }
 };
 
@@ -89,8 +89,8 @@ struct SumNormGradient {
     const int64_t r = thread.block_x(), size = params.size, at = r * size, shift = at % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     const float by_size = 1 / static_cast<float>(size);
-    const bool norms = x.dnorm != nullptr;
-    const float mean = norms ? x.mean[r] : 0, factor = norms ? x.factor[r] : 0;
+    const bool has_norm = x.dnorm != nullptr;
+    const float mean = has_norm ? x.mean[r] : 0, factor = has_norm ? x.factor[r] : 0;
     const auto load = [&](int64_t i, float(&normed)[4], float(&g)[4]) {
       float w[4];
       load_vec4(thread, x.sum + at, i, size, normed, mean);
@@ -98,23 +98,23 @@ struct SumNormGradient {
       load_vec4(thread, params.weight, i, size, w);
       MH_FOR (k, 4) normed[k] = (normed[k] - mean) * factor, g[k] *= w[k];
     };
-    float of_g = 0, of_gs = 0;  // means
-    if (norms) {
+    float g_mean = 0, gs_mean = 0;  // means
+    if (has_norm) {
       each_vec4(thread, shift, size, [&](int64_t i) {
         float s[4], g[4];
         load(i, s, g);
-        MH_FOR (k, 4) of_g += g[k], of_gs += g[k] * s[k];
+        MH_FOR (k, 4) g_mean += g[k], gs_mean += g[k] * s[k];
       });
-      of_g = block_sum(thread, of_g, warp_results) * by_size;
-      of_gs = block_sum(thread, of_gs, warp_results) * by_size;
+      g_mean = block_sum(thread, g_mean, warp_results) * by_size;
+      gs_mean = block_sum(thread, gs_mean, warp_results) * by_size;
     }
     each_vec4(thread, shift, size, [&](int64_t i) {
       float d[4] = {0, 0, 0, 0};
       if (x.dsum != nullptr) load_vec4(thread, x.dsum + at, i, size, d);
-      if (norms) {
+      if (has_norm) {
         float s[4], g[4];
         load(i, s, g);
-        MH_FOR (k, 4) d[k] += (g[k] - of_g - s[k] * of_gs) * factor;
+        MH_FOR (k, 4) d[k] += (g[k] - g_mean - s[k] * gs_mean) * factor;
       }
       store_vec4(thread, x.dx + at, i, size, d);
       if (x.dy == nullptr) return;

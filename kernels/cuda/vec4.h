@@ -42,12 +42,12 @@ MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
 }
 
 template <class Thread, class T>
-MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float outside = 0) {
+MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float padding = 0) {
   if (is_vector(row, i, n)) {
-    const Vec4<T> all = *reinterpret_cast<const Vec4<T>*>(row + i);
-    MH_FOR (k, 4) to[k] = to_float(thread, all.x[k]);
+    const Vec4<T> vector = *reinterpret_cast<const Vec4<T>*>(row + i);
+    MH_FOR (k, 4) to[k] = to_float(thread, vector.x[k]);
   } else {
-    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? to_float(thread, row[i + k]) : outside;
+    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? to_float(thread, row[i + k]) : padding;
   }
 }
 
@@ -73,17 +73,17 @@ inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
 // Shared memory of a reduction: one number for each warp.
 using WarpResults = float[kRowThreads / 32];
 
-// Reduces x with `join` over the block; all threads call it and get the same bits.
-template <class Thread, class Join>
-MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Join& join) {
-  MH_FOR (i, 5) x = join(x, thread.shuffle_xor(x, 1 << i));
+// Reduces x with `op` over the block; all threads call it and get the same bits.
+template <class Thread, class Op>
+MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Op& op) {
+  MH_FOR (i, 5) x = op(x, thread.shuffle_xor(x, 1 << i));
   const int warps = thread.threads() / 32;
   if (warps == 1) return x;
   thread.barrier();  // the previous values have been read
   if (thread.lane() == 0) warp_results[thread.warp()] = x;
   thread.barrier();
   x = warp_results[0];
-  for (int w = 1; w < warps; ++w) x = join(x, warp_results[w]);
+  for (int w = 1; w < warps; ++w) x = op(x, warp_results[w]);
   return x;
 }
 template <class Thread>

@@ -33,7 +33,7 @@ double squares(const at::Tensor& x) {
 
 // Returns the sum of squares of all tensors at once, with one synchronisation of the GPU.
 double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
-  std::vector<kernels::Numbers> numbers;
+  std::vector<kernels::FloatSpan> numbers;
   int64_t chunks = 0;
   for (const at::Tensor& x : all) {
     numbers.push_back({x.numel(), x.const_data_ptr<float>()});

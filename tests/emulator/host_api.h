@@ -50,7 +50,7 @@ inline mh::kernels::CudaApi table() {
     Device device;
     return update(Launcher{device}, updates, count);
   };
-  all.squares = [](const Numbers* tensors, int64_t count, double* sums, void*) {
+  all.squares = [](const FloatSpan* tensors, int64_t count, double* sums, void*) {
     Device device;
     return squares(Launcher{device}, tensors, count, sums);
   };

@@ -90,7 +90,8 @@ void update_case() {
   const std::vector<Tensor> before = tensors;
   for (Tensor& t : tensors)
     updates.push_back({plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(), t.first.data(),
-                       RuleOf<Plan>::kSecond ? t.second.data() : nullptr, t.copy.empty() ? nullptr : t.copy.data()});
+                       UpdateRule<Plan>::kHasSecond ? t.second.data() : nullptr,
+                       t.copy.empty() ? nullptr : t.copy.data()});
   host::Device device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
   for (size_t i = 0; i < count; ++i)
@@ -115,7 +116,7 @@ TEMPLATE_TEST_CASE("optimisers on a GPU step all tensors at once", "[cuda]", Ada
 TEST_CASE("sums of squares on a GPU", "[cuda]") {
   CHECK(check_few("over random tensors", [] {
     std::vector<std::vector<float>> tensors;
-    std::vector<Numbers> numbers;
+    std::vector<FloatSpan> numbers;
     std::vector<double> wanted;
     for (int64_t i = pick(0, 100); i > 0; --i) tensors.push_back(normal(drawn_count()));
     for (const auto& t : tensors) {
