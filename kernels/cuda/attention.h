@@ -40,8 +40,8 @@ struct AttentionTensors {
   float* delta = nullptr;             // the same shape; used by a backward pass without mixing
   float* sums = nullptr;              // the same shape; used by a backward pass with mixing
   QueryStats* query_stats = nullptr;  // with mixing, (batch * in_heads * queries + kStatsPadding)
-  // With mixing (batch, head_mixing_gradients of the call, in_heads, out_heads): gradient of the matrix of each query,
-  // or terms of that of a shared matrix, to be summed.
+  // With mixing (batch, head_mixing_num_gradients of the call, in_heads, out_heads): gradient of the matrix of each
+  // query, or terms of that of a shared matrix, to be summed.
   float* g = nullptr;
   float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; may be null
   // Gradients of relative positions: du and dv_bias of the biases (batch, heads, scale_tiles, key_size), to be summed
@@ -101,7 +101,7 @@ struct AttentionKernels {
   const char* (*why_no_head_mixing)(int in_heads, int out_heads, bool relative);
   int (*head_mixing_num_splits)(const AttentionParams& call, int64_t batch);
   // Returns the number of matrix gradients that head_mixing_backward writes for a row of the batch.
-  int (*head_mixing_gradients)(const AttentionParams& call);
+  int (*head_mixing_num_gradients)(const AttentionParams& call);
   const char* (*head_mixing_forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*head_mixing_backward)(const AttentionParams& call, const AttentionTensors& tensors);
 };

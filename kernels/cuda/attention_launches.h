@@ -20,19 +20,19 @@
 
 namespace mh::kernels {
 
-inline int tiles_of(int64_t length, int of) { return static_cast<int>((length + of - 1) / of); }
+inline int tiles_of(int64_t length, int size) { return static_cast<int>((length + size - 1) / size); }
 
 // Returns the number of splits of the keys for `blocks` blocks with `tiles` tiles of keys each, on a GPU that runs
 // concurrent_blocks blocks at a time: the number with the shortest time, in tiles. A block takes the time of one tile
 // more than it has, and combining that of two.
 inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
-  int64_t least = INT64_MAX;
+  int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
     const int64_t rounds = (blocks * splits + concurrent_blocks - 1) / concurrent_blocks,
-                  each = tiles_of(tiles, splits) + 1;
-    const int64_t time = rounds * each + (splits > 1 ? 2 : 0);
-    if (time < least) best = splits, least = time;
+                  tiles_per_split = tiles_of(tiles, splits) + 1;
+    const int64_t time = rounds * tiles_per_split + (splits > 1 ? 2 : 0);
+    if (time < best_time) best = splits, best_time = time;
   }
   return best;
 }
@@ -264,9 +264,9 @@ template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
   const int64_t row_bytes = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
-                least = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
-  const int64_t concurrent_blocks = std::max<int64_t>({1, rows_in_l2, least}),
-                groups = (batch + concurrent_blocks - 1) / concurrent_blocks;
+                min_rows = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
+  const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
+                groups = (batch + concurrent_rows - 1) / concurrent_rows;
   return {tiles, static_cast<int>(batch), static_cast<int>((batch + groups - 1) / std::max<int64_t>(1, groups))};
 }
 
@@ -284,18 +284,18 @@ struct AttentionLaunches {
                                 sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
                                 sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
                                 sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
-    for (const size_t needed : bytes) {
-      if (needed > static_cast<size_t>(launcher.max_shared_memory()))
+    for (const size_t block_bytes : bytes) {
+      if (block_bytes > static_cast<size_t>(launcher.max_shared_memory()))
         return "relative positions of heads that exceed the shared memory of a block";
     }
     return nullptr;
   }
 
   template <bool kOutputs, class Launcher>
-  static const char* forward_of(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (!a.has_relative()) return forward_by<kOutputs, false>(launcher, a, x);
+  static const char* forward_splits(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+    if (!a.has_relative()) return launch_forward<kOutputs, false>(launcher, a, x);
     if (const char* problem = why_no_relative(launcher)) return problem;
-    return forward_by<kOutputs, true>(launcher, a, x);
+    return launch_forward<kOutputs, true>(launcher, a, x);
   }
   // Returns the number of splits of the keys in a forward pass.
   template <class Launcher>
@@ -310,8 +310,8 @@ struct AttentionLaunches {
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    const char* problem = forward_of<true>(launcher, a, x);
-    return problem != nullptr ? problem : combined(launcher, a, x);
+    const char* problem = forward_splits<true>(launcher, a, x);
+    return problem != nullptr ? problem : launch_combine(launcher, a, x);
   }
 
   template <class Launcher>
@@ -320,7 +320,7 @@ struct AttentionLaunches {
     const RowSums<T> row_sums{a, KernelTensors<T>(x)};
     if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, row_sums.kThreads, 0, row_sums))
       return problem;
-    return a.has_relative() ? gradients<true>(launcher, a, x) : gradients<false>(launcher, a, x);
+    return a.has_relative() ? launch_gradients<true>(launcher, a, x) : launch_gradients<false>(launcher, a, x);
   }
 
   // Returns why in_heads heads of queries cannot be mixed to out_heads heads of the result, before a launch; nullptr:
@@ -339,7 +339,7 @@ struct AttentionLaunches {
     const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(a, limit);
     if (a.has_relative() || plan.num_stages == 0) return 1;
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
-    by_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
+    dispatch_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
     const int64_t visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
     const int best = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(visible, kMinSplit),
                                      launcher.multiprocessors());
@@ -347,15 +347,14 @@ struct AttentionLaunches {
     while (2 * splits <= best) splits *= 2;
     return splits;
   }
-  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a
-  // matrix.
+  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a matrix.
   template <class Launcher>
-  static int head_mixing_gradients(const Launcher& launcher, const AttentionParams& a) {
-    auto gradients = static_cast<int>(a.queries);
-    if (a.matrix_query_stride != 0) return gradients;
-    by_row_mix(a, launcher.max_shared_memory(),
-               [&](auto z) { gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z), T>::kQueries); });
-    return gradients;
+  static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& a) {
+    auto num_gradients = static_cast<int>(a.queries);
+    if (a.matrix_query_stride != 0) return num_gradients;
+    dispatch_row_mix(a, launcher.max_shared_memory(),
+                     [&](auto z) { num_gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z), T>::kQueries); });
+    return num_gradients;
   }
   template <class Launcher>
   static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& a,
@@ -379,7 +378,7 @@ struct AttentionLaunches {
   }
 
   template <bool kOutputs, bool kRelative, class Launcher>
-  static const char* forward_by(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* launch_forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
     if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; negate the queries";
     return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), x.num_splits}, Body::kThreads,
@@ -388,7 +387,7 @@ struct AttentionLaunches {
 
   // Combines the splits of a forward pass, if there is more than one.
   template <class Launcher>
-  static const char* combined(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* launch_combine(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (x.num_splits == 1) return nullptr;
     const CombineSplits<T> combine{a, KernelTensors<T>(x)};
     return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
@@ -396,7 +395,7 @@ struct AttentionLaunches {
 
   // Launches the backward pass after the row sums.
   template <bool kRelative, class Launcher>
-  static const char* gradients(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* launch_gradients(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
     if constexpr (kRelative) {
       if (const char* problem = distance_gradient(launcher, a, x)) return problem;
@@ -430,11 +429,11 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Number of tiles of `of` keys; with relative positions an upper bound, since each run begins a new tile.
+  // Number of tiles of `size` keys; with relative positions an upper bound, since each run begins a new tile.
   template <bool kRelative>
-  static int key_tiles(const AttentionParams& a, int of) {
-    const int further = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;
-    return tiles_of(a.keys, of) + further;
+  static int key_tiles(const AttentionParams& a, int size) {
+    const int extra_tiles = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;
+    return tiles_of(a.keys, size) + extra_tiles;
   }
 
   template <bool kRelative>
@@ -459,11 +458,11 @@ struct AttentionLaunches {
     const int limit = launcher.max_shared_memory();
     AttentionParams logits = a;
     logits.out_heads = a.in_heads, logits.head_scales = nullptr, logits.value_size = 0;
-    if (const char* problem = forward_by<false, kRelative>(launcher, logits, x)) return problem;
-    if (const char* problem = combined(launcher, logits, x)) return problem;
+    if (const char* problem = launch_forward<false, kRelative>(launcher, logits, x)) return problem;
+    if (const char* problem = launch_combine(launcher, logits, x)) return problem;
     const HeadMixingSplits splits(x);
     const char* problem = nullptr;
-    if (!by_row_mix(a, limit, [&](auto z) {
+    if (!dispatch_row_mix(a, limit, [&](auto z) {
           using Z = decltype(z);
           using Body = RowMixForward<Z, T>;
           const RowMixPlan plan = RowMixForwardTiles<Z, T>::plan(a, limit);
@@ -490,7 +489,8 @@ struct AttentionLaunches {
     const AttentionTensors x = with_biased_queries(tensors);
     const int limit = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
-    if (by_row_mix(a, limit, [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
+    if (dispatch_row_mix(a, limit,
+                         [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
       return row_mix_problem;
     using Sums = HeadMixingSums<T, kSize, kRelative>;
     const HeadMixingPlan sums_plan = Sums::Z::plan(a, limit);
@@ -525,15 +525,15 @@ struct AttentionLaunches {
 
   // Launches a kernel with the grid of its plan.
   template <class Launcher, class Body>
-  static const char* launch_plan(const Launcher& launcher, const Body& body, int more_blocks) {
+  static const char* launch_plan(const Launcher& launcher, const Body& body, int z_blocks) {
     if (body.plan.num_stages == 0) return kTooLarge;
-    return launcher(Grid{body.order.blocks(), 1, body.plan.head_blocks * more_blocks}, body.plan.threads(),
+    return launcher(Grid{body.order.blocks(), 1, body.plan.head_blocks * z_blocks}, body.plan.threads(),
                     body.plan.shared_bytes, body);
   }
 
   // Calls visit(z) with the RowMix of a call if its heads are few and small enough; returns whether they are.
   template <class Visit>
-  static bool by_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
+  static bool dispatch_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
     const auto try_row_mix = [&](auto z) {
       using Z = decltype(z);
       if (RowMixForwardTiles<Z, T>::plan(a, limit).num_stages == 0 ||

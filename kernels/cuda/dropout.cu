@@ -5,8 +5,8 @@ namespace mh::kernels {
 
 const char* cuda_dropout(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream) {
-  return by_type(type,
-                 [&](auto number) { return dropout<decltype(number)>(Launcher{stream}, params, first, x, y, count); });
+  return dispatch_dtype(
+      type, [&](auto number) { return dropout<decltype(number)>(Launcher{stream}, params, first, x, y, count); });
 }
 
 }  // namespace mh::kernels

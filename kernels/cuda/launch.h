@@ -27,16 +27,15 @@ const char* launch(void (*kernel)(Parameters...), dim3 grid, int threads, int by
   return launch_error();
 }
 
-// Return attributes of the present GPU.
-inline int attribute(cudaDeviceAttr of) {
+// Returns an attribute of the present GPU.
+inline int attribute(cudaDeviceAttr name) {
   int device = 0, value = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, of, device);
+  cudaDeviceGetAttribute(&value, name, device);
   return value;
 }
-inline int max_shared_memory() {
-  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-}  // maximum shared memory of a block, in bytes
+// Returns the maximum shared memory of a block, in bytes.
+inline int max_shared_memory() { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
 inline int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 }  // namespace mh::kernels

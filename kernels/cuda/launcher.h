@@ -1,7 +1,7 @@
 // Launches kernel bodies on a stream of a GPU; tests/emulator/host_launcher.h runs the same bodies on a CPU.
 #pragma once
 
-#include "cuda/by_type.h"
+#include "cuda/dispatch_dtype.h"
 #include "cuda/grid.h"
 #include "cuda/launch.h"
 #include "cuda/thread.h"

@@ -4,11 +4,12 @@
 namespace mh::kernels {
 
 const char* cuda_sum_norm(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream) {
-  return by_type(y, [&](auto number) { return sum_norm<decltype(number)>(Launcher{stream}, params, x); });
+  return dispatch_dtype(y, [&](auto number) { return sum_norm<decltype(number)>(Launcher{stream}, params, x); });
 }
 
 const char* cuda_sum_norm_backward(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream) {
-  return by_type(y, [&](auto number) { return sum_norm_backward<decltype(number)>(Launcher{stream}, params, x); });
+  return dispatch_dtype(y,
+                        [&](auto number) { return sum_norm_backward<decltype(number)>(Launcher{stream}, params, x); });
 }
 
 }  // namespace mh::kernels

@@ -211,7 +211,7 @@ struct MixingOnGpu {
     t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
     const at::Tensor gradients = at::empty(
-        {q.size(0), gpu.kernels->head_mixing_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
+        {q.size(0), gpu.kernels->head_mixing_num_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
     t.g = gradients.mutable_data_ptr<float>();
     if (p.u.defined()) {
       d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());

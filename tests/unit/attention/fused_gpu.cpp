@@ -54,7 +54,7 @@ attention::GpuKernels emulated_kernels() {
                                     },
                                     [](const AttentionParams& a) {
                                       host::Device device;
-                                      return Launches::head_mixing_gradients(host::Launcher{device}, a);
+                                      return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
                                       host::Device device;

@@ -29,7 +29,7 @@ void check_case(int64_t most_length, bool relative) {
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
-  RC_ASSERT(Launches::template forward_of<false>(launcher, a, tensors) == nullptr);
+  RC_ASSERT(Launches::template forward_splits<false>(launcher, a, tensors) == nullptr);
   const std::vector<float> only = std::exchange(x.lse, x.delta);
   tensors.lse = x.lse.data();
   // Of the keys, also more than they are.

@@ -137,7 +137,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
                        : pick(0, 2) > 0        ? 2 * least
                                                : 227;  // a single place, or several
   const Cramped launcher{{device, 227 << 10}, (all_memory ? 227 : static_cast<int>(pick(least, most))) << 10};
-  const int64_t gradients = Launches::head_mixing_gradients(launcher, a);
+  const int64_t gradients = Launches::head_mixing_num_gradients(launcher, a);
   g = unwritten(c.batch * gradients * numbers);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),

@@ -1,4 +1,4 @@
-// A template of kernels by the name of its type.
+// Chooses a template of kernels by a type's name.
 #pragma once
 
 #include "cuda/cuda_api.h"
@@ -6,9 +6,9 @@
 
 namespace mh::kernels {
 
-// f(a number of the type)
+// Returns f(x) for an x of the type.
 template <class F>
-const char* by_type(Dtype type, const F& f) {
+const char* dispatch_dtype(Dtype type, const F& f) {
   return type == Dtype::fp32 ? f(float{}) : type == Dtype::bf16 ? f(Bf16{}) : f(Fp16{});
 }
 
