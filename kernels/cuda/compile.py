@@ -15,12 +15,12 @@ log, compiler, *command = sys.argv[1:]
 # Without CCACHE_DEPEND, ccache compares the preprocessed device code only, so a change of host code (#ifndef __CUDA_ARCH__)
 # would return the old object.
 environment = dict(os.environ, CCACHE_DEPEND="1")
-ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                     errors="replace", check=False)
-said = ran.stdout.splitlines(keepends=True)
-sys.stdout.writelines(line for line in said if not usage.match(line))
-if ran.returncode == 0:
+result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                        text=True, errors="replace", check=False)
+output = result.stdout.splitlines(keepends=True)
+sys.stdout.writelines(line for line in output if not usage.match(line))
+if result.returncode == 0:
     with open(log, "w", encoding="utf-8") as file:
         file.write(f"== {compiler}: {command[-1]}\n")
-        file.writelines(said)
-sys.exit(1 if ran.returncode else 0)
+        file.writelines(output)
+sys.exit(1 if result.returncode else 0)

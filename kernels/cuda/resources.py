@@ -65,16 +65,16 @@ def read_log(path):
     if not rows:
         raise Damaged(f"{path}: expected the output of ptxas -v for kernels; found none; build again")
     names = [name for name, _, _ in rows]
-    told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
-    found = {}
-    for ((name, target, file), row), text in zip(rows.items(), told):
-        lacking = [column for column in columns if column not in row]
-        if lacking:
-            raise Damaged(f"{path}: {file}: expected {', '.join(lacking)} of {name} for {target}; found none; build again")
+    demangled = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
+    kernels = {}
+    for ((name, target, file), row), text in zip(rows.items(), demangled):
+        missing = [column for column in columns if column not in row]
+        if missing:
+            raise Damaged(f"{path}: {file}: expected {', '.join(missing)} of {name} for {target}; found none; build again")
         key = short_name(text), target
-        if found.setdefault(key, row) != row:
+        if kernels.setdefault(key, row) != row:
             raise Damaged(f"{path}: {file}: expected one kernel with the name {key[0]}; found two that differ; rename one")
-    return version, found
+    return version, kernels
 
 
 def read_table(path):
@@ -98,18 +98,18 @@ def natural(key):
     return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
 
 
-def problem_of(wanted, row, table, comparable):
-    """Returns the fault of a kernel, or "". `wanted` and `row` are its rows in the table and in the build, or None."""
-    most = int(wanted["spills"]) if wanted else 0
-    if row and int(row["spills"]) > most:
-        return f"expected {f'at most {most} bytes of' if most else 'no'} spills; found {row['spills']} bytes; keep fewer values live per thread"
-    if not comparable or wanted == row:
+def problem_of(expected_row, built_row, table, comparable):
+    """Returns the fault of a kernel, or "". `expected_row` and `built_row` are its rows in the table and in the build, or None."""
+    max_spills = int(expected_row["spills"]) if expected_row else 0
+    if built_row and int(built_row["spills"]) > max_spills:
+        return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; keep fewer values live per thread"
+    if not comparable or expected_row == built_row:
         return ""
     accept = "./run resources --write accepts the new values"
-    if not wanted or not row:
-        return f"expected one in {'the build' if wanted else table}; found none; {accept}"
-    differing = [column for column in columns if wanted[column] != row[column]]
-    expected, found = (", ".join(f"{column} {side[column]}" for column in differing) for side in (wanted, row))
+    if not expected_row or not built_row:
+        return f"expected one in {'the build' if expected_row else table}; found none; {accept}"
+    differing = [column for column in columns if expected_row[column] != built_row[column]]
+    expected, found = (", ".join(f"{column} {side[column]}" for column in differing) for side in (expected_row, built_row))
     return f"expected {expected}; found {found}; {accept}"
 
 
@@ -120,16 +120,16 @@ def main():
         print(__doc__.strip(), file=sys.stderr)
         return 2
     log, table = paths
-    version, found = read_log(log)
+    version, built_rows = read_log(log)
     if "--write" in options:
-        rows = ["\t".join([*key, *(found[key][column] for column in columns)]) for key in sorted(found, key=natural)]
+        rows = ["\t".join([*key, *(built_rows[key][column] for column in columns)]) for key in sorted(built_rows, key=natural)]
         table.write_text("\n".join([f"# nvcc {version}", header, *rows, ""]), encoding="utf-8")
-    table_version, wanted = read_table(table)
+    table_version, table_rows = read_table(table)
     comparable = version == table_version
-    keys = found.keys() | wanted.keys() if comparable and "--all" in options else found.keys()
+    keys = built_rows.keys() | table_rows.keys() if comparable and "--all" in options else built_rows.keys()
     failed = 0
     for key in sorted(keys, key=natural):
-        problem = problem_of(wanted.get(key), found.get(key), table.name, comparable)
+        problem = problem_of(table_rows.get(key), built_rows.get(key), table.name, comparable)
         if problem:
             failed += 1
             print(f"failed: resources/{key[0]} {key[1]}: {problem}")
