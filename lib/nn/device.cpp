@@ -16,7 +16,7 @@ namespace mh::nn {
 
 namespace {
 
-const kernels::CudaApi *table = nullptr, *of_cpu = nullptr;  // of_cpu: set by CpuAsGpu
+const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;  // emulated_api: set by CpuAsGpu
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
@@ -43,7 +43,7 @@ int count_gpus() {
 void open_cuda() {
   if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
   open_library("libtorch_cuda.so");
-  table =
+  cuda_api =
       reinterpret_cast<const kernels::CudaApi* (*)()>(open_symbol("libmultihead-cuda.so", kernels::kCudaApiSymbol))();
   if (!at::globalContext().hasCUDA())
     throw unusable("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
@@ -52,17 +52,17 @@ void open_cuda() {
 }  // namespace
 
 void* open_symbol(const char* library, const char* symbol) {
-  void* found = dlsym(open_library(library), symbol);
-  if (found == nullptr) throw unusable(std::string("this version's ") + library, "another one", "build again");
-  return found;
+  void* address = dlsym(open_library(library), symbol);
+  if (address == nullptr) throw unusable(std::string("this version's ") + library, "another one", "build again");
+  return address;
 }
 
-at::Device choose_device(const std::string& name) {
-  if (name == "cpu" || (name == "auto" && count_gpus() == 0)) return at::kCPU;
+at::Device choose_device(const std::string& requested) {
+  if (requested == "cpu" || (requested == "auto" && count_gpus() == 0)) return at::kCPU;
   try {
     open_cuda();
   } catch (const Error& error) {
-    if (name == "cuda") throw;
+    if (requested == "cuda") throw;
     log_warning(str("runs on the CPU: ", error.what()));
     return at::kCPU;
   }
@@ -70,7 +70,7 @@ at::Device choose_device(const std::string& name) {
   return {at::kCUDA, 0};
 }
 
-const kernels::CudaApi& cuda_kernels() { return *table; }
+const kernels::CudaApi& cuda_kernels() { return *cuda_api; }
 
 void* current_stream(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
@@ -78,8 +78,8 @@ void* current_stream(at::Device device) {
 }
 
 Gpu gpu_of(at::Device device) {
-  if (device.is_cuda()) return {table, current_stream(device)};
-  return {device.is_cpu() ? of_cpu : nullptr, nullptr};
+  if (device.is_cuda()) return {cuda_api, current_stream(device)};
+  return {device.is_cpu() ? emulated_api : nullptr, nullptr};
 }
 
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
@@ -89,8 +89,8 @@ std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-CpuAsGpu::CpuAsGpu(const kernels::CudaApi& kernels) { of_cpu = &kernels; }
-CpuAsGpu::~CpuAsGpu() { of_cpu = nullptr; }
+CpuAsGpu::CpuAsGpu(const kernels::CudaApi& kernels) { emulated_api = &kernels; }
+CpuAsGpu::~CpuAsGpu() { emulated_api = nullptr; }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {
   if (!device.is_cuda() || !x.is_cpu()) return x.to(device);
@@ -99,13 +99,13 @@ at::Tensor to_device(const at::Tensor& x, at::Device device) {
 
 at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
-  static std::mutex one_at_a_time;
+  static std::mutex mutex;
   // Never destroyed: static objects are destroyed after CUDA has shut down.
-  static auto& known = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
-  const std::lock_guard lock(one_at_a_time);
-  at::Tensor& found = known[{device.str(), values}];
-  if (!found.defined()) found = at::tensor(values, at::kLong).to(device);
-  return found;
+  static auto& constants = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
+  const std::lock_guard lock(mutex);
+  at::Tensor& constant = constants[{device.str(), values}];
+  if (!constant.defined()) constant = at::tensor(values, at::kLong).to(device);
+  return constant;
 }
 
 void check_cuda(const char* failure) {

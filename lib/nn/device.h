@@ -21,7 +21,7 @@ namespace mh::nn {
 // Chooses a device. auto: the first GPU, else the CPU; if there is a GPU but the CUDA libraries cannot be loaded, the
 // CPU with a warning that says why. cuda: the first GPU; throws Error(device) with the reason if it cannot be used.
 // Call it before the first tensor: LibTorch remembers its first answer that there is no CUDA.
-at::Device choose_device(const std::string& name);
+at::Device choose_device(const std::string& requested);
 
 // Loads a CUDA library and returns the address of a symbol. Throws Error(device) if one of them is missing.
 void* open_symbol(const char* library, const char* symbol);
