@@ -38,7 +38,7 @@ struct AttentionTensors {
   bool kv_read_once = true;
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
   float* delta = nullptr;             // the same shape; used by a backward pass without mixing
-  float* sums = nullptr;              // the same shape; used by a backward pass with mixing
+  float* prob_sums = nullptr;         // the same shape; used by a backward pass with mixing
   QueryStats* query_stats = nullptr;  // with mixing, (batch * in_heads * queries + kStatsPadding)
   // With mixing (batch, head_mixing_num_gradients of the call, in_heads, out_heads): gradient of the matrix of each
   // query, or terms of that of a shared matrix, to be summed.
@@ -48,9 +48,9 @@ struct AttentionTensors {
   // over rows and tiles, and dr (batch, heads, distances, key_size), to be summed over rows. With mixing there are no
   // du and dv_bias.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // Relative positions with mixing: q + u and q + v in the kernels' type, whose gradients are dq and dshifted. A
-  // forward pass also reads q. Without relative positions they are unused, or `biased` is q.
-  AnyRows biased{}, shifted{}, dshifted{};
+  // Relative positions with mixing: q + u and q + v in the kernels' type, whose gradients are dq and dq_v. A
+  // forward pass also reads q. Without relative positions they are unused, or `q_u` is q.
+  AnyRows q_u{}, q_v{}, dq_v{};
   // Split-KV of a forward pass: num_splits of the call, and, if that exceeds 1, partial_out (batch, heads, queries,
   // num_splits, value_size + 2). With mixing head_mixing_num_splits, or another power of two (1 with relative
   // positions), and the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits,
@@ -63,20 +63,20 @@ struct AttentionTensors {
 // The tensors with pointers of the kernels' type.
 template <class T>
 struct KernelTensors : AttentionTensors {
-  Rows<const T> q, k, v, dout, shifted;
-  Rows<T> out, dq, dk, dv, dshifted;
+  Rows<const T> q, k, v, dout, q_v;
+  Rows<T> out, dq, dk, dv, dq_v;
   explicit KernelTensors(const AttentionTensors& x)
       : AttentionTensors(x),
         q(rows_of<const T>(x.q)),
         k(rows_of<const T>(x.k)),
         v(rows_of<const T>(x.v)),
         dout(rows_of<const T>(x.dout)),
-        shifted(rows_of<const T>(x.shifted)),
+        q_v(rows_of<const T>(x.q_v)),
         out(rows_of<T>(x.out)),
         dq(rows_of<T>(x.dq)),
         dk(rows_of<T>(x.dk)),
         dv(rows_of<T>(x.dv)),
-        dshifted(rows_of<T>(x.dshifted)) {}
+        dq_v(rows_of<T>(x.dq_v)) {}
 
  private:
   template <class U>

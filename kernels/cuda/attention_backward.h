@@ -90,7 +90,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
-    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
+    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.q_v);
   }
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
@@ -212,7 +212,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int warp_offset = thread.warp() * 16 * Z::kStride;
   const int64_t rows = thread.block_y() * a.queries;
   const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
-    if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
+    if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);
     thread.barrier();
     Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed: a row for each key
     multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);

@@ -165,7 +165,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
-    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.shifted);
+    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.q_v);
   }
 
   Accumulator o[kSize / 8];

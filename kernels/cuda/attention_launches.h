@@ -114,7 +114,7 @@ constexpr int kMinSplit = 64;  // keys; smaller splits are slower
 // Returns the tensors for kernels with mixing: with relative positions q is q + u.
 inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
   AttentionTensors t = x;
-  if (x.biased.data != nullptr) t.q = x.biased;
+  if (x.q_u.data != nullptr) t.q = x.q_u;
   return t;
 }
 

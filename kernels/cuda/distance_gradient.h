@@ -19,7 +19,7 @@ struct DistanceGradientTiles {
   using Keys = Sliding<T, kSize, kWindowRows, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
-    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], shifted[kQueries * kStride];
+    T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], q_v[kQueries * kStride];
     Keys k, v;
     float products[kWarps * 16 * kProductRowStride];
   };
@@ -75,10 +75,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       load_keys(shared.v, value_data, v.row_stride, a.value_size);
     };
     const auto visit = [&](int i, int stage, int slide_row) {
-      add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.shifted);
+      add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);
       thread.barrier();
       Accumulator p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
-      multiply_transposed<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.shifted);
+      multiply_transposed<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.q_v);
       // Computes to += the products of 16 queries each with the keys that they need.
       const auto multiply_keys = [&](Accumulator(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
         MH_FOR (m, Z::kQueries / 16) {
@@ -113,7 +113,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             }
           }
       });
-      multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.shifted);
+      multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.q_v);
     };
     each_tile<Z::kStages, Z::kQueries>(
         thread, from, end, load, [](int slide_row) { return Z::Keys::wrap(slide_row + Z::kQueries); }, visit);

@@ -162,9 +162,9 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
 }
 
 // For kRows queries, whose vectors have arrived for the thread that loaded them: replaces q by q + u, and writes q + v
-// to `shifted`, rounded to T.
+// to `q_v`, rounded to T.
 template <int kRows, int kSize, class Thread, class T>
-MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* shifted) {
+MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* q_v) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   const float *u = a.relative.u + head * a.key_size, *v = a.relative.v + head * a.key_size;
   each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
@@ -174,7 +174,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
       const bool in_size[2] = {c < a.key_size, c + 1 < a.key_size};
       const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
       put_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
-      put_pair(thread, shifted + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
+      put_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
     }
   });
 }
@@ -185,7 +185,7 @@ struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
   using Rows = Sliding<T, kSize, kWindowRows, kKeys>;
-  alignas(16) T shifted[kQueries * Rows::kStride];  // q + v
+  alignas(16) T q_v[kQueries * Rows::kStride];  // q + v
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kProductRowStride];
 
@@ -209,7 +209,7 @@ struct QueryDistances {
   MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
-    multiply_sliding<kSize, kColumns>(thread, window_products, shifted + thread.warp() * 16 * Rows::kStride, rows,
+    multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Rows::kStride, rows,
                                       warp_slide_row(thread, slide_row));
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
@@ -243,7 +243,7 @@ template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
   using Rows = Sliding<T, kSize, kWindowRows, kQueries>;
-  alignas(16) T shifted[kQueries * Rows::kStride];
+  alignas(16) T q_v[kQueries * Rows::kStride];
   alignas(16) Rows rows;
   alignas(16) float products[kWarps * 16 * kProductRowStride];
 
@@ -268,7 +268,7 @@ struct KeyDistances {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
-      multiply_sliding<kSize, 32>(thread, window_products, shifted + m * 16 * Rows::kStride, rows,
+      multiply_sliding<kSize, 32>(thread, window_products, q_v + m * 16 * Rows::kStride, rows,
                                   slide_row + kQueries - 16 - 16 * m + 16 * thread.warp());
       MH_FOR (n, 2)
         MH_FOR (i, 4) {

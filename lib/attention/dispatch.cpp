@@ -95,7 +95,8 @@ bool interceptor_suits_fused(const Candidate& c, std::string* why) {
 
 bool gpu_has_kernels(const Candidate& c, std::string* why) {
   if (!c.layer.on_gpu || !has_any(c)) return true;
-  const std::string reason = unfused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
+  const std::string reason =
+      why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
   return reason.empty() || refused(why, names(c), ": ", reason);
 }
 

@@ -53,8 +53,8 @@ struct HeadMixingSumsTiles {
   }
 };
 
-// Writes x.g, G before division by the sums, and x.sums, the sums of the probabilities recomputed from x.lse. x.q and
-// x.shifted: as in head_mixing_forward. Blocks: (order.blocks(), 1, plan.head_blocks * chunks).
+// Writes x.g, G before division by the sums, and x.prob_sums, the sums of the probabilities recomputed from x.lse. x.q
+// and x.q_v: as in head_mixing_forward. Blocks: (order.blocks(), 1, plan.head_blocks * chunks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                 const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -134,7 +134,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
       const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        x.sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
+        x.prob_sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
       float* to =
           x.g + ((b * a.queries + warp_queries.clamped[r]) * a.in_heads + warp_head + o) * a.out_heads + chunk_head;
       MH_FOR (i, kChunkHeads) {
@@ -174,7 +174,7 @@ MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams&
   QueryStats query{};
   if (i < num_stats) {
     const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
-    query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.sums[i] > 0 ? 1 / x.sums[i] : 0;
+    query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.prob_sums[i] > 0 ? 1 / x.prob_sums[i] : 0;
     float* pair_sums = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
     const float* m = a.matrix + b * a.matrix_batch_stride + t * a.matrix_query_stride + j * a.out_heads;
     if (weights.fp16) weights.scale = floor_pow2(m, 1, a.out_heads);
@@ -209,7 +209,7 @@ struct HeadMixingQueryGradientTiles {
   }
 };
 
-// Writes x.dq, and with kRelative x.dshifted: gradients of x.q and x.shifted, which are as in head_mixing_forward.
+// Writes x.dq, and with kRelative x.dq_v: gradients of x.q and x.q_v, which are as in head_mixing_forward.
 // Blocks: (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
@@ -305,7 +305,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= a.in_heads) break;
       store_of(warp_head + o, sums[o], x.dq);
-      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], x.dshifted);
+      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], x.dq_v);
     }
   });
 }

@@ -38,7 +38,7 @@ struct HeadMixingSplits {
   }
 };
 
-// Writes x.out. Blocks: (order.blocks(), 1, plan.head_blocks * splits). kRelative: x.q is q + u, x.shifted q + v, and
+// Writes x.out. Blocks: (order.blocks(), 1, plan.head_blocks * splits). kRelative: x.q is q + u, x.q_v q + v, and
 // there is one split, since registers are scarce. With several splits it writes partial results, and
 // combine_head_mixing_splits() x.out.
 template <class T, int kSize, bool kRelative, class Thread>

@@ -59,7 +59,7 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // Computes dk, if kComputeDk: for each query head (in) the gradient of the keys that it reads; dv, if kComputeDv: for
 // each head of the result. If each key/value head is read once (`kv_read_once`), results go to that head. Blocks:
 // (order.blocks(), 1, plan.head_blocks), of tiles of 16 * strips keys. Padding keys get zeros. With relative positions
-// q is q + u, shifted is q + v, and tiles do not cross runs: at most one tile more for each run after the first. For
+// q is q + u, q_v is q + v, and tiles do not cross runs: at most one tile more for each run after the first. For
 // distances the result is dr (batch, in, distances, key_size), with kComputeDk only, zeros for distances that no pair
 // has; blocks: of tiles of distances, (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
@@ -67,7 +67,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
   using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
-  [[maybe_unused]] const Rows<const T>& shifted = tensors.shifted;
+  [[maybe_unused]] const Rows<const T>& q_v = tensors.q_v;
   [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
   using Probability = typename Z::Probability;
   constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
@@ -116,12 +116,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(a);
     if constexpr (kDistances) {
-      logits.streamed = {shifted, b, nullptr}, logits.streamed_2 = {q, b, nullptr};
+      logits.streamed = {q_v, b, nullptr}, logits.streamed_2 = {q, b, nullptr};
       logits.resident = {distances, b, nullptr}, logits.window = {k, b, a.key_heads};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
       gradient_operands.window = {v, b, a.value_heads};
     } else {
-      logits.streamed_2 = {shifted, b, nullptr}, logits.window = {distances, b, nullptr};
+      logits.streamed_2 = {q_v, b, nullptr}, logits.window = {distances, b, nullptr};
     }
   }
   // The order of the work: exchanged gradients and probabilities, then values and keys of the warp's heads.

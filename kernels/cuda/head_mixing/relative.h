@@ -104,14 +104,13 @@ MH_DEVICE Rows<const T> distance_rows(const AttentionParams& a) {
 template <class T, int kSize, bool kRelative>
 using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Returns the operands of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.shifted q + v.
+// Returns the operands of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.q_v q + v.
 template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& a, const KernelTensors<T>& x,
                                                             int64_t b, int first, int end, const T* resident_memory) {
   QueryOperands<T, kSize, kRelative> logits{{x.k, b, a.key_heads}, {x.q, b, nullptr}, first, end, a.key_size,
                                             resident_memory};
-  if constexpr (kRelative)
-    logits.resident_2 = {x.shifted, b, nullptr}, logits.window = {distance_rows<T>(a), b, nullptr};
+  if constexpr (kRelative) logits.resident_2 = {x.q_v, b, nullptr}, logits.window = {distance_rows<T>(a), b, nullptr};
   return logits;
 }
 

@@ -133,10 +133,10 @@ struct PlainOnGpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
-    const at::Tensor dout = with_contiguous_rows(grad_output), delta = at::empty_like(lse);
+    const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = gradients_of(x, t);
     const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
@@ -167,7 +167,7 @@ struct PlainOnGpu {
 };
 
 // Returns q plus a bias (h, dk), as the head mixing kernels read it; q itself if there is no bias.
-at::Tensor biased(const at::Tensor& q, const at::Tensor& bias) {
+at::Tensor add_bias(const at::Tensor& q, const at::Tensor& bias) {
   return bias.defined() ? with_contiguous_rows(q.add(bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
 }
 
@@ -178,10 +178,10 @@ struct MixingOnGpu {
   ForwardResult forward(const Operands& x, bool gradient) const {
     const int64_t in = x.matrix.size(-2), heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
-    const at::Tensor q_u = biased(x.q, x.spec.relative.u), q_v = biased(x.q, x.spec.relative.v);
+    const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
     const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
-    t.out = rows_of(result.out), t.biased = rows_of(q_u), t.shifted = rows_of(q_v);
+    t.out = rows_of(result.out), t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
     t.num_splits = gpu.kernels->head_mixing_num_splits(device.params, t.batch);
     at::Tensor partial_out;
     if (t.num_splits > 1) {
@@ -193,39 +193,40 @@ struct MixingOnGpu {
     return result;
   }
 
-  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
+  OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
     const RelativePositions& p = x.spec.relative;
-    const at::Tensor dout = with_contiguous_rows(grad_output), sums = at::empty_like(lse),
-                     stats = at::empty({sums.numel() + kernels::kStatsPadding, 4}, sums.options());
+    const at::Tensor dout = with_contiguous_rows(grad_out), prob_sums = at::empty_like(lse),
+                     stats = at::empty({prob_sums.numel() + kernels::kStatsPadding, 4}, prob_sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = gradients_of(x, t);
-    const at::Tensor q_u = biased(q, p.u), q_v = biased(q, p.v),
-                     dshifted = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
-    DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dshifted});
+    const at::Tensor q_u = add_bias(q, p.u), q_v = add_bias(q, p.v),
+                     dq_v = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
+    DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
     device.add_transposed(m);
-    t.biased = rows_of(q_u), t.shifted = rows_of(q_v);
+    t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
     t.dout = rows_of(dout);
-    t.sums = sums.mutable_data_ptr<float>();
+    t.prob_sums = prob_sums.mutable_data_ptr<float>();
     t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    const at::Tensor gradients = at::empty(
-        {q.size(0), gpu.kernels->head_mixing_num_gradients(device.params), m.size(-2), m.size(-1)}, sums.options());
+    const at::Tensor gradients =
+        at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device.params), m.size(-2), m.size(-1)},
+                  prob_sums.options());
     t.g = gradients.mutable_data_ptr<float>();
     if (p.u.defined()) {
-      d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, sums.options());
-      t.dshifted = rows_of(dshifted), t.dr = d.r.mutable_data_ptr<float>();
+      d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, prob_sums.options());
+      t.dq_v = rows_of(dq_v), t.dr = d.r.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_backward(device.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (p.u.defined()) {
-      const auto bias_gradient = [](const at::Tensor& of_rows, const at::Tensor& bias) {
-        return of_rows.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
+      const auto bias_gradient = [](const at::Tensor& row_gradients, const at::Tensor& bias) {
+        return row_gradients.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
       };
-      d.u = bias_gradient(d.q, p.u), d.v_bias = bias_gradient(dshifted, p.v);
+      d.u = bias_gradient(d.q, p.u), d.v_bias = bias_gradient(dq_v, p.v);
       d.r = d.r.sum(0).to(p.r.scalar_type());
-      d.q = d.q.add(dshifted);
+      d.q = d.q.add(dq_v);
     }
     d.matrix = m.dim() == 4 ? gradients : m.dim() == 3 ? gradients.sum(1) : gradients.sum(at::IntArrayRef{0, 1});
     return d;
@@ -243,17 +244,17 @@ Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 }  // namespace
 
-std::string unfused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions) {
+std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions) {
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("elements of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
-  const char* why = nn::cuda_kernels().missing(*dtype, size);
-  if (why == nullptr && positions && !mixes) why = nn::cuda_kernels().attention(*dtype, size)->why_no_relative();
-  if (why == nullptr && mixes)
-    why = nn::cuda_kernels()
-              .attention(*dtype, size)
-              ->why_no_head_mixing(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
-  return why != nullptr ? why : "";
+  const char* reason = nn::cuda_kernels().missing(*dtype, size);
+  if (reason == nullptr && positions && !mixes) reason = nn::cuda_kernels().attention(*dtype, size)->why_no_relative();
+  if (reason == nullptr && mixes)
+    reason = nn::cuda_kernels()
+                 .attention(*dtype, size)
+                 ->why_no_head_mixing(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
+  return reason != nullptr ? reason : "";
 }
 
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

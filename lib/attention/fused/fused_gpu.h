@@ -22,12 +22,12 @@ struct GpuKernels {
   void* stream = nullptr;
 };
 
-// Returns the kernels of this build for q, with k and v of the same type; null on a CPU, or if unfused_on_gpu() gives a
-// reason.
+// Returns the kernels of this build for q, with k and v of the same type; null on a CPU, or if why_not_fused_on_gpu()
+// gives a reason.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // Returns why the kernels of this build, on the current GPU, cannot take the type (fp32, bf16 or fp16) and the sizes of
 // a layer; empty if they can.
-std::string unfused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions);
+std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions);
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other options of the
 // spec, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). Differentiable, also in head scales and relative

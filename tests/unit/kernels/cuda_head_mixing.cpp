@@ -125,7 +125,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
   if (relative) q_u = biased(q, z.u), q_v = biased(q, z.v_bias);
-  Tensor<T> out = dout, dq = q, dshifted = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
+  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
   const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
   std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse, g,
@@ -145,10 +145,10 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.kv_read_once = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
-  tensors.lse = lse.data(), tensors.sums = sums.data(), tensors.g = g.data();
+  tensors.lse = lse.data(), tensors.prob_sums = sums.data(), tensors.g = g.data();
   if (relative) {
-    tensors.biased = q_u.any(), tensors.shifted = q_v.any();
-    tensors.dshifted = dshifted.any(), tensors.dr = dr.data();
+    tensors.q_u = q_u.any(), tensors.q_v = q_v.any();
+    tensors.dq_v = dq_v.any(), tensors.dr = dr.data();
   }
   // Of the keys, also more than they are.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
@@ -177,7 +177,7 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
                of_matrices(composed.dm, a.queries), of_matrices(exact.dm_size, a.queries));
   Doubles dq_sum = dq.numbers();
   if (relative) {
-    const Doubles by_distance = dshifted.numbers();
+    const Doubles by_distance = dq_v.numbers();
     expect_close("du", summed(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
     expect_close("dv_bias", summed(by_distance, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
                  exact.dv_bias_size);

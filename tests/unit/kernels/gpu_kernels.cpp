@@ -166,7 +166,7 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
 std::string lacks(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes, bool relative = false) {
   attention::LayerSpec shape;
   shape.heads = in, shape.value_heads = out, shape.key_size = shape.value_size = size;
-  return attention::unfused_on_gpu(type, shape, mixes, relative);
+  return attention::why_not_fused_on_gpu(type, shape, mixes, relative);
 }
 
 #define NEEDS_GPU                                           \
