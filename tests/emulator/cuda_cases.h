@@ -1,5 +1,5 @@
-// Random cases for the attention kernels of a GPU, as its threads run on the CPU: tensors of a type and their numbers,
-// what a policy may say, and how far results may be from the loops in double.
+// Random cases for the GPU attention kernels in the emulator: tensors of a type, random attention parameters, and the
+// bound on the error of results against plain loops in double precision.
 #pragma once
 
 #include <rapidcheck.h>
@@ -25,19 +25,20 @@ using reference::Doubles;
 
 inline int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
+// Returns x rounded to T.
 template <class T>
-T narrowed(double x) {
+T from_double(double x) {
   if constexpr (std::is_same_v<T, float>) return static_cast<float>(x);
   else return T{host::narrow(static_cast<float>(x), T{})};
 }
 template <class T>
-double widened(T x) {
+double to_double(T x) {
   if constexpr (std::is_same_v<T, float>) return x;
-  else return host::wide(x.bits, T{});
+  else return host::widen(x.bits, T{});
 }
 
-// (batch, heads, length, size), of the heap so that nothing beside it may be touched; by position, as a joint
-// projection, or by head.
+// A tensor (batch, heads, length, size) on the heap, so that the address sanitizer detects accesses out of bounds.
+// by_position: stored as (batch, length, heads, size), as a joint projection stores it.
 template <class T>
 struct Tensor {
   int64_t batch, heads, length, size;
@@ -49,7 +50,7 @@ struct Tensor {
         length(n),
         size(d),
         by_position(positions),
-        data(static_cast<size_t>(b * h * n * d), narrowed<T>(NAN)) {}
+        data(static_cast<size_t>(b * h * n * d), from_double<T>(NAN)) {}
   template <class U>
   Rows<U> rows_of(U* from) const {
     return by_position ? Rows<U>{from, length * heads * size, size, heads * size}
@@ -57,86 +58,90 @@ struct Tensor {
   }
   Rows<const T> read() const { return rows_of<const T>(data.data()); }
   Rows<T> write() { return rows_of<T>(data.data()); }
-  mh::kernels::AnyRows any() {
+  mh::kernels::AnyRows any_rows() {
     const Rows<T> r = write();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
-  Doubles numbers() const {  // (batch, heads, length, size)
-    Doubles all;
+  // Returns the elements in the order (batch, heads, length, size).
+  Doubles to_doubles() const {
+    Doubles values;
     const Rows<const T> r = read();
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t t = 0; t < length; ++t)
           for (int64_t e = 0; e < size; ++e)
-            all.push_back(widened(r.data[b * r.batch_stride + h * r.head_stride + t * r.row_stride + e]));
-    return all;
+            values.push_back(to_double(r.data[b * r.batch_stride + h * r.head_stride + t * r.row_stride + e]));
+    return values;
   }
-  void fill(std::mt19937& random, double spread) {
-    std::normal_distribution<double> normal(0, spread);
-    for (T& x : data) x = narrowed<T>(normal(random));
+  void fill(std::mt19937& random, double stddev) {
+    std::normal_distribution<double> normal(0, stddev);
+    for (T& x : data) x = from_double<T>(normal(random));
   }
 };
 
-inline double largest(const Doubles& x) {
-  double most = 0;
-  for (const double e : x) most = std::max(most, std::isfinite(e) ? std::abs(e) : 0);
-  return most;
+// Returns the largest finite magnitude.
+inline double max_magnitude(const Doubles& x) {
+  double result = 0;
+  for (const double e : x) result = std::max(result, std::isfinite(e) ? std::abs(e) : 0);
+  return result;
 }
-inline double distance(const Doubles& x, const Doubles& y) {
+// Returns the largest difference; infinite if an element of x is NaN where y differs.
+inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
-  double most = 0;
+  double result = 0;
   for (size_t i = 0; i < x.size(); ++i)
-    if (!(x[i] == y[i])) most = std::isnan(x[i]) ? HUGE_VAL : std::max(most, std::abs(x[i] - y[i]));
-  return most;
+    if (!(x[i] == y[i])) result = std::isnan(x[i]) ? HUGE_VAL : std::max(result, std::abs(x[i] - y[i]));
+  return result;
 }
 
-// The rounding unit of T.
+// The unit roundoff of T.
 template <class T>
-inline constexpr double kRounding = std::is_same_v<T, float>               ? tolerance::kFp32
-                                    : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
-                                                                           : tolerance::kBf16;
+inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ? tolerance::kFp32
+                                        : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
+                                                                               : tolerance::kBf16;
 
 // Checks a fused result against the exact one: its error may not exceed the bound of tolerance::beside_composed, which
 // follows from the error of the composed result of type T.
 template <class T>
 struct ExpectClose {
-  double logit_size;  // the largest logit if all its terms had one sign
+  double logit_size;  // largest sum of absolute terms of a logit
 
-  // `sizes`: the exact numbers if all their terms had one sign.
-  void operator()(const std::string& what, const Doubles& found, const Doubles& exact, const Doubles& composed,
-                  const Doubles& sizes) const {
-    const double error = distance(found, exact), size = largest(sizes),
-                 bound = tolerance::beside_composed(distance(composed, exact), kRounding<T>, size) +
+  // `magnitudes`: sums of absolute terms of `exact`.
+  void operator()(const std::string& name, const Doubles& actual, const Doubles& exact, const Doubles& composed,
+                  const Doubles& magnitudes) const {
+    const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
+                 bound = tolerance::beside_composed(max_difference(composed, exact), kUnitRoundoff<T>, size) +
                          tolerance::of_logits(logit_size, size) +
                          (std::is_same_v<T, float> ? tolerance::of_split_logits(logit_size, size) : 0);
-    RC_LOG() << what << ": error " << error << " of " << bound << ", largest number " << largest(exact) << "\n";
+    RC_LOG() << name << ": error " << error << ", bound " << bound << ", largest magnitude " << max_magnitude(exact)
+             << "\n";
     RC_ASSERT(error <= bound);
   }
 };
 
-// Sizes, and all else that a policy says.
-// What cases are about: anything; windows, of which most end within the keys; or rows of few real keys, or none, in
-// blocks of their own.
-enum class About { anything, windows, lengths };
+// The focus of a random case: any parameters; causal windows, most of which end within the keys; or batch rows with at
+// most 8 real keys, some with none.
+enum class CaseKind { any, windows, lengths };
 
+// Random sizes and attention parameters.
 struct Case {
-  reference::PolicyCase exact;
-  AttentionParams call;
+  reference::PolicyCase policy_case;
+  AttentionParams params;
   mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
-  std::vector<int64_t> of_keys, of_values;
+  std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
 
-  // Heads of logits, and of the result; sizes up to most_size.
-  Case(int64_t in, int64_t out, int64_t most_length, int64_t most_size, bool one_size, About about = About::anything) {
-    reference::PolicyCase& c = exact;
+  // in, out: heads of the logits and of the result.
+  Case(int64_t in, int64_t out, int64_t max_length, int64_t max_size, bool equal_sizes, CaseKind kind = CaseKind::any) {
+    reference::PolicyCase& c = policy_case;
     c.batch = pick(1, 2), c.in = in, c.out = out;
-    const bool whole = pick(0, 1) == 1;  // of which all rows are aligned
-    c.key_size = whole ? (most_size + 7) / 8 * 8 : pick(1, most_size);
-    c.value_size = one_size || whole ? c.key_size : pick(1, most_size);
+    const bool aligned = pick(0, 1) == 1;
+    c.key_size = aligned ? (max_size + 7) / 8 * 8 : pick(1, max_size);
+    c.value_size = equal_sizes || aligned ? c.key_size : pick(1, max_size);
     mh::kernels::AttentionParams& p = c.policy;
-    const bool windows = about == About::windows, lengths = about == About::lengths;
+    const bool windows = kind == CaseKind::windows, lengths = kind == CaseKind::lengths;
     p.causal = windows || (!lengths && pick(0, 1) == 1);
-    p.queries = pick(1, most_length), p.keys = p.causal ? p.queries + pick(0, most_length) : pick(0, most_length);
+    p.queries = pick(1, max_length), p.keys = p.causal ? p.queries + pick(0, max_length) : pick(0, max_length);
     p.window = windows ? pick(1, 24) : p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
     p.scale = 0.25F;
     p.normaliser = pick(0, 3) == 0 ? mh::kernels::Normaliser::sigsoftmax : mh::kernels::Normaliser::softmax;
@@ -146,15 +151,16 @@ struct Case {
     c.key_heads = in, c.value_heads = out;
     if (pick(0, 2) == 0) {
       c.key_heads = pick(1, 3), c.value_heads = pick(1, 3);
-      for (int64_t j = 0; j < in; ++j) of_keys.push_back(pick(0, c.key_heads - 1));
-      for (int64_t i = 0; i < out; ++i) of_values.push_back(pick(0, c.value_heads - 1));
-      p.key_heads = of_keys.data(), p.value_heads = of_values.data();
+      for (int64_t j = 0; j < in; ++j) key_heads.push_back(pick(0, c.key_heads - 1));
+      for (int64_t i = 0; i < out; ++i) value_heads.push_back(pick(0, c.value_heads - 1));
+      p.key_heads = key_heads.data(), p.value_heads = value_heads.data();
     }
-    const bool by_row = pick(0, 1) == 1;
+    const bool per_batch_row = pick(0, 1) == 1;
     if (pick(0, 2) == 0) {
-      for (int64_t i = 0; i < (by_row ? c.batch : 1) * out; ++i)
+      for (int64_t i = 0; i < (per_batch_row ? c.batch : 1) * out; ++i)
         scales.push_back(0.5F * static_cast<float>(pick(-1, 4)));
-      for (int64_t i = 0; i < c.batch * out; ++i) c.scales.push_back(scales[static_cast<size_t>(by_row ? i : i % out)]);
+      for (int64_t i = 0; i < c.batch * out; ++i)
+        c.scales.push_back(scales[static_cast<size_t>(per_batch_row ? i : i % out)]);
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
@@ -162,7 +168,7 @@ struct Case {
       c.dropped_first = in != out || pick(0, 1) == 1;
       const int64_t heads = c.dropped_first ? in : out;
       c.keep = [this, heads](int64_t b, int64_t h, int64_t t, int64_t s) {
-        const mh::kernels::AttentionParams& policy = exact.policy;
+        const mh::kernels::AttentionParams& policy = policy_case.policy;
         const uint64_t element = policy.dropout_first +
                                  static_cast<uint64_t>(((b * heads + h) * policy.queries + t) * policy.dropout_row + s);
         return mh::kernels::keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
@@ -170,23 +176,23 @@ struct Case {
                    : 0.0;
       };
     }
-    call = p;
-    call.out_heads = call.dropout_heads = static_cast<int>(out), call.key_size = static_cast<int>(c.key_size),
-    call.value_size = static_cast<int>(c.value_size);
-    call.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
-    call.head_scales_stride = by_row ? out : 0;
-    call.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+    params = p;
+    params.out_heads = params.dropout_heads = static_cast<int>(out), params.key_size = static_cast<int>(c.key_size),
+    params.value_size = static_cast<int>(c.value_size);
+    params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
+    params.head_scales_stride = per_batch_row ? out : 0;
+    params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
-  // Keys of a case in runs with gaps between them, r and biases of heads of queries; r is the table as stored.
+  // Adds relative positions: runs that divide the keys, biases, and the rows r, some of which no pair uses.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
-    reference::PolicyCase& c = exact;
+    reference::PolicyCase& c = policy_case;
     const mh::kernels::AttentionParams& p = c.policy;
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
-                    seen = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
+                    visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
       c.runs.push_back({first, count, c.distances});
-      c.distances += std::max<int64_t>(1, p.queries + seen - 1) + pick(0, 3);  // some that no pair has
+      c.distances += std::max<int64_t>(1, p.queries + visible - 1) + pick(0, 3);  // up to 3 unused rows
       first += count;
     }
     r = Tensor<T>(1, c.in, c.distances, c.key_size, r.by_position);
@@ -194,33 +200,34 @@ struct Case {
     std::normal_distribution<float> normal;
     for (std::vector<float>* bias : {&u, &v_bias})
       for (int64_t i = 0; i < c.in * c.key_size; ++i) bias->push_back(normal(random));
-    c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.numbers();
-    call.relative = {.u = u.data(),
-                     .v = v_bias.data(),
-                     .rows = r.data.data(),
-                     .head_stride = r.read().head_stride,
-                     .row_stride = r.read().row_stride,
-                     .runs = c.runs.data(),
-                     .distances = static_cast<int>(c.distances),
-                     .num_runs = static_cast<int>(c.runs.size())};
+    c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.to_doubles();
+    params.relative = {.u = u.data(),
+                       .v = v_bias.data(),
+                       .rows = r.data.data(),
+                       .head_stride = r.read().head_stride,
+                       .row_stride = r.read().row_stride,
+                       .runs = c.runs.data(),
+                       .distances = static_cast<int>(c.distances),
+                       .num_runs = static_cast<int>(c.runs.size())};
   }
   std::vector<float> u, v_bias;
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
 };
 
-// What a case reads and writes, and where the kernels find it: dk and dv have the heads of their readers.
+// The tensors of a case. dk and dv have one head for each head that reads a key/value head.
 template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, delta;
-  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.exact, pick(0, 1) == 1) {
+  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.policy_case, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
   AttentionTensors pointers() {
     AttentionTensors x;
-    x.batch = q.batch, x.q = q.any(), x.k = k.any(), x.v = v.any(), x.out = out.any(), x.dout = dout.any();
-    x.dq = dq.any(), x.dk = dk.any(), x.dv = dv.any(), x.kv_read_once = false;
+    x.batch = q.batch, x.q = q.any_rows(), x.k = k.any_rows(), x.v = v.any_rows(), x.out = out.any_rows(),
+    x.dout = dout.any_rows();
+    x.dq = dq.any_rows(), x.dk = dk.any_rows(), x.dv = dv.any_rows(), x.kv_read_once = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }

@@ -1,4 +1,4 @@
-// The GPU's table of kernels, of which each call runs thread by thread on the CPU, on its memory; without attention.
+// The API of the CUDA library, without attention, with kernels that run in the emulator on CPU memory.
 #pragma once
 
 #include "cuda/cross_entropy.h"
@@ -10,51 +10,51 @@
 
 namespace host {
 
-inline mh::kernels::CudaApi table() {
+inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
-  CudaApi all{};
-  all.dropout = [](Dtype type, const Dropout& how, uint64_t first, const void* x, void* y, int64_t count, void*) {
+  CudaApi api{};
+  api.dropout = [](Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count, void*) {
     return dispatch_dtype(type, [&](auto number) {
       Device device;
-      return dropout<decltype(number)>(Launcher{device}, how, first, x, y, count);
+      return dropout<decltype(number)>(Launcher{device}, params, first, x, y, count);
     });
   };
-  all.cross_entropy = [](Dtype type, const CrossEntropy& how, int64_t rows, void* logits, const int64_t* targets,
+  api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,
                          CrossEntropyRow* losses, void*) {
     return dispatch_dtype(type, [&](auto number) {
       Device device;
-      return cross_entropy<decltype(number)>(Launcher{device}, how, rows, logits, targets, losses);
+      return cross_entropy<decltype(number)>(Launcher{device}, params, rows, logits, targets, losses);
     });
   };
-  all.sum_norm = [](Dtype y, const SumNorm& how, const SumNormTensors& x, void*) {
+  api.sum_norm = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
       Device device;
-      return sum_norm<decltype(number)>(Launcher{device}, how, x);
+      return sum_norm<decltype(number)>(Launcher{device}, params, x);
     });
   };
-  all.sum_norm_backward = [](Dtype y, const SumNorm& how, const SumNormTensors& x, void*) {
+  api.sum_norm_backward = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
       Device device;
-      return sum_norm_backward<decltype(number)>(Launcher{device}, how, x);
+      return sum_norm_backward<decltype(number)>(Launcher{device}, params, x);
     });
   };
-  all.adam = [](const Update<AdamPlan>* updates, int64_t count, void*) {
+  api.adam = [](const Update<AdamPlan>* updates, int64_t count, void*) {
     Device device;
     return update(Launcher{device}, updates, count);
   };
-  all.sgd = [](const Update<MomentumPlan>* updates, int64_t count, void*) {
+  api.sgd = [](const Update<MomentumPlan>* updates, int64_t count, void*) {
     Device device;
     return update(Launcher{device}, updates, count);
   };
-  all.nag = [](const Update<NagPlan>* updates, int64_t count, void*) {
+  api.nag = [](const Update<NagPlan>* updates, int64_t count, void*) {
     Device device;
     return update(Launcher{device}, updates, count);
   };
-  all.squares = [](const FloatSpan* tensors, int64_t count, double* sums, void*) {
+  api.squares = [](const FloatSpan* tensors, int64_t count, double* sums, void*) {
     Device device;
     return squares(Launcher{device}, tensors, count, sums);
   };
-  return all;
+  return api;
 }
 
 }  // namespace host

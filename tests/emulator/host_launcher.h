@@ -1,4 +1,4 @@
-// Launches of attention kernels on the CPU, thread by thread.
+// Launches kernel bodies in the emulator.
 #pragma once
 
 #include "cuda/attention_launches.h"
@@ -8,7 +8,7 @@ namespace host {
 
 struct Launcher {
   Device& device;
-  int limit = 163 << 10;  // of shared memory, as an A100 has it
+  int limit = 163 << 10;  // maximum shared memory of a block, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
     if (threads > Body::kThreads) return "more threads than the kernel is compiled for";
@@ -19,7 +19,7 @@ struct Launcher {
     return nullptr;
   }
   int max_shared_memory() const { return limit; }
-  static int multiprocessors() { return 108; }  // as an A100
+  static int multiprocessors() { return 108; }  // as on an A100
 };
 
 }  // namespace host

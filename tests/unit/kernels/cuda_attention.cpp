@@ -11,12 +11,12 @@ using namespace cuda_cases;
 namespace {
 
 template <class T, int kSize>
-void check_case(int64_t most_length, bool relative) {
+void check_case(int64_t max_length, bool relative) {
   const int64_t heads = pick(1, 3);
-  Case z(heads, heads, most_length, kSize, false);
-  reference::PolicyCase& c = z.exact;
+  Case z(heads, heads, max_length, kSize, false);
+  reference::PolicyCase& c = z.policy_case;
   c.dropped_first = false;
-  AttentionParams& a = z.call;
+  AttentionParams& a = z.params;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   CaseTensors<T> x(z, random);
   Tensor<T> r(1, 0, 0, 0, x.q.by_position);
@@ -41,18 +41,19 @@ void check_case(int64_t most_length, bool relative) {
   RC_ASSERT(tensors.num_splits > 1 || only == x.lse);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
-  const auto rounded = [](double number) { return widened(narrowed<T>(number)); };
+  const auto rounded = [](double number) { return to_double(from_double<T>(number)); };
   c.round_sum = rounded;
-  const auto exact = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
+  const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   c.from_outputs = true;
   c.round = rounded;
-  const auto composed = reference::attention(c, x.q.numbers(), x.k.numbers(), x.v.numbers(), x.dout.numbers());
+  const auto composed =
+      reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   const ExpectClose<T> expect_close{exact.logit_size};
-  expect_close("out", x.out.numbers(), exact.out, composed.out, exact.out_size);
+  expect_close("out", x.out.to_doubles(), exact.out, composed.out, exact.out_size);
   expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse_size);
-  expect_close("dq", x.dq.numbers(), exact.dq, composed.dq, exact.dq_size);
-  expect_close("dk", x.dk.numbers(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", x.dv.numbers(), exact.dv, composed.dv, exact.dv_size);
+  expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
+  expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
+  expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
   Doubles of_scales(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
   expect_close("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale_size);

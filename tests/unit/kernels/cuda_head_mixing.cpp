@@ -59,7 +59,7 @@ Tensor<T> biased(const Tensor<T>& x, const std::vector<float>& bias) {
       for (int64_t t = 0; t < x.length; ++t)
         for (int64_t e = 0; e < x.size; ++e) {
           T& number = rows.data[b * rows.batch_stride + h * rows.head_stride + t * rows.row_stride + e];
-          number = narrowed<T>(widened(number) + static_cast<double>(bias[static_cast<size_t>(h * x.size + e)]));
+          number = from_double<T>(to_double(number) + static_cast<double>(bias[static_cast<size_t>(h * x.size + e)]));
         }
   return sum;
 }
@@ -85,15 +85,15 @@ Doubles summed_rows(const Doubles& x, int64_t batch, int64_t count, int64_t numb
 // With from as much memory as is needed at least to as much as is enough for all; all_memory: with as much as an H100
 // has, with which heads of 16-bit types are mixed query by query.
 template <class T, int kSize>
-void check_case(int64_t most_heads, int64_t most_length, bool relative = false, About about = About::anything,
+void check_case(int64_t most_heads, int64_t max_length, bool relative = false, CaseKind kind = CaseKind::any,
                 bool all_memory = false) {
-  Case z(pick(1, most_heads), pick(1, most_heads), most_length, kSize, false, about);
-  reference::PolicyCase& c = z.exact;
+  Case z(pick(1, most_heads), pick(1, most_heads), max_length, kSize, false, kind);
+  reference::PolicyCase& c = z.policy_case;
   const bool by_position = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   Tensor<T> r(1, 0, 0, 0, by_position);
   if (relative) z.add_positions(r, random);
-  AttentionParams a = z.call;
+  AttentionParams a = z.params;
   a.in_heads = static_cast<int>(c.in), a.dropout_before_mixing = c.dropped_first;
   a.dropout_heads = static_cast<int>(c.dropped_first ? c.in : c.out);
   // Scales of heads are part of the matrix.
@@ -133,22 +133,22 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   host::Device device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   const int least = least_memory<T, kSize>(a, relative);
-  const int64_t most = about == About::lengths ? least
-                       : pick(0, 2) > 0        ? 2 * least
-                                               : 227;  // a single place, or several
+  const int64_t most = kind == CaseKind::lengths ? least
+                       : pick(0, 2) > 0          ? 2 * least
+                                                 : 227;  // a single place, or several
   const Cramped launcher{{device, 227 << 10}, (all_memory ? 227 : static_cast<int>(pick(least, most))) << 10};
   const int64_t gradients = Launches::head_mixing_num_gradients(launcher, a);
   g = unwritten(c.batch * gradients * numbers);
   AttentionTensors tensors;
-  tensors.batch = c.batch, tensors.q = q.any(), tensors.k = k.any(), tensors.v = v.any(), tensors.out = out.any(),
-  tensors.dout = dout.any();
-  tensors.dq = dq.any(), tensors.dk = dk.any(), tensors.dv = dv.any(), tensors.kv_read_once = false;
+  tensors.batch = c.batch, tensors.q = q.any_rows(), tensors.k = k.any_rows(), tensors.v = v.any_rows(),
+  tensors.out = out.any_rows(), tensors.dout = dout.any_rows();
+  tensors.dq = dq.any_rows(), tensors.dk = dk.any_rows(), tensors.dv = dv.any_rows(), tensors.kv_read_once = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.prob_sums = sums.data(), tensors.g = g.data();
   if (relative) {
-    tensors.q_u = q_u.any(), tensors.q_v = q_v.any();
-    tensors.dq_v = dq_v.any(), tensors.dr = dr.data();
+    tensors.q_u = q_u.any_rows(), tensors.q_v = q_v.any_rows();
+    tensors.dq_v = dq_v.any_rows(), tensors.dr = dr.data();
   }
   // Of the keys, also more than they are.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
@@ -158,26 +158,26 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
   RC_ASSERT(said(Launches::head_mixing_forward(launcher, a, tensors)) == "");
   RC_ASSERT(said(Launches::head_mixing_backward(launcher, a, tensors)) == "");
 
-  const auto rounded = [](double x) { return widened(narrowed<T>(x)); };
+  const auto rounded = [](double x) { return to_double(from_double<T>(x)); };
   c.round_sum = rounded;
-  const auto exact = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  const auto exact = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   c.round = rounded;
-  const auto composed = reference::attention(c, q.numbers(), k.numbers(), v.numbers(), dout.numbers());
+  const auto composed = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
   const auto thrice = [](Doubles sizes) {
     for (double& x : sizes) x *= std::is_same_v<T, Fp16> ? tolerance::kExchangedFp16 : 1;
     return sizes;
   };
-  expect_close("out", out.numbers(), exact.out, composed.out, thrice(exact.out_size));
+  expect_close("out", out.to_doubles(), exact.out, composed.out, thrice(exact.out_size));
   const auto of_matrices = [&](const Doubles& x, int64_t each) {  // a row's matrices: of one all are summed
     return gradients == a.queries ? x : summed_rows(x, c.batch, each, numbers);
   };
   expect_close("dm", of_matrices(Doubles(g.begin(), g.end()), gradients), of_matrices(exact.dm, a.queries),
                of_matrices(composed.dm, a.queries), of_matrices(exact.dm_size, a.queries));
-  Doubles dq_sum = dq.numbers();
+  Doubles dq_sum = dq.to_doubles();
   if (relative) {
-    const Doubles by_distance = dq_v.numbers();
+    const Doubles by_distance = dq_v.to_doubles();
     expect_close("du", summed(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
     expect_close("dv_bias", summed(by_distance, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
                  exact.dv_bias_size);
@@ -186,8 +186,8 @@ void check_case(int64_t most_heads, int64_t most_length, bool relative = false, 
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += by_distance[i];
   }
   expect_close("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
-  expect_close("dk", dk.numbers(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", dv.numbers(), exact.dv, composed.dv, thrice(exact.dv_size));
+  expect_close("dk", dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
+  expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, thrice(exact.dv_size));
 }
 
 // What is wrong with the plans for up to 32 heads with so much memory, or nothing.
@@ -210,8 +210,8 @@ std::string wrong_plan(int limit, bool relative = false) {
 TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random shapes, thread by thread", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, About::windows); }));
-  CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, About::lengths); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, CaseKind::windows); }));
+  CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, CaseKind::lengths); }));
   // Results of some warps at a time go through shared memory.
   CHECK(check_few("fp32, large", [] { check_case<float, 96>(8, 5); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
@@ -220,19 +220,19 @@ TEST_CASE("the kernels of a GPU for mixed heads equal the equations over random 
 }
 
 TEST_CASE("so they do where heads are mixed query by query, thread by thread", "[cuda]") {
-  const auto anything = About::anything;
+  const auto anything = CaseKind::any;
   CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 64>(4, 90, false, anything, true); }));
   CHECK(check_few("up to 8 heads", [=] { check_case<Bf16, 64>(8, 90, false, anything, true); }));
   CHECK(check_few("up to 16 heads", [=] { check_case<Bf16, 16>(16, 60, false, anything, true); }));
-  CHECK(check_few("windows", [] { check_case<Bf16, 16>(3, 90, false, About::windows, true); }));
-  CHECK(check_few("few real keys", [] { check_case<Fp16, 16>(8, 90, false, About::lengths, true); }));
+  CHECK(check_few("windows", [] { check_case<Bf16, 16>(3, 90, false, CaseKind::windows, true); }));
+  CHECK(check_few("few real keys", [] { check_case<Fp16, 16>(8, 90, false, CaseKind::lengths, true); }));
   CHECK(check_few("heads of 128", [=] { check_case<Bf16, 128>(8, 40, false, anything, true); }));
 }
 
 TEST_CASE("so they do with relative positions, with gaps between the keys, thread by thread", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(4, 50, true); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, About::windows); }));
+  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, CaseKind::windows); }));
   // Gradients of queries by halves of the columns, those of keys and of values apart.
   CHECK(check_few("fp32, large", [] { check_case<float, 192>(4, 5, true); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));

@@ -11,7 +11,7 @@
 
 using namespace mh::kernels;
 using cuda_cases::pick;
-using cuda_cases::widened;
+using cuda_cases::to_double;
 
 namespace {
 

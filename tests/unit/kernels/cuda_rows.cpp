@@ -13,10 +13,10 @@
 #include "oracle/tolerance.h"
 
 using namespace mh::kernels;
-using cuda_cases::kRounding;
-using cuda_cases::narrowed;
+using cuda_cases::from_double;
+using cuda_cases::kUnitRoundoff;
 using cuda_cases::pick;
-using cuda_cases::widened;
+using cuda_cases::to_double;
 
 namespace {
 
@@ -28,7 +28,7 @@ constexpr double kUnit = tolerance::kFp32;  // all arithmetic is in fp32
 template <class T>
 double rounding_at(double value) {
   constexpr double kSmallest = std::is_same_v<T, float> ? 0x1p-150 : std::is_same_v<T, Bf16> ? 0x1p-134 : 0x1p-25;
-  return std::max(kRounding<T> * std::abs(value), kSmallest);
+  return std::max(kUnitRoundoff<T> * std::abs(value), kSmallest);
 }
 
 template <class T>
@@ -36,7 +36,7 @@ std::vector<T> normal(int64_t count, double deviation = 1) {
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 30)));
   std::normal_distribution<double> draw(0, deviation);
   std::vector<T> all(static_cast<size_t>(count));
-  for (T& x : all) x = narrowed<T>(draw(random));
+  for (T& x : all) x = from_double<T>(draw(random));
   return all;
 }
 
@@ -57,7 +57,7 @@ void cross_entropy_case() {
   const int64_t rows = pick(1, 3), n = drawn_width(3000);
   const CrossEntropy how{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
   std::vector<T> logits = normal<T>(rows * n, static_cast<double>(pick(1, 8)));
-  if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, rows * n - 1))] = narrowed<T>(-INFINITY);
+  if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, rows * n - 1))] = from_double<T>(-INFINITY);
   const std::vector<T> given = logits;
   std::vector<int64_t> targets;
   for (int64_t r = 0; r < rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
@@ -72,23 +72,23 @@ void cross_entropy_case() {
     const int64_t target = targets[static_cast<size_t>(r)];
     const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
     double top = -INFINITY, sum = 0, total = 0, total_size = 0, spread = 0;
-    for (int64_t i = 0; i < n; ++i) top = std::max(top, static_cast<double>(widened(x[i])));
+    for (int64_t i = 0; i < n; ++i) top = std::max(top, static_cast<double>(to_double(x[i])));
     for (int64_t i = 0; i < n; ++i) {
-      const double logit = widened(x[i]), p = std::exp(logit - top);
+      const double logit = to_double(x[i]), p = std::exp(logit - top);
       sum += p, total += logit, total_size += std::abs(logit), spread += p > 0 ? p * (top - logit) : 0;
     }
     const double log_sum = top + std::log(sum);
     // Errors of the first order: of x - top, exp and the sum; of the logarithm, and of its sum with top.
     const double log_error = kUnit * (spread / sum + 4 + additions(n) + 2 * std::abs(top) + 2 * std::abs(log_sum));
     for (int64_t i = 0; i < n; ++i) {
-      const double p = std::exp(widened(x[i]) - log_sum), now = widened(found[i]);
+      const double p = std::exp(to_double(x[i]) - log_sum), now = to_double(found[i]);
       const double wanted = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
       const double terms = p + e / count + (i == target ? 1 - e : 0);
-      const double p_error = p == 0 ? 0 : p * (log_error + kUnit * (std::abs(widened(x[i]) - log_sum) + 4));
+      const double p_error = p == 0 ? 0 : p * (log_error + kUnit * (std::abs(to_double(x[i]) - log_sum) + 4));
       if (how.gradient) near(now, wanted, rounding_at<T>(wanted) + p_error + 3 * kUnit * terms, "gradient");
-      else RC_ASSERT(widened(found[i]) == widened(x[i]));
+      else RC_ASSERT(to_double(found[i]) == to_double(x[i]));
     }
-    const double nll = target < 0 ? 0 : log_sum - widened(x[target]);
+    const double nll = target < 0 ? 0 : log_sum - to_double(x[target]);
     const double smoothed = target < 0 || e == 0 ? nll : (1 - e) * nll + e * (log_sum - total / count);
     const double nll_error = log_error + kUnit * std::abs(nll);
     const double smoothed_error = target < 0 || e == 0
@@ -141,7 +141,7 @@ void sum_norm_case() {
     Doubles sum_error;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = place(r, i);
-      const double first = static_cast<double>(x[k]), second = keeps[k] * widened(y[k]);
+      const double first = static_cast<double>(x[k]), second = keeps[k] * to_double(y[k]);
       s[k] = first + second;
       sum_error.push_back(2 * kUnit * (std::abs(first) + std::abs(second)));
       middle += s[k] / count, middle_size += std::abs(s[k]) / count, middle_error += sum_error.back() / count;
@@ -177,7 +177,7 @@ void sum_norm_case() {
   const bool one = std::is_same_v<Y, float> && how.dropout == nullptr && pick(0, 1) == 1;
   const int64_t pieces = (rows + piece - 1) / piece;
   std::vector<float> dx(x.size(), NAN), dweight(static_cast<size_t>(pieces * size), NAN), dbias = dweight;
-  std::vector<Y> dy(y.size(), narrowed<Y>(NAN));
+  std::vector<Y> dy(y.size(), from_double<Y>(NAN));
   if (of_norm) t.dnorm = dnorm.data();
   if (of_sum) t.dsum = dsum.data();
   t.dx = dx.data(), t.dy = one ? nullptr : dy.data(), t.dweight = dweight.data(), t.dbias = dbias.data();
@@ -210,7 +210,7 @@ void sum_norm_case() {
       }
       near(static_cast<double>(dx[k]), d, error, "dx");
       if (!one)
-        near(widened(dy[k]), keeps[k] * d,
+        near(to_double(dy[k]), keeps[k] * d,
              keeps[k] * error + kUnit * std::abs(keeps[k] * d) + rounding_at<Y>(keeps[k] * d), "dy");
     }
   }
@@ -228,13 +228,13 @@ void dropout_case() {
   const Dropout how = make_dropout(key, 7, 8, 0.4);
   const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
   const auto x = normal<T>(count + skip);
-  std::vector<T> y(static_cast<size_t>(count), narrowed<T>(NAN));
+  std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
   host::Device device;
   RC_ASSERT(dropout<T>(host::Launcher{device}, how, first, x.data() + skip, y.data(), count) == nullptr);
   const Doubles keeps = kept(&how, first, count);
   for (int64_t i = 0; i < count; ++i) {
-    const double wanted = keeps[static_cast<size_t>(i)] * widened(x[static_cast<size_t>(i + skip)]);
-    near(widened(y[static_cast<size_t>(i)]), wanted, rounding_at<T>(wanted), "element");
+    const double wanted = keeps[static_cast<size_t>(i)] * to_double(x[static_cast<size_t>(i + skip)]);
+    near(to_double(y[static_cast<size_t>(i)]), wanted, rounding_at<T>(wanted), "element");
   }
 }
 

@@ -30,8 +30,8 @@ namespace {
 template <class F>
 auto run_on_both(const F& f) {
   const auto cpu = f();
-  const kernels::CudaApi table = host::table();
-  const nn::CpuAsGpu scope(table);
+  const kernels::CudaApi api = host::emulated_api();
+  const nn::CpuAsGpu scope(api);
   return std::pair(cpu, f());
 }
 
