@@ -1,4 +1,4 @@
-// The attention kernels of a GPU for heads that nothing mixes, thread by thread on the CPU, against loops in double.
+// GPU attention kernels without head mixing, in the emulator, compared with plain loops in double precision.
 #include <catch2/catch.hpp>
 
 #include "emulator/cuda_cases.h"
@@ -10,6 +10,7 @@ using namespace cuda_cases;
 
 namespace {
 
+// Checks the output, the log-sum-exp and all gradients of a random case.
 template <class T, int kSize>
 void check_case(int64_t max_length, bool relative) {
   const int64_t heads = pick(1, 3);
@@ -30,22 +31,22 @@ void check_case(int64_t max_length, bool relative) {
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   RC_ASSERT(Launches::template forward_splits<false>(launcher, a, tensors) == nullptr);
-  const std::vector<float> only = std::exchange(x.lse, x.delta);
+  const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
   tensors.lse = x.lse.data();
-  // Of the keys, also more than they are.
+  // May exceed the number of keys.
   tensors.num_splits = pick(0, 1) == 1 ? static_cast<int>(pick(2, 7)) : 1;
-  const auto of_query = static_cast<size_t>(tensors.num_splits > 1 ? tensors.num_splits * (c.value_size + 2) : 0);
-  std::vector<float> found(x.lse.size() * of_query, NAN);
-  tensors.partial_out = found.data();
+  const auto partial_size = static_cast<size_t>(tensors.num_splits > 1 ? tensors.num_splits * (c.value_size + 2) : 0);
+  std::vector<float> partial_out(x.lse.size() * partial_size, NAN);
+  tensors.partial_out = partial_out.data();
   RC_ASSERT(Launches::forward(launcher, a, tensors) == nullptr);
-  RC_ASSERT(tensors.num_splits > 1 || only == x.lse);
+  RC_ASSERT(tensors.num_splits > 1 || lse_without_out == x.lse);
   RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
 
-  const auto rounded = [](double number) { return to_double(from_double<T>(number)); };
-  c.round_sum = rounded;
+  const auto round = [](double value) { return to_double(from_double<T>(value)); };
+  c.round_sum = round;
   const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   c.from_outputs = true;
-  c.round = rounded;
+  c.round = round;
   const auto composed =
       reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   const ExpectClose<T> expect_close{exact.logit_size};
@@ -54,54 +55,56 @@ void check_case(int64_t max_length, bool relative) {
   expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
   expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
-  Doubles of_scales(static_cast<size_t>(c.batch * c.in));
-  for (size_t i = 0; i < dscale.size(); ++i) of_scales[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
-  expect_close("dscale", of_scales, exact.dscale, composed.dscale, exact.dscale_size);
+  Doubles dscale_sums(static_cast<size_t>(c.batch * c.in));
+  for (size_t i = 0; i < dscale.size(); ++i)
+    dscale_sums[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
+  expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
   if (!relative) return;
-  // (batch, heads, parts, numbers) to (heads, numbers).
-  const auto summed = [&](const std::vector<float>& parts, size_t numbers) {
-    Doubles sums(static_cast<size_t>(c.in) * numbers);
-    const size_t of_head = parts.size() / static_cast<size_t>(c.batch * c.in);
-    for (size_t i = 0; i < parts.size(); ++i)
-      sums[i / of_head % static_cast<size_t>(c.in) * numbers + i % numbers] += parts[i];
+  // Sums (batch, heads, tiles, size) over the batch and the tiles: (heads, size).
+  const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
+    Doubles sums(static_cast<size_t>(c.in) * size);
+    const size_t head_terms = terms.size() / static_cast<size_t>(c.batch * c.in);
+    for (size_t i = 0; i < terms.size(); ++i)
+      sums[i / head_terms % static_cast<size_t>(c.in) * size + i % size] += terms[i];
     return sums;
   };
-  expect_close("du", summed(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
-  expect_close("dv_bias", summed(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
+  expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
+  expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
                exact.dv_bias_size);
-  expect_close("dr", summed(dr, static_cast<size_t>(c.distances * c.key_size)), exact.dr, composed.dr, exact.dr_size);
+  expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.distances * c.key_size)), exact.dr, composed.dr,
+               exact.dr_size);
 }
 
 }  // namespace
 
-TEST_CASE("the attention kernels of a GPU equal the equations over random shapes, thread by thread", "[cuda]") {
+TEST_CASE("emulated GPU attention equals the equations over random cases", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(100, false); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 32>(100, false); }));
   CHECK(check_few("fp16", [] { check_case<Fp16, 64>(150, false); }));
 }
 
-TEST_CASE("so they do with relative positions, with gaps between the keys", "[cuda]") {
+TEST_CASE("emulated GPU attention with relative positions over runs of keys equals the equations", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(90, true); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(90, true); }));
   CHECK(check_few("fp16", [] { check_case<Fp16, 32>(140, true); }));
-  // Two warps of a backward pass, and fewer rows at once.
-  CHECK(check_few("fp32, large", [] { check_case<float, 80>(60, true); }));
-  // Gradients of queries by halves of the columns, those of keys and of values apart; one stage.
-  CHECK(check_few("bf16, larger", [] { check_case<Bf16, 192>(60, true); }));
-  CHECK(check_few("fp32, largest", [] { check_case<float, 256>(40, true); }));
+  // The backward pass has two warps and smaller tiles.
+  CHECK(check_few("fp32, head size 80", [] { check_case<float, 80>(60, true); }));
+  // dQ is computed in two column blocks, dK and dV in separate passes; fp32 has a single pipeline stage.
+  CHECK(check_few("bf16, head size 192", [] { check_case<Bf16, 192>(60, true); }));
+  CHECK(check_few("fp32, head size 256", [] { check_case<float, 256>(40, true); }));
 }
 
-TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multiprocessors idle for long", "[cuda]") {
-  // A block each, or more.
+TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a GPU", "[cuda]") {
+  // At least one block per multiprocessor: no split.
   CHECK(best_num_splits(132, 64, 132) == 1);
   CHECK(best_num_splits(1000, 64, 132) == 1);
-  // One query of 8 heads; of one head, which has less than a tile a multiprocessor.
+  // 8 blocks, as for one query of 8 heads; a single block, which has fewer tiles than there are multiprocessors.
   CHECK(best_num_splits(8, 64, 132) == 16);
   CHECK(best_num_splits(1, 64, 132) == 64);
-  // Two rounds of half of the keys would take as long as one.
+  // Two splits of 8 tiles would need a second round of blocks and save no time; 64 tiles are worth it.
   CHECK(best_num_splits(70, 8, 132) == 1);
   CHECK(best_num_splits(70, 64, 132) == 5);
-  // Nothing to divide, and no blocks.
+  // One tile, no tiles, and no blocks.
   CHECK(best_num_splits(1, 1, 132) == 1);
   CHECK(best_num_splits(1, 0, 132) == 1);
   CHECK(best_num_splits(0, 64, 132) == 1);
@@ -112,22 +115,22 @@ TEST_CASE("keys are divided among so many blocks as leave none of a GPU's multip
   using Launches = AttentionLaunches<Bf16, 64>;
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 64, 108));
   CHECK(Launches::num_splits(host::Launcher{device}, a, 4) == best_num_splits(32, 64, 108));
-  a.window = 100;  // which three tiles hold
+  a.window = 100;  // visible keys: at most three tiles
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 3, 108));
   a.queries = 1024;
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
 }
 
-TEST_CASE("relative positions of all head sizes have place on an A100; less memory is refused in words", "[cuda]") {
+TEST_CASE("relative positions of every head size fit into the shared memory of an A100", "[cuda]") {
   host::Device device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
-  const auto lacks = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
+  const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{
         (AttentionLaunches<T, kSize>::why_no_relative(launcher) == nullptr ? "" : std::to_string(kSize))...};
   };
   const std::integer_sequence<int, 16, 32, 48, 64, 96, 128, 192, 256> sizes;
-  CHECK(lacks(0.0F, sizes) == std::vector<std::string>(sizes.size()));
-  CHECK(lacks(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(refused_sizes(0.0F, sizes) == std::vector<std::string>(sizes.size()));
+  CHECK(refused_sizes(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(AttentionLaunches<float, 64>::why_no_relative(small) ==
         std::string("relative positions of heads that exceed the shared memory of a block"));
 }
