@@ -1,4 +1,4 @@
-// The CUDA half without a GPU: its library opens, and says what it was not compiled for.
+// The CUDA library on a machine without a GPU.
 #include "cuda/cuda_api.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@ using namespace mh::kernels;
 
 namespace {
 
-const CudaApi& table() {
+const CudaApi& api() {
   void* library = dlopen("libmultihead-cuda.so", RTLD_NOW);
   if (library == nullptr) throw std::runtime_error(dlerror());
   return *reinterpret_cast<const CudaApi* (*)()>(dlsym(library, kCudaApiSymbol))();
@@ -21,27 +21,26 @@ const CudaApi& table() {
 
 }  // namespace
 
-TEST_CASE("the CUDA library opens where there is no GPU", "[cuda]") {
-  CHECK(table().adam(nullptr, 0, nullptr) == nullptr);
+TEST_CASE("the CUDA library opens on a machine without a GPU", "[cuda]") {
+  CHECK(api().adam(nullptr, 0, nullptr) == nullptr);
 }
 
-TEST_CASE("the CUDA library has kernels for all head sizes up to those it was built for, or says what it lacks",
-          "[cuda]") {
-  int most = 0;
-#define MH_CHECK(name, compiled)                                     \
-  most = std::max(most, compiled);                                   \
-  REQUIRE(table().attention(Dtype::name, compiled) != nullptr);      \
-  CHECK(table().attention(Dtype::name, compiled)->size == compiled); \
-  CHECK(table().attention(Dtype::name, 1)->size <= compiled);        \
-  CHECK(table().missing(Dtype::name, compiled) == nullptr);
+TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {
+  int max_size = 0;
+#define MH_CHECK(name, compiled)                                   \
+  max_size = std::max(max_size, compiled);                         \
+  REQUIRE(api().attention(Dtype::name, compiled) != nullptr);      \
+  CHECK(api().attention(Dtype::name, compiled)->size == compiled); \
+  CHECK(api().attention(Dtype::name, 1)->size <= compiled);        \
+  CHECK(api().missing(Dtype::name, compiled) == nullptr);
   MH_COMPILED(MH_CHECK)
 #undef MH_CHECK
-  const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, known = dtypes.substr(0, 4);
-  const Dtype dtype = known == "fp32" ? Dtype::fp32 : known == "bf16" ? Dtype::bf16 : Dtype::fp16;
-  CHECK(table().attention(dtype, most + 1) == nullptr);
-  CHECK(table().missing(dtype, 300) == "expected a head size of at most one of " + sizes + " in " + dtypes +
-                                           "; found 300 in " + known + "; use --attention composed");
-  if (most < 256)
-    CHECK_THAT(table().missing(dtype, 250),
+  const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, dtype_name = dtypes.substr(0, 4);
+  const Dtype dtype = dtype_name == "fp32" ? Dtype::fp32 : dtype_name == "bf16" ? Dtype::bf16 : Dtype::fp16;
+  CHECK(api().attention(dtype, max_size + 1) == nullptr);
+  CHECK(api().missing(dtype, 300) == "expected a head size of at most one of " + sizes + " in " + dtypes +
+                                         "; found 300 in " + dtype_name + "; use --attention composed");
+  if (max_size < 256)
+    CHECK_THAT(api().missing(dtype, 250),
                Catch::EndsWith("build again after meson configure build -Dhead_sizes=" + sizes + ",256"));
 }

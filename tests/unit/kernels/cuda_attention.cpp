@@ -121,7 +121,7 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
 }
 
-TEST_CASE("relative positions of every head size fit into the shared memory of an A100", "[cuda]") {
+TEST_CASE("relative positions of every head size fit into an A100, and 48 KiB are refused with a reason", "[cuda]") {
   host::Device device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {

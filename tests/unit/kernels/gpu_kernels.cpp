@@ -1,5 +1,5 @@
-// The attention kernels on a GPU: `torch-tests --device cuda`. The result and every gradient are no further from the
-// equations in double than twice what the same equations give on the GPU, in the same type, by the tensor library.
+// The attention kernels on a GPU: `torch-tests --device cuda`. The error of the output and of every gradient is at most
+// twice the error of the composed path in the same type on the GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -28,78 +28,80 @@ namespace {
 
 struct Sizes {
   int64_t batch, in, out, key_size, value_size;
-  int64_t matrix = 0;  // dimensions of m; 0: nothing mixes
+  int64_t matrix_dims = 0;  // dimensions of m; 0: no head mixing
 };
 
 struct Case {
-  const char* what;
+  const char* name;
   int64_t queries, keys;
   bool causal = false;
   int64_t window = 0;
-  bool lengths = false;  // of keys, none of the first row
+  bool key_lengths = false;  // random lengths; the first batch row has no real keys
   bool sigsoftmax = false;
   double dropout = 0;
-  bool before = false;    // mixing
-  bool pairs = false;     // heads read keys and values of others
-  int64_t scales = 0;     // dimensions of scales of heads; 0: none
-  bool relative = false;  // positions, of keys in two runs
+  bool dropout_before = false;  // dropout acts before mixing
+  bool grouped = false;         // several query heads read the same key/value head
+  int64_t scale_dims = 0;       // dimensions of the head scales; 0: no head scales
+  bool relative = false;        // relative positions, with two runs of keys
 };
 
 const Case kCases[] = {
-    {.what = "all keys", .queries = 77, .keys = 131},
-    {.what = "one query", .queries = 1, .keys = 129},
-    {.what = "one key", .queries = 33, .keys = 1},
-    {.what = "causal", .queries = 131, .keys = 131, .causal = true},
-    {.what = "causal, more keys than queries", .queries = 33, .keys = 151, .causal = true},
-    {.what = "causal, one query", .queries = 1, .keys = 71, .causal = true},
-    {.what = "a window", .queries = 131, .keys = 161, .causal = true, .window = 17},
-    {.what = "a window of one key", .queries = 35, .keys = 35, .causal = true, .window = 1},
-    {.what = "lengths of keys", .queries = 45, .keys = 77, .lengths = true},
-    {.what = "Sigsoftmax", .queries = 67, .keys = 67, .causal = true, .sigsoftmax = true},
-    {.what = "dropout", .queries = 65, .keys = 99, .dropout = 0.3},
-    {.what = "dropout before mixing", .queries = 37, .keys = 99, .dropout = 0.3, .before = true},
-    {.what = "heads that read others", .queries = 41, .keys = 71, .pairs = true},
-    {.what = "scales of heads", .queries = 51, .keys = 91, .scales = 1},
-    {.what = "scales of heads of rows", .queries = 51, .keys = 91, .lengths = true, .scales = 2},
-    {.what = "all at once",
+    {.name = "all keys", .queries = 77, .keys = 131},
+    {.name = "one query", .queries = 1, .keys = 129},
+    {.name = "one key", .queries = 33, .keys = 1},
+    {.name = "causal", .queries = 131, .keys = 131, .causal = true},
+    {.name = "causal, more keys than queries", .queries = 33, .keys = 151, .causal = true},
+    {.name = "causal, one query", .queries = 1, .keys = 71, .causal = true},
+    {.name = "window", .queries = 131, .keys = 161, .causal = true, .window = 17},
+    {.name = "window of one key", .queries = 35, .keys = 35, .causal = true, .window = 1},
+    {.name = "key lengths", .queries = 45, .keys = 77, .key_lengths = true},
+    {.name = "Sigsoftmax", .queries = 67, .keys = 67, .causal = true, .sigsoftmax = true},
+    {.name = "dropout", .queries = 65, .keys = 99, .dropout = 0.3},
+    {.name = "dropout before mixing", .queries = 37, .keys = 99, .dropout = 0.3, .dropout_before = true},
+    {.name = "grouped-query heads", .queries = 41, .keys = 71, .grouped = true},
+    {.name = "head scales", .queries = 51, .keys = 91, .scale_dims = 1},
+    {.name = "head scales per batch row", .queries = 51, .keys = 91, .key_lengths = true, .scale_dims = 2},
+    {.name = "all options",
      .queries = 61,
      .keys = 93,
      .causal = true,
      .window = 29,
      .sigsoftmax = true,
      .dropout = 0.3,
-     .pairs = true,
-     .scales = 2},
+     .grouped = true,
+     .scale_dims = 2},
 };
 
 const Case kRelativeCases[] = {
-    {.what = "relative, all keys", .queries = 77, .keys = 131, .relative = true},
-    {.what = "relative, one query", .queries = 1, .keys = 71, .causal = true, .relative = true},
-    {.what = "relative, causal", .queries = 33, .keys = 151, .causal = true, .relative = true},
-    {.what = "relative, lengths of keys", .queries = 45, .keys = 77, .lengths = true, .relative = true},
-    {.what = "relative, all at once",
+    {.name = "relative, all keys", .queries = 77, .keys = 131, .relative = true},
+    {.name = "relative, one query", .queries = 1, .keys = 71, .causal = true, .relative = true},
+    {.name = "relative, causal", .queries = 33, .keys = 151, .causal = true, .relative = true},
+    {.name = "relative, key lengths", .queries = 45, .keys = 77, .key_lengths = true, .relative = true},
+    {.name = "relative, all options",
      .queries = 61,
      .keys = 93,
      .causal = true,
      .window = 29,
      .sigsoftmax = true,
      .dropout = 0.3,
-     .pairs = true,
-     .scales = 2,
+     .grouped = true,
+     .scale_dims = 2,
      .relative = true},
 };
 
-Inputs drawn(const Case& c, const Sizes& z) {
-  const auto rows = [&](int64_t heads, int64_t length, int64_t size) {  // as a joint projection gives them
+// Returns random operands for a case.
+Inputs random_inputs(const Case& c, const Sizes& z) {
+  // Returns (B, heads, length, size), stored as (B, length, heads, size), as a joint projection stores it.
+  const auto rows = [&](int64_t heads, int64_t length, int64_t size) {
     return at::randn({z.batch, length, heads, size}).transpose(1, 2);
   };
-  const at::Tensor m = z.matrix == 2   ? at::randn({z.in, z.out})
-                       : z.matrix == 3 ? at::randn({z.batch, z.in, z.out})
-                       : z.matrix == 4 ? at::randn({z.batch, c.queries, z.in, z.out})
-                                       : at::Tensor();
-  const at::Tensor scales = c.scales == 1   ? at::randn({z.out})
-                            : c.scales == 2 ? at::randn({z.batch, z.out})
+  const at::Tensor m = z.matrix_dims == 2   ? at::randn({z.in, z.out})
+                       : z.matrix_dims == 3 ? at::randn({z.batch, z.in, z.out})
+                       : z.matrix_dims == 4 ? at::randn({z.batch, c.queries, z.in, z.out})
                                             : at::Tensor();
+  const at::Tensor scales = c.scale_dims == 1   ? at::randn({z.out})
+                            : c.scale_dims == 2 ? at::randn({z.batch, z.out})
+                                                : at::Tensor();
   Inputs x{{rows(z.in, c.queries, z.key_size),
             rows(z.in, c.keys, z.key_size),
             rows(z.out, c.keys, z.value_size),
@@ -111,15 +113,15 @@ Inputs drawn(const Case& c, const Sizes& z) {
            rows(z.out, c.queries, z.value_size),
            {c.causal, c.window},
            {}};
-  if (c.lengths) {
+  if (c.key_lengths) {
     x.policy.key_lengths = at::randint(1, c.keys + 1, {z.batch}, at::kLong);
     x.policy.key_lengths[0] = 0;
   }
   if (c.sigsoftmax) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
   if (c.dropout > 0) {
     const nn::ForwardContext step{true, 7, 3, 2};
-    const int64_t heads = c.before ? z.in : z.out;
-    x.policy.dropout_before_mixing = c.before;
+    const int64_t heads = c.dropout_before ? z.in : z.out;
+    x.policy.dropout_before_mixing = c.dropout_before;
     x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
     x.dropout_mask = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
   }
@@ -129,12 +131,13 @@ Inputs drawn(const Case& c, const Sizes& z) {
     x.operands[kU] = at::randn({z.in, z.key_size}), x.operands[kBias] = at::randn({z.in, z.key_size});
     x.operands[kR] = at::randn({z.in, 2 * distances, z.key_size});
   }
-  if (c.pairs && z.in == z.out)
+  if (c.grouped && z.in == z.out)
     for (int64_t h = 0; h < z.in; ++h) x.policy.key_heads.push_back(h * h % z.in);
   return x;
 }
 
-at::Tensor by_kernel(const Inputs& x, const Tensors& t) {
+// Returns the output of the GPU kernels.
+at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec policy = x.policy;
   policy.head_scales = t[kScales];
   policy.relative.u = t[kU], policy.relative.v = t[kBias], policy.relative.r = t[kR];
@@ -143,30 +146,32 @@ at::Tensor by_kernel(const Inputs& x, const Tensors& t) {
                          : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
 }
 
+// Checks the output and gradients of a case.
 void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
-  const Inputs x = drawn(c, z);
-  INFO(c.what << "; rows " << z.batch << ", heads " << z.in << " and " << z.out << ", sizes " << z.key_size << " and "
-              << z.value_size << ", matrix of " << z.matrix << " dimensions, " << c10::toString(type));
-  Tensors found;  // a case that throws leaves the others
+  const Inputs x = random_inputs(c, z);
+  INFO(c.name << ": batch " << z.batch << ", heads " << z.in << " and " << z.out << ", head sizes " << z.key_size
+              << " and " << z.value_size << ", matrix of " << z.matrix_dims << " dimensions, " << c10::toString(type));
+  Tensors actual;  // the other cases run even if this one throws
   try {
-    found = results(x, type, type, gpu, by_kernel);
-  } catch (const std::exception& thrown) {
-    FAIL_CHECK(thrown.what());
+    actual = results(x, type, type, gpu, attend_with_kernels);
+  } catch (const std::exception& exception) {
+    FAIL_CHECK(exception.what());
     return;
   }
-  Tensors sizes = term_magnitudes(x, type);
-  if (type == at::kHalf && z.matrix > 0)
-    for (const size_t of_mixed : {size_t{0}, size_t{kV + 1}}) sizes[of_mixed] *= tolerance::kExchangedFp16;
-  CHECK(numbers::fault_beside_composed(found, results(x, type, type, gpu, composed),
-                                       results(x, type, at::kDouble, at::kCPU, composed), type, sizes,
+  Tensors magnitudes = term_magnitudes(x, type);
+  if (type == at::kHalf && z.matrix_dims > 0)
+    for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kExchangedFp16;
+  CHECK(numbers::fault_beside_composed(actual, results(x, type, type, gpu, composed),
+                                       results(x, type, at::kDouble, at::kCPU, composed), type, magnitudes,
                                        type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
-// Why this build has no kernels for these, mixed or not; empty: it has.
-std::string lacks(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes, bool relative = false) {
-  attention::LayerSpec shape;
-  shape.heads = in, shape.value_heads = out, shape.key_size = shape.value_size = size;
-  return attention::why_not_fused_on_gpu(type, shape, mixes, relative);
+// Returns why this build has no kernels for these sizes, with head mixing or without; "" if it has.
+std::string missing_kernels(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes,
+                            bool relative = false) {
+  attention::LayerSpec spec;
+  spec.heads = in, spec.value_heads = out, spec.key_size = spec.value_size = size;
+  return attention::why_not_fused_on_gpu(type, spec, mixes, relative);
 }
 
 #define NEEDS_GPU                                           \
@@ -177,132 +182,136 @@ constexpr int64_t kHeadSizes[] = {32, 35, 40, 64, 128};
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("attention by the kernels on a GPU", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU attention equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(51);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
   std::string missing;
   for (const int64_t size : kHeadSizes) {
-    if (missing = lacks(type, size, 3, 3, false); !missing.empty()) break;
+    if (missing = missing_kernels(type, size, 3, 3, false); !missing.empty()) break;
     for (const Case& c : kCases) check(c, {3, 3, 3, size, size}, type, gpu);
   }
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("mixed heads by the kernels on a GPU", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU head mixing equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(52);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
   std::string missing;
-  int64_t turn = 0;  // another matrix for each case by the next size
+  int64_t count = 0;  // varies the dimensions of the matrix between cases and sizes
   for (const int64_t size : kHeadSizes) {
-    if (missing = lacks(type, size, 5, 5, true); !missing.empty()) break;
-    for (const Case& c : kCases) check(c, {2, 5, c.pairs ? 5 : 3, size, size, 2 + turn++ % 3}, type, gpu);
+    if (missing = missing_kernels(type, size, 5, 5, true); !missing.empty()) break;
+    for (const Case& c : kCases) check(c, {2, 5, c.grouped ? 5 : 3, size, size, 2 + count++ % 3}, type, gpu);
     check(kCases[0], {2, 4, 4, size, size / 2, 2}, type, gpu);
     check(kCases[3], {2, 4, 4, size / 2, size, 4}, type, gpu);
   }
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("relative positions by the kernels on a GPU, of mixed heads and others", "[cuda-device]", float,
+TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions equal the equations", "[cuda-device]", float,
                    at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(56);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
   std::string missing;
-  int64_t turn = 0;
+  int64_t count = 0;  // varies the dimensions of the matrix between cases and sizes
   for (const int64_t size : kHeadSizes) {
-    if (missing = lacks(type, size, 3, 3, false, true); !missing.empty()) break;
-    if (missing = lacks(type, size, 5, 5, true, true); !missing.empty()) break;
+    if (missing = missing_kernels(type, size, 3, 3, false, true); !missing.empty()) break;
+    if (missing = missing_kernels(type, size, 5, 5, true, true); !missing.empty()) break;
     for (const Case& c : kRelativeCases) {
       check(c, {2, 3, 3, size, size}, type, gpu);
-      check(c, {2, 5, c.pairs ? 5 : 3, size, size, 2 + turn++ % 3}, type, gpu);
+      check(c, {2, 5, c.grouped ? 5 : 3, size, size, 2 + count++ % 3}, type, gpu);
     }
   }
-  if (missing = lacks(type, 64, 32, 32, true, true); missing.empty())
+  if (missing = missing_kernels(type, 64, 32, 32, true, true); missing.empty())
     check(kRelativeCases[2], {1, 32, 32, 64, 64, 4}, type, gpu);
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("one to 32 mixed heads on a GPU", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU mixing of 1 to 32 heads equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(53);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
-  const Case cases[] = {{.what = "all keys", .queries = 35, .keys = 77},
-                        {.what = "causal", .queries = 67, .keys = 67, .causal = true, .dropout = 0.3}};
+  const Case cases[] = {{.name = "all keys", .queries = 35, .keys = 77},
+                        {.name = "causal", .queries = 67, .keys = 67, .causal = true, .dropout = 0.3}};
   std::string missing;
   for (const auto& [in, out] :
        {std::pair<int64_t, int64_t>{1, 1}, {1, 4}, {4, 1}, {8, 8}, {16, 16}, {12, 32}, {32, 32}}) {
-    if (const std::string reason = lacks(type, 64, in, out, true); !reason.empty()) {
-      missing = str(in, " heads and ", out, ": ", reason);
+    if (const std::string reason = missing_kernels(type, 64, in, out, true); !reason.empty()) {
+      missing = str(in, " and ", out, " heads: ", reason);
       continue;
     }
-    for (const int64_t matrix : {2, 4})
-      for (const Case& c : cases) check(c, {2, in, out, 64, 64, matrix}, type, gpu);
+    for (const int64_t matrix_dims : {2, 4})
+      for (const Case& c : cases) check(c, {2, in, out, 64, 64, matrix_dims}, type, gpu);
   }
   if (!missing.empty()) SKIP(missing);
 }
 
-TEST_CASE("a small call of each kernel on a GPU, for tools that watch memory", "[cuda-device][small]") {
+// For compute-sanitizer, under which larger cases take too long.
+TEST_CASE("a small call of each GPU kernel equals the equations", "[cuda-device][small]") {
   NEEDS_GPU;
   at::manual_seed(54);
-  const Case small{.what = "causal", .queries = 35, .keys = 71, .causal = true, .dropout = 0.3, .scales = 2};
+  const Case small{.name = "causal", .queries = 35, .keys = 71, .causal = true, .dropout = 0.3, .scale_dims = 2};
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    if (const std::string missing = lacks(type, 64, 3, 2, true); !missing.empty()) SKIP(missing);
+    if (const std::string missing = missing_kernels(type, 64, 3, 2, true); !missing.empty()) SKIP(missing);
     check(small, {1, 2, 2, 64, 64}, type, gpu);
-    for (const int64_t matrix : {2, 4}) check(small, {1, 3, 2, 64, 64, matrix}, type, gpu);
+    for (const int64_t matrix_dims : {2, 4}) check(small, {1, 3, 2, 64, 64, matrix_dims}, type, gpu);
     Case relative = small;
     relative.relative = true;
-    if (lacks(type, 64, 3, 2, true, true).empty()) check(relative, {1, 3, 2, 64, 64, 2}, type, gpu);
+    if (missing_kernels(type, 64, 3, 2, true, true).empty()) check(relative, {1, 3, 2, 64, 64, 2}, type, gpu);
   }
 }
 
-TEST_CASE("kernels on a GPU give the same bits twice, and on another stream", "[cuda-device]") {
+TEST_CASE("GPU attention is bit-identical when repeated and on another stream", "[cuda-device]") {
   NEEDS_GPU;
   at::manual_seed(55);
   const c10::impl::VirtualGuardImpl guard(gpu.type());
-  const Case c{.what = "", .queries = 301, .keys = 301, .causal = true, .dropout = 0.1, .pairs = true, .scales = 1};
-  for (const int64_t matrix : {0, 2, 4}) {
-    if (const std::string missing = lacks(at::kBFloat16, 64, 8, 8, matrix > 0); !missing.empty()) SKIP(missing);
-    const Inputs x = drawn(c, {2, 8, 8, 64, 64, matrix});
-    const auto once = [&] { return results(x, at::kBFloat16, at::kBFloat16, gpu, by_kernel); };
-    const Tensors first = once(), second = once();
+  const Case c{
+      .name = "", .queries = 301, .keys = 301, .causal = true, .dropout = 0.1, .grouped = true, .scale_dims = 1};
+  for (const int64_t matrix_dims : {0, 2, 4}) {
+    if (const std::string missing = missing_kernels(at::kBFloat16, 64, 8, 8, matrix_dims > 0); !missing.empty())
+      SKIP(missing);
+    const Inputs x = random_inputs(c, {2, 8, 8, 64, 64, matrix_dims});
+    const auto run = [&] { return results(x, at::kBFloat16, at::kBFloat16, gpu, attend_with_kernels); };
+    const Tensors first = run(), second = run();
     guard.synchronizeDevice(gpu.index());
-    const c10::Stream before = guard.exchangeStream(guard.getStreamFromGlobalPool(gpu));
-    const Tensors elsewhere = once();
+    const c10::Stream default_stream = guard.exchangeStream(guard.getStreamFromGlobalPool(gpu));
+    const Tensors on_other_stream = run();
     guard.synchronizeDevice(gpu.index());
-    guard.exchangeStream(before);
+    guard.exchangeStream(default_stream);
     for (size_t i = 0; i < first.size(); ++i) {
       CHECK(at::equal(first[i], second[i]));
-      CHECK(at::equal(first[i], elsewhere[i]));
+      CHECK(at::equal(first[i], on_other_stream[i]));
     }
   }
 }
 
-TEST_CASE("mixed heads on a GPU take a 25th of the memory of composed operations", "[cuda-device]") {
+TEST_CASE("GPU head mixing takes at most 1/25 of the memory of the composed path", "[cuda-device]") {
   NEEDS_GPU;
   const int64_t heads = 8, n = 2048, size = 64;
-  if (const std::string missing = lacks(at::kBFloat16, size, heads, heads, true); !missing.empty()) SKIP(missing);
-  const Case c{.what = "", .queries = n, .keys = n, .causal = true};
-  const Inputs x = drawn(c, {1, heads, heads, size, size, 2});
+  if (const std::string missing = missing_kernels(at::kBFloat16, size, heads, heads, true); !missing.empty())
+    SKIP(missing);
+  const Case c{.name = "", .queries = n, .keys = n, .causal = true};
+  const Inputs x = random_inputs(c, {1, heads, heads, size, size, 2});
   auto& allocator = *c10::getDeviceAllocator(gpu.type());
   const c10::impl::VirtualGuardImpl guard(gpu.type());
   const at::Tensor dout = x.dout.to(gpu, at::kBFloat16);
-  // Bytes that a call adds at its peak, besides the result and the gradients.
-  const auto extra = [&](const auto& attend) {
-    const auto bytes = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
-    int64_t more = 0;
-    for (int i = 0; i < 2; ++i) {  // the first call may leave workspaces behind
+  // Returns the peak memory of a call in bytes, without its result and gradients.
+  const auto peak_bytes = [&](const auto& attend) {
+    const auto allocated = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
+    int64_t peak = 0;
+    for (int i = 0; i < 2; ++i) {  // the first call may allocate workspaces that stay
       const Tensors leaves = leaves_of(x, at::kBFloat16, at::kBFloat16, gpu);
       guard.synchronizeDevice(gpu.index());
       allocator.resetPeakStats(gpu.index());
-      const int64_t before = bytes().current;
+      const int64_t before = allocated().current;
       attend(x, leaves).backward(dout);
-      more = bytes().peak - before;
+      peak = allocated().peak - before;
     }
-    return more - 4 * static_cast<int64_t>(dout.nbytes());
+    return peak - 4 * static_cast<int64_t>(dout.nbytes());
   };
-  const int64_t mine = extra(by_kernel), theirs = extra(composed);
-  INFO("bytes besides results: " << mine << ", composed " << theirs);
-  CHECK(25 * mine <= theirs);
+  const int64_t fused = peak_bytes(attend_with_kernels), composed_path = peak_bytes(composed);
+  INFO("peak bytes: kernels " << fused << ", composed path " << composed_path);
+  CHECK(25 * fused <= composed_path);
 }
