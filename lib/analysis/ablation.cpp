@@ -224,9 +224,7 @@ std::vector<task::Score> score_without(const AnalysisInput& input, const std::ve
     }
     if (group.empty()) break;
     if (input.progress)
-      part.progress = [&input, g, groups](int64_t done, int64_t all) {
-        input.progress(g * all + done, groups * all);
-      };
+      part.progress = [&input, g, groups](int64_t done, int64_t all) { input.progress(g * all + done, groups * all); };
     score_together(part, group, into, tokens_at_once);
   }
   return scores;

@@ -41,7 +41,8 @@ class OutputDistance : public Measure {
     return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value)) observe_matrix(layer_spec, x);
+    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
+      observe_matrix(layer_spec, x);
     return x;
   }
 

@@ -58,9 +58,9 @@ void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec&
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
   for (const auto& [size, of_size] : rows)
     add_matrices(x.detach()
-             .narrow(2, 0, size.first)
-             .narrow(3, 0, size.second)
-             .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
+                     .narrow(2, 0, size.first)
+                     .narrow(3, 0, size.second)
+                     .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
 }
 
 at::Tensor SpectrumSource::positions(attention::AttentionKind kind, const at::Tensor& x) const {

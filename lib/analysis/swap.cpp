@@ -72,7 +72,7 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
   if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other layer lacks"));
 }
 
-// A parameter and its companions (`now`), and copies of them from before the swap (`before`).
+// A parameter and its extra tensors (`now`), and copies of them from before the swap (`before`).
 struct Held {
   const nn::Traits* traits;
   LayerName layer;

@@ -6,7 +6,7 @@
 // the head's columns of W^O, and its part of the parameters of stages: rows of gates, alphas, mixing matrices, relative
 // projections and the like. With both options, swapping two heads of one layer changes nothing but their order.
 // Parameters that layers share (such as shared relative biases) belong to no layer and do not move. The optimiser's
-// moments move only if the caller passes them as companions.
+// moments move only if the caller passes them as extra tensors.
 //
 // check_swap() refuses layers where a parameter that would move has another number of heads than there are value heads.
 //

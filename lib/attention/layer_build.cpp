@@ -44,13 +44,13 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   check_heads();
   auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& bias) {
     size *= layer_spec.heads_of(side);
-    nn::Parameter* stages =
+    nn::Parameter* matrix =
         weight((part + ".weight").c_str(), size, layer_spec.width, inits.query_key_value, HeadRole::projection, side);
-    if (!options.bias) return stages;
+    if (!options.bias) return matrix;
     nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
     traits.role = HeadRole::projection;
     bias = &parameters.add(layer_spec.name + part + ".bias", {size}, traits);
-    return stages;
+    return matrix;
   };
   query_ = projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
   if (stages_.score->uses_keys()) key_ = projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);

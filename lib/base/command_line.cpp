@@ -14,7 +14,8 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
       [words](std::string& text) -> std::string {
         if (std::find(words.begin(), words.end(), text) != words.end()) return "";
         const std::string suggestion = did_you_mean(text, words);
-        return str("expected one of: ", join(words, ", "), "; found '", text, "'", suggestion.empty() ? "" : "; ", suggestion);
+        return str("expected one of: ", join(words, ", "), "; found '", text, "'", suggestion.empty() ? "" : "; ",
+                   suggestion);
       },
       "", "one_of");
 }

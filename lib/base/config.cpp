@@ -101,7 +101,8 @@ void Config::load_text(const std::string& text, const std::string& name, Renamin
   toml::table table = parse(text, name);
   walk(table, "", [&](const std::string& key, const toml::node& node) {
     if (key != "include")
-      insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)}, renaming);
+      insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)},
+             renaming);
   });
 }
 

@@ -69,7 +69,9 @@ class ExampleBatches : public Batches {
   }
 
  private:
-  int64_t width(int64_t row) const { return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size()); }
+  int64_t width(int64_t row) const {
+    return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size());
+  }
 
   void draw_order(int64_t epoch) {
     const int64_t rows = examples_.source().rows(epoch);
@@ -127,7 +129,7 @@ class ExampleBatches : public Batches {
   const int64_t seed_;
   int64_t count_ = 0, wanted_rows_ = 0;  // rows of an epoch, of an update
   int64_t epoch_ = -1, update_ = -1, first_ = 0;
-  std::vector<int64_t> order_;     // rows of the epoch
+  std::vector<int64_t> order_;        // rows of the epoch
   std::vector<Example> update_rows_;  // rows of the update, longest first
   double next_weight_ = 1;
 };

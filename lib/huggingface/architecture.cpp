@@ -75,8 +75,8 @@ void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings&
     Json value = config.value(key.huggingface_name, key.default_value);
     if (key.default_value.is_number_float()) value = value.get<double>();
     if (key.default_value.is_number_integer() && value < 1)
-      throw Error(Exit::input,
-                  Problem{config.path() + ": " + key.huggingface_name, "a whole number of at least 1", value.dump(), ""});
+      throw Error(Exit::input, Problem{config.path() + ": " + key.huggingface_name, "a whole number of at least 1",
+                                       value.dump(), ""});
     for (const char* name : key.multihead_names) settings[name] = value;
   }
 }

@@ -121,13 +121,17 @@ class Bert : public Architecture {
                    {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
                    {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
                   {}};
-    const auto add = [&](const std::string& huggingface_name, const std::string& multihead_name, const std::string& part = "") {
-      for (const char* end : {".weight", ".bias"}) n.pairs.push_back({huggingface_name + end, {multihead_name + end}, false, part});
+    const auto add = [&](const std::string& huggingface_name, const std::string& multihead_name,
+                         const std::string& part = "") {
+      for (const char* end : {".weight", ".bias"})
+        n.pairs.push_back({huggingface_name + end, {multihead_name + end}, false, part});
     };
     add("embeddings.LayerNorm", "encoder.embedding_norm");
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
-      const std::string huggingface_name = str("encoder.layer.", i, "."), multihead_name = str("encoder.layers.", i, ".");
-      for (const char* one : {"query", "key", "value"}) add(huggingface_name + "attention.self." + one, multihead_name + "self." + one);
+      const std::string huggingface_name = str("encoder.layer.", i, "."),
+                        multihead_name = str("encoder.layers.", i, ".");
+      for (const char* one : {"query", "key", "value"})
+        add(huggingface_name + "attention.self." + one, multihead_name + "self." + one);
       add(huggingface_name + "attention.output.dense", multihead_name + "self.output");
       add(huggingface_name + "attention.output.LayerNorm", multihead_name + "self.norm");
       add(huggingface_name + "intermediate.dense", multihead_name + "ffn.up");

@@ -51,7 +51,8 @@ class Gpt2 : public Architecture {
 
   TensorNames names(const Settings& settings) const override {
     TensorNames n{{{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
-    const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names, bool dense) {
+    const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
+                         bool dense) {
       for (const char* end : {".weight", ".bias"}) {
         TensorPair pair{huggingface_name + end, {}, dense && std::string(end) == ".weight", ""};
         for (const std::string& one : multihead_names) pair.multihead_names.push_back(one + end);
@@ -61,7 +62,8 @@ class Gpt2 : public Architecture {
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
       const std::string huggingface_name = str("h.", i, "."), multihead_names = str("decoder.layers.", i, ".");
       add(huggingface_name + "ln_1", {multihead_names + "self.norm"}, false);
-      add(huggingface_name + "attn.c_attn", {multihead_names + "self.query", multihead_names + "self.key", multihead_names + "self.value"}, true);
+      add(huggingface_name + "attn.c_attn",
+          {multihead_names + "self.query", multihead_names + "self.key", multihead_names + "self.value"}, true);
       add(huggingface_name + "attn.c_proj", {multihead_names + "self.output"}, true);
       add(huggingface_name + "ln_2", {multihead_names + "ffn.norm"}, false);
       add(huggingface_name + "mlp.c_fc", {multihead_names + "ffn.up"}, true);

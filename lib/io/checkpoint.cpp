@@ -54,7 +54,9 @@ std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadat
   return sum_of(text.data(), text.size());
 }
 
-bool is_plausible_header(uint64_t length, uint8_t first) { return length <= kLargestHeader && length >= 2 && first == '{'; }
+bool is_plausible_header(uint64_t length, uint8_t first) {
+  return length <= kLargestHeader && length >= 2 && first == '{';
+}
 
 // Returns the end of the tensors' data, counted from their start, as far as the header states it.
 uint64_t announced_end(const json& header) {

@@ -24,8 +24,8 @@ class ConfigFile {
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 
-  // Returns the value, or `default_value` if it is missing or null. Throws Error(input) for a value of another type than
-  // `default_value`, unless that is null.
+  // Returns the value, or `default_value` if it is missing or null. Throws Error(input) for a value of another type
+  // than `default_value`, unless that is null.
   Json value(const std::string& key, const Json& default_value) const;
   // Throws Error(input), with `why`, unless the value is one of `allowed`.
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,

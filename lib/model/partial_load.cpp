@@ -63,9 +63,10 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
     const attention::LayerSpec &old_spec = layers[i]->layer_spec(), &new_spec = others[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.heads_of(side) != new_spec.heads_of(side))
-        throw Error(Exit::usage,
-                    Problem{where, str("the checkpoint's heads, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
-                            str(new_spec.heads_of(side)), "other head counts with the same columns are another model"});
+        throw Error(
+            Exit::usage,
+            Problem{where, str("the checkpoint's heads, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
+                    str(new_spec.heads_of(side)), "other head counts with the same columns are another model"});
   }
 }
 

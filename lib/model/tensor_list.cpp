@@ -180,7 +180,8 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
       for (const Choice& other_choice : choices)
         if (other_choice.key != choices[i].key && other_choice.key != choices[j].key)
           if (const auto more = shapes_if_valid(settings, {two[0], two[1], other_choice.assignment}, names))
-            add(*more, str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text), false);
+            add(*more, str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text),
+                false);
     }
   return tensors;
 }

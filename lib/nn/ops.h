@@ -19,7 +19,8 @@ namespace mh::nn {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // The same for parameters, followed by an activation. Several weights are concatenated along their outputs for a single
 // product, and so are their biases, if any. While a DecodingProducts object exists, uses the weights that it caches.
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {}, Activation fused_activation = Activation::none);
+at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {},
+                  Activation fused_activation = Activation::none);
 
 // Returns scale * weight[tokens] (B, T, d) in fp32, for tokens (B, T) int64 and weight (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);

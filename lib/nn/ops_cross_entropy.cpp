@@ -160,9 +160,9 @@ Result run(const Problem& p, NeedsGradient needs) {
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, const Targets& targets, NeedsGradient needs,
+                            const std::optional<at::Tensor>& optional_bias, const Targets& targets, NeedsGradient needs,
                             SlicedLoss* loss) {
-    at::Tensor bias = bias.value_or(at::Tensor());
+    at::Tensor bias = optional_bias.value_or(at::Tensor());
     Result result = run({hidden, weight, bias, targets}, needs);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
@@ -201,10 +201,10 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 struct Prepared {
   at::Tensor hidden, bias;
   Targets targets;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& grad_output)
-      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(grad_output) {
-    targets.rows = grad_output.rows.to(at::kCPU, at::kLong).contiguous();
-    if (!grad_output.on_device.defined()) targets.on_device = to_device(targets.rows, h.device());
+  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& all_targets)
+      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(all_targets) {
+    targets.rows = all_targets.rows.to(at::kCPU, at::kLong).contiguous();
+    if (!all_targets.on_device.defined()) targets.on_device = to_device(targets.rows, h.device());
   }
 };
 
@@ -223,7 +223,7 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
                                 const at::Tensor& on_device) {
-  const Prepared grad_output(
+  const Prepared prepared(
       hidden, weight, bias,
       {.rows = targets, .on_device = on_device, .vocabulary = vocabulary, .smoothing = label_smoothing});
   auto needs_gradient = [](const at::Tensor& t) {
@@ -231,18 +231,16 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
-      grad_output.hidden, weight, grad_output.bias.defined() ? std::optional(grad_output.bias) : std::nullopt,
-      grad_output.targets,
-      NeedsGradient{needs_gradient(grad_output.hidden), needs_gradient(weight), needs_gradient(grad_output.bias)},
-      &loss);
+      prepared.hidden, weight, prepared.bias.defined() ? std::optional(prepared.bias) : std::nullopt, prepared.targets,
+      NeedsGradient{needs_gradient(prepared.hidden), needs_gradient(weight), needs_gradient(prepared.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  const Prepared grad_output(hidden, weight, bias, {.rows = targets, .on_device = {}, .vocabulary = vocabulary});
-  const Result result = run({grad_output.hidden, weight, grad_output.bias, grad_output.targets}, {});
+  const Prepared prepared(hidden, weight, bias, {.rows = targets, .on_device = {}, .vocabulary = vocabulary});
+  const Result result = run({prepared.hidden, weight, prepared.bias, prepared.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 

@@ -36,8 +36,8 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
   });
 }
 
-at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::Tensor& grad_output) {
-  at::Tensor x = grad_output.contiguous();
+at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::Tensor& input) {
+  at::Tensor x = input.contiguous();
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);

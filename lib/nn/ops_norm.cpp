@@ -170,8 +170,8 @@ SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, 
     const Made m = make(Call(x.size(-1), weight, bias, epsilon, dropout), left, right, sums, weight.defined(), false);
     return {m.sum, m.norm};
   }
-  const auto grad_output = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const variable_list made = Joined::apply(left, right, grad_output(weight), grad_output(bias), epsilon, dropout);
+  const auto as_optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
+  const variable_list made = Joined::apply(left, right, as_optional(weight), as_optional(bias), epsilon, dropout);
   return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
 }
 

@@ -55,7 +55,9 @@ at::Tensor dense(const at::Tensor& matrix) {
 at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                           Activation fused_activation = Activation::none) {
   const bool tanh = fused_activation == Activation::gelu_tanh;
-  const char* name = fused_activation == Activation::relu ? "relu" : tanh || fused_activation == Activation::gelu ? "gelu" : "none";
+  const char* name = fused_activation == Activation::relu           ? "relu"
+                     : tanh || fused_activation == Activation::gelu ? "gelu"
+                                                                    : "none";
   return onednn_linear()->call(dense(x), dense(weight), bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
                                name, c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
 }
@@ -105,10 +107,13 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
   return kind == Activation::relu ? at::relu(x) : at::gelu(x, kind == Activation::gelu_tanh ? "tanh" : "none");
 }
 
-at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Activation fused_activation) {
+at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      Activation fused_activation) {
   if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
-    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation).narrow(0, 0, rows);
-  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0)) return through_onednn(x, weight, bias, fused_activation);
+    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
+        .narrow(0, 0, rows);
+  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0))
+    return through_onednn(x, weight, bias, fused_activation);
   return activation(at::linear(x, weight, bias), fused_activation);
 }
 

@@ -99,7 +99,7 @@ class Search {
     const Candidates sums = candidates_of(logits, {0, {}, {}});
     const std::vector<int32_t> excluded = policy_.excluded(length_);
     at::Tensor open = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
-    const at::Tensor logits = open.clone();
+    const at::Tensor all_logits = open.clone();
     for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
     const int64_t entries = open.size(1);
     if (entries <= static_cast<int64_t>(excluded.size())) BeamPolicy::throw_no_candidates();
@@ -114,7 +114,7 @@ class Search {
         if (token < 0)
           token = draw({open.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)}, o.temperature,
                        o.top_k, now.random[now.samples[rank]]);
-        const double logit = logits.const_data_ptr<float>()[r * entries + token];
+        const double logit = all_logits.const_data_ptr<float>()[r * entries + token];
         extensions.push_back({now.live[rank].sum + (logit - sums.log_sums[static_cast<size_t>(r)]), rank, token});
       }
       policy_.advance(now, extensions, length_);
@@ -233,7 +233,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
     search_part(0);
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const c10::NoGradGuard no_gradient;  // for this thread, like DecodingProducts
+      const c10::NoGradGuard thread_no_gradient;  // for this thread, like DecodingProducts
       const nn::DecodingProducts same(&products);
       for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
     });

@@ -190,8 +190,8 @@ class DeviceSearch {
       for (const Extensions& one : seen) all.push_back(one.*part);
       return at::stack(all).to(at::kCPU).contiguous();
     };
-    const at::Tensor all_sums = read(&Extensions::sums), all_tokens = read(&Extensions::tokens), all_rows = read(&Extensions::rows),
-                     all_finite = read(&Extensions::finite);
+    const at::Tensor all_sums = read(&Extensions::sums), all_tokens = read(&Extensions::tokens),
+                     all_rows = read(&Extensions::rows), all_finite = read(&Extensions::finite);
     std::vector<Extension> extensions;
     for (size_t step = 0; step < seen.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {

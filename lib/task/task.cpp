@@ -87,8 +87,8 @@ const std::vector<std::string>& all_score_names() {
   return names;
 }
 
-void require_segments(int64_t predicate, const DatasetOptions& options, const std::string& shard) {
-  if (predicate > options.bert.segments)
+void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {
+  if (segments > options.bert.segments)
     throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, for the two segments of the rows of " + shard,
                                      str(options.bert.segments), ""});
 }

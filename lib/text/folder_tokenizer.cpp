@@ -221,8 +221,8 @@ class FolderReader {
           if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds by itself. Ignores the flag
-  // "normalized" of special tokens, which differs between versions of transformers.
+  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds by itself. Ignores the
+  // flag "normalized" of special tokens, which differs between versions of transformers.
   AddedTokens unusual(const AddedTokens& default_tokens) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)

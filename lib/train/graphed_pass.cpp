@@ -48,7 +48,7 @@ void GraphedPass::record(const Signature& signature, const data::Batch& batch, c
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
   Recording& r = recording_.emplace(Recording{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
   r.input.tokens = copy(batch.input.tokens);
-  r.targets.there = copy(batch.targets);
+  r.targets.on_device = copy(batch.targets);
   r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
   r.step = step;
   r.step.update_at = static_cast<const uint32_t*>(r.update.const_data_ptr());
@@ -81,7 +81,7 @@ nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardCo
   Recording& r = *recording_;
   r.loss.scored = nn::count_scored(batch.targets, model_.vocabulary());
   r.input.tokens.copy_(batch.input.tokens, true);
-  r.targets.there.copy_(batch.targets, true);
+  r.targets.on_device.copy_(batch.targets, true);
   r.update.fill_(static_cast<int64_t>(step.update));
   r.step.update = step.update;
   r.graph->launch();

@@ -46,7 +46,7 @@ class GraphedPass {
   };
   struct Recording {
     Signature of;
-    model::Input input;  // on the device, as targets.there and update; written before each launch
+    model::Input input;  // on the device, as targets.on_device and update; written before each launch
     model::Targets targets;
     at::Tensor update;  // (1) int32
     nn::ForwardContext step;

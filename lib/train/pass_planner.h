@@ -15,8 +15,9 @@ class PassPlanner {
   // is then left out.
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
-  // Returns the passes of the update after `progress`. Passes that would train none of the parameters of train.trainable
-  // are left out; if none is left, the update takes a plain pass. Throws Error(usage) if two procedures request passes.
+  // Returns the passes of the update after `progress`. Passes that would train none of the parameters of
+  // train.trainable are left out; if none is left, the update takes a plain pass. Throws Error(usage) if two procedures
+  // request passes.
   std::vector<Pass> passes(const TrainProgress& progress) const;
   // Enables gradients for the parameters of a pass and disables them for all others.
   void apply(const Pass& pass, const TrainProgress& progress);

@@ -14,8 +14,8 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   if (validates) {
     const Length& every = run.train.validation.every;
     const int64_t gap = std::max<int64_t>(1, batches.updates(every));
-    const int64_t is_complete = state.is_complete ? state.update : state.update - 1;
-    plan.next_validation = every.count > 0 ? std::min(plan.end, (is_complete / gap + 1) * gap) : plan.end;
+    const int64_t last_complete = state.is_complete ? state.update : state.update - 1;
+    plan.next_validation = every.count > 0 ? std::min(plan.end, (last_complete / gap + 1) * gap) : plan.end;
     plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % gap == 0;
   }
   for (const auto& entry : run.procedures.entries())

@@ -78,7 +78,7 @@ class Regularisers : public Plugins<Regulariser> {
  public:
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null if none observes
-  at::Tensor loss(const TrainProgress& progress) const;                                       // undefined if none is active
+  at::Tensor loss(const TrainProgress& progress) const;                                   // undefined if none is active
   bool freezes(const nn::Parameter& parameter, const TrainProgress& progress) const;
   bool follow_share() const;  // whether some term depends on the fraction of training
 

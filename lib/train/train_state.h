@@ -20,8 +20,8 @@ struct SelectionState {
   double best = INFINITY;
   int64_t best_update = 0;
   double reference_best = INFINITY;  // the value that train.validation.min_improvement is measured from
-  int64_t stale_validations = 0;   // validations since counted_best
-  std::map<int64_t, double> kept;  // models of the best validations (train.checkpoint.retain_by), by update
+  int64_t stale_validations = 0;     // validations since reference_best
+  std::map<int64_t, double> kept;    // models of the best validations (train.checkpoint.retain_by), by update
 };
 
 // Sums over the targets since the last line of the log.

@@ -27,7 +27,7 @@ const std::map<std::string, std::vector<HeadRole>>& words() {
 
 constexpr const char* kHead = "head";
 
-bool matches(const std::string& name, const nn::Parameter& p) {
+bool selects(const std::string& name, const nn::Parameter& p) {
   if (name == kHead) return model::is_of_head(p.name());
   const auto word = words().find(name);
   if (word == words().end()) return matches(name, p.name());
@@ -44,7 +44,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
   for (const nn::Parameter& p : parameters.all()) all.push_back(p.name());
   for (const std::string& name : names_) {
     const bool any = std::any_of(parameters.all().begin(), parameters.all().end(),
-                                 [&](const nn::Parameter& p) { return p.traits().trainable && matches(name, p); });
+                                 [&](const nn::Parameter& p) { return p.traits().trainable && selects(name, p); });
     if (any) continue;
     const std::string suggestion = did_you_mean(name, all);
     throw Error(Exit::usage,
@@ -56,7 +56,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
 }
 
 bool TrainableFilter::operator()(const nn::Parameter& p) const {
-  return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return matches(name, p); });
+  return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return selects(name, p); });
 }
 
 }  // namespace mh::train

@@ -29,8 +29,8 @@ class UpdateStep {
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
              PassPlanner& planner);
 
-  // Takes a step with the learning rate `lr` over the batch of the update after `progress`. Advances `memories`, one for
-  // each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not finite.
+  // Takes a step with the learning rate `lr` over the batch of the update after `progress`. Advances `memories`, one
+  // for each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not finite.
   Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.

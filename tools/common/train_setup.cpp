@@ -44,7 +44,7 @@ namespace {
 
 // Adds the training procedure inherited from the checkpoint, and the keys of a head that fits the training shard.
 void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& config) {
-  const std::string over = train::taken_over(from);
+  const std::string over = train::inherited_sections(from);
   config.load_text(over, from.name() + ": configuration");
   for (const std::string& line : split(over, '\n'))
     if (line.rfind('[', 0) == 0) log_info(str("inherited from ", from.name(), ": ", line));
@@ -75,7 +75,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);
-    train::complete_stored(config);
+    train::fill_stored(config);
   }
   for (const std::string& file : a.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {

@@ -80,17 +80,17 @@ void score_text(BleuJob job) {
   std::vector<std::string_view> others(references.size());
   for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
     for (size_t r = 0; r < references.size(); ++r) others[r] = references[r].lines[i];
-    const metrics::BleuStatistics own = bleu.statistics(hypotheses.lines[i], others);
-    const metrics::ChrfStatistics chrf =
+    const metrics::BleuStatistics bleu_sums = bleu.statistics(hypotheses.lines[i], others);
+    const metrics::ChrfStatistics chrf_sums =
         job.chrf ? chrf.statistics(hypotheses.lines[i], others) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
-      row.update(row_of(job, metrics::BleuOf::sentence, own, chrf));
+      row.update(row_of(job, metrics::BleuOf::sentence, bleu_sums, chrf_sums));
       row.erase("sentences");
       table.row(row);
     }
-    sum += own;
-    chrf_sum += chrf;
+    sum += bleu_sums;
+    chrf_sum += chrf_sums;
   }
   if (!job.sentence) table.row(row_of(job, metrics::BleuOf::corpus, sum, chrf_sum));
 }

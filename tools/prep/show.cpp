@@ -95,7 +95,7 @@ void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
   PairStream all(stream);
   const Tokenizer &source = all.tokenizer(Side::source), &target = all.tokenizer(Side::target);
   for (std::vector<int32_t> from, to; all.next(from, to);)
-    sink.write(text_of_tokens(from, source, ids) + "\t" + text_of_tokens(to, target, ids) + "\n");
+    sink.write(text::text_of_tokens(from, source, ids) + "\t" + text::text_of_tokens(to, target, ids) + "\n");
 }
 
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
@@ -107,7 +107,7 @@ void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
   std::vector<int32_t> tokens(1 << 14), line;
   auto print = [&] {
-    sink.write(text_of_tokens(line, *tokenizer, ids));
+    sink.write(text::text_of_tokens(line, *tokenizer, ids));
     if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
   };
   while (size_t n = stream.read(tokens)) {
@@ -137,26 +137,26 @@ struct Shown {
 // Adds the inputs and the job of a subcommand that prints files with `show`. Returns the arguments, to which the caller
 // can bind further options.
 std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
-  const auto text_of_tokens = std::make_shared<Shown>();
-  add_inputs(*app, text_of_tokens->a, inputs);
-  jobs.push_back({app, [=] { quietly([&] { show(*text_of_tokens); }); }});
-  return text_of_tokens;
+  const auto shown = std::make_shared<Shown>();
+  add_inputs(*app, shown->a, inputs);
+  jobs.push_back({app, [=] { quietly([&] { show(*shown); }); }});
+  return shown;
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
-  const auto text_of_tokens = add_shown(
+  const auto shown = add_shown(
       sub, "shards", [](const Shown& s) { show_info(s.a.inputs, s.format); }, jobs);
-  add_format(*sub, text_of_tokens->format);
+  add_format(*sub, shown->format);
 }
 
 void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
-  const auto text_of_tokens = add_shown(
+  const auto shown = add_shown(
       sub, "shards", [](const Shown& s) { show_text(s.a.inputs, s.ids); }, jobs);
-  sub->add_flag("--ids", text_of_tokens->ids, "print token numbers instead of text, one record per line");
+  sub->add_flag("--ids", shown->ids, "print token numbers instead of text, one record per line");
 }
 
 void add_codes(CLI::App& app, Jobs& jobs) {

@@ -56,7 +56,7 @@ void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& targe
   auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
-    const double value = scan.values[case_index], full = scan.full();
+    const double value = scan.values[case_index], full = scan.total();
     if (q.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{q.metric.name(), value},
                 {"difference", value - full},
@@ -130,7 +130,7 @@ void scan(const ScanArguments& q) {
     const analysis::Scan scan = scanned(q, target);
     if (!q.summary) print_cases(q, table, target, scan);
     for (const auto& [place, without] : scan.by_layer)
-      lines[place].push_back({i, target.model.name, scan.full(), without, target.how, scan.scores[0].tokens});
+      lines[place].push_back({i, target.model.name, scan.total(), without, target.how, scan.scores[0].tokens});
   }
   if (q.summary) print_summary(q, table, lines);
 }

@@ -142,7 +142,7 @@ void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, 
   const data::ScoringOptions& how = prepared.how;
   const auto dataset = inputs.dataset_for(m);
   const analysis::AnalysisInput input{*m.model, dataset->corpus(), how, analysis::Side::whole,
-                                        progress_bar("spectra", "rows")};
+                                      progress_bar("spectra", "rows")};
   if (a.dump.empty()) return analysis::observe(input, *prepared.source);
   analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
   auto sink = open_sink(a.dump);

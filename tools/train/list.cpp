@@ -50,7 +50,7 @@ std::string tensors() {
   return rows;
 }
 
-std::string print_list(const std::string& what) {
+std::string list_text(const std::string& what) {
   if (what == "stages")
     return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
            stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
@@ -77,6 +77,6 @@ const std::vector<std::string>& lists() {
   return names;
 }
 
-void list(const std::string& what) { print(print_list(what)); }
+void list(const std::string& what) { print(list_text(what)); }
 
 }  // namespace mh::train_setup

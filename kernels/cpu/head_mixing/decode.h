@@ -106,7 +106,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
     online_softmax_query(params, scratch.l, q, scratch.query(t), scratch.tops, scratch.sums);
     for (int64_t j = 0; j < params.in_heads; ++j)
       lse[j * params.queries + t] = log_sum(scratch.tops[j], scratch.sums[j]);
-    with_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
+    divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.l, q, scratch.matrix, scratch.query(t), nullptr, scratch.mixed);
   }
 }

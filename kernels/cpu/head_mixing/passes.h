@@ -129,7 +129,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         const Query query(params, first + i, key, visible.reach(i));
         float* x = tile + i * l.query();
         if (!once) exponentials_of(params, l, query, {tops + i * params.in_heads, 1}, x, nullptr, unused);
-        with_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads, matrix);
+        divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
+                       matrix);
         mix_query(params, l, query, matrix, x, keep, mixed);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
@@ -157,8 +158,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* dy = sums + of_tile;                              // (in, rows, dk), of distances
   float* lane_sums = dy + of_tile;                         // (in, out, 16)
   float* g = lane_sums + numbers * lanes;                  // (rows, in, out)
-  float* given = g + l.rows * numbers;                     // (heads, chunk)
-  float* mixed = given + l.heads * chunk;                  // (heads, chunk)
+  float* dropped = g + l.rows * numbers;                   // (heads, chunk)
+  float* mixed = dropped + l.heads * chunk;                // (heads, chunk)
   float* of_query = mixed + l.heads * chunk;               // (rows, in): sums of probabilities
   float* scaled = of_query + l.rows * params.in_heads;     // (in, out)
   float* unused = scaled + padded(numbers);                // (in)
@@ -167,7 +168,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
-  const MixScratch mixing{lane_sums, given, scaled, mixed};
+  const MixScratch mixing{lane_sums, dropped, scaled, mixed};
   if (params.has_relative()) {
     std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);
     std::fill_n(tensors.dr, params.in_heads * params.relative.distances * l.dk, 0.0F);
@@ -200,7 +201,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         if (params.has_dropout() && !params.dropout_before_mixing) undrop_query(params, l, query, keep, y);
         if (weighs) weigh_query(params, l, query, numbers_of, mixing, g_of_query);
         if (!unmixes) continue;
-        if (weighs) with_sums(params, g_of_query, of_heads, g_of_query);
+        if (weighs) divide_by_sums(params, g_of_query, of_heads, g_of_query);
         unmix_query(params, l, query, numbers_of, mixing, of_heads, g_of_query);
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
@@ -225,7 +226,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
     for (int64_t key = from_key; !once && key < end; key += l.span) over_span(key, true, false);
     for (int64_t i = 0; !once && i < count; ++i)
-      with_sums(params, g + i * numbers, of_query + i * params.in_heads, g + i * numbers);
+      divide_by_sums(params, g + i * numbers, of_query + i * params.in_heads, g + i * numbers);
     for (int64_t key = from_key; key < end; key += l.span) over_span(key, once, true);
     for (int64_t i = 0; i < count; ++i) {
       if (by_query)

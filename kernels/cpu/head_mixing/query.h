@@ -148,11 +148,11 @@ void exponentials_of(const AttentionParams& params, const Layout& l, const Query
 
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// Computes matrix (in, out) = given, with row j divided by sums[j].
-void divide_by_sums(const AttentionParams& params, const float* matrix_sums, const float* sums, float* matrix) {
+// Computes matrix (in, out) = source, with row j divided by sums[j].
+void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < params.out_heads; ++i)
-      matrix[j * params.out_heads + i] = matrix_sums[j * params.out_heads + i] * inverse(sums[j]);
+      matrix[j * params.out_heads + i] = source[j * params.out_heads + i] * inverse(sums[j]);
 }
 
 // Replaces the exponentials of a query (in) by mixed probabilities (out).
@@ -162,11 +162,13 @@ void mix_query(const AttentionParams& params, const Layout& l, const Query& q, c
   if (has_dropout) decide_query(params, l, q, keep);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
-    float* visible_count = x + c * l.step();
-    if (has_dropout && params.dropout_before_mixing) drop_chunk(l, params.in_heads, c, count, keep, visible_count, visible_count);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, visible_count, wide, mixed);
-    copy_chunk(params.out_heads, wide, mixed, visible_count);
-    if (has_dropout && !params.dropout_before_mixing) drop_chunk(l, params.out_heads, c, count, keep, mixed, visible_count);
+    float* logits_chunk = x + c * l.step();
+    if (has_dropout && params.dropout_before_mixing)
+      drop_chunk(l, params.in_heads, c, count, keep, logits_chunk, logits_chunk);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, wide, mixed);
+    copy_chunk(params.out_heads, wide, mixed, logits_chunk);
+    if (has_dropout && !params.dropout_before_mixing)
+      drop_chunk(l, params.out_heads, c, count, keep, mixed, logits_chunk);
   }
 }
 
@@ -186,7 +188,7 @@ struct OneQuery {
 };
 // Scratch of the backward pass of one query: (in, out, 16), (heads, chunk), (in, out), (heads, chunk).
 struct MixScratch {
-  float *lane_sums, *matrix_sums, *scaled, *mixed;
+  float *lane_sums, *dropped, *scaled, *mixed;
 };
 
 // Computes g (in, out) += G[j, i] = Σ_s P_j dP̄_i over a span.
@@ -199,9 +201,9 @@ void weigh_query(const AttentionParams& params, const Layout& l, const Query& q,
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     const float* x = of.p + c * l.step();
     if (has_dropout) {
-      copy_chunk(params.in_heads, wide, x, scratch.matrix_sums);
-      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.matrix_sums);
-      x = scratch.matrix_sums;
+      copy_chunk(params.in_heads, wide, x, scratch.dropped);
+      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.dropped);
+      x = scratch.dropped;
     }
     outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.lane_sums);
   }

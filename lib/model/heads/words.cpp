@@ -67,9 +67,9 @@ class WordsHead : public OutputLayer {
   // Returns the indices of the masked positions in the flattened targets, on the CPU. Column 0 is left out: it holds
   // the next-sentence class. Scoring only these positions saves time because few positions are masked.
   static at::Tensor places_of(const at::Tensor& targets) {
-    at::Tensor labels = targets.to(at::kCPU).ge(0);
-    labels.select(1, 0).fill_(false);
-    return labels.flatten().nonzero().squeeze(1);
+    at::Tensor is_scored = targets.to(at::kCPU).ge(0);
+    is_scored.select(1, 0).fill_(false);
+    return is_scored.flatten().nonzero().squeeze(1);
   }
   static at::Tensor select_positions(const at::Tensor& hidden, const at::Tensor& places) {
     return hidden.flatten(0, 1).index_select(0, nn::to_device(places, hidden.device()));

@@ -65,7 +65,7 @@ class HeadRotation : public Procedure {
     if (measure() == nullptr)
       throw Error(Exit::usage,
                   Problem{key("measure"),
-                          "a measure that a validation can compute: " + join(analysis::watching_importances(), ", "),
+                          "a measure that a validation can compute: " + join(analysis::observing_importances(), ", "),
                           measure_name_ + ", which needs more than forward passes", "mh-swap supports all measures"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
@@ -128,7 +128,7 @@ class HeadRotation : public Procedure {
       swapped_at_ = epoch;
       planned_.clear();
     }
-    const analysis::Companions moments = [&](const nn::Parameter& p) {
+    const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
       std::vector<at::Tensor> found;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
       for (const auto& [name, tensor] : training.optimizer.state())
@@ -136,7 +136,7 @@ class HeadRotation : public Procedure {
       return found;
     };
     analysis::swap_heads(training.model.parameters(), active_, options_, kSection,
-                         swap_optimizer_state_ ? moments : analysis::Companions{});
+                         swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
     const auto texts = analysis::to_strings(active_);
     if (undo) active_.clear();
     log_info(str("epoch ", epoch, ": heads ", undo ? "swapped back: " : "swapped: ", join(texts, " ")));
@@ -178,7 +178,7 @@ class HeadRotation : public Procedure {
   }
 
   std::unique_ptr<analysis::Measure> measure() const {
-    return analysis::importances().make(measure_name_, key("measure"))->watch(analysis::Side::whole);
+    return analysis::importances().make(measure_name_, key("measure"))->observing_measure(analysis::Side::whole);
   }
 
   // Throws Error(usage) for options of another mode, which would have no effect.
@@ -253,8 +253,8 @@ class HeadRotation : public Procedure {
   std::vector<HeadPair> manual_;
   std::unique_ptr<analysis::Measure> measure_;
   // The saved state.
-  int64_t begin_epoch_ = 0, swapped_at_ = 0;      // epochs, from 1; 0: none yet
-  std::vector<HeadPair> active_, planned_;  // currently exchanged pairs; pairs to exchange before the next epoch
+  int64_t begin_epoch_ = 0, swapped_at_ = 0;  // epochs, from 1; 0: none yet
+  std::vector<HeadPair> active_, planned_;    // currently exchanged pairs; pairs to exchange before the next epoch
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",

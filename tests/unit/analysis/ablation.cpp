@@ -266,13 +266,13 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
     CHECK(scan.value(k) == Approx(std::exp(wanted[k + 1].nll / 40)).epsilon(1e-5));
     CHECK(by_judge.value(k) == Approx(wanted[k + 1].nll / 40).epsilon(1e-5));
   }
-  CHECK(scan.full() == Approx(std::exp(wanted[0].nll / 40)).epsilon(1e-5));
+  CHECK(scan.total() == Approx(std::exp(wanted[0].nll / 40)).epsilon(1e-5));
   // Two heads of layer 2, by themselves.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
-  const LayerLoss loss = layer_loss(scan.full(), values);
-  CHECK(loss.difference == Approx((values[0] + values[1]) / 2 - scan.full()));
-  CHECK(loss.relative == Approx(100 * loss.difference / scan.full()));
+  const LayerLoss loss = layer_loss(scan.total(), values);
+  CHECK(loss.difference == Approx((values[0] + values[1]) / 2 - scan.total()));
+  CHECK(loss.relative == Approx(100 * loss.difference / scan.total()));
   CHECK(loss.deviation == deviation(values));
 }
 

@@ -352,7 +352,7 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double rows = 0, real_queries = 0;
     std::map<std::string, std::unique_ptr<Measure>> all;
-    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->watch(Side::whole);
+    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->observing_measure(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
       const int64_t batch = any(1, 3);
       const at::Tensor p = at::softmax(layers::normal({batch, h, queries, keys}, seed + 1), -1);
@@ -503,7 +503,7 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + length(kEpoch, "0.01"));
-  auto measure = importances().make("avg-l2", "")->watch(Side::whole);
+  auto measure = importances().make("avg-l2", "")->observing_measure(Side::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));

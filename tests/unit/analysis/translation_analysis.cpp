@@ -246,7 +246,7 @@ TEST_CASE("what stands on the end of a sentence counts for confidence only in a 
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec shape;
     shape.kind = kind;
-    const auto measure = importances().make("confidence", "")->watch(Side::whole);
+    const auto measure = importances().make("confidence", "")->observing_measure(Side::whole);
     measure->begin(lengths);
     measure->probabilities(shape, p);
     return measure->mean_scores().at(kind)[0];
@@ -388,7 +388,7 @@ TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {
       HeadSet masked = points[i].masked;
       for (auto it = masked.begin(); it != masked.end();) it = it->second.empty() ? masked.erase(it) : std::next(it);
       CHECK((masked == wanted));
-      const Masked masked(*asked.model, Side::whole, wanted);
+      const Masked masking(*asked.model, Side::whole, wanted);
       CHECK(points[i].score.nll == Approx(alone(asked).nll).epsilon(2e-5));
     }
   }

@@ -251,7 +251,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its micro-ba
       CHECK(micro_batches.size() == (micro_tokens > 0 ? 4 : 2));
       for (const auto& micro_batch : micro_batches) {
         const data::Batch batch = batches->load(0, micro_batch);
-        model->loss(model->hidden(batch.input, {}), batch.wanted(), 0.1).smoothed.backward();
+        model->loss(model->hidden(batch.input, {}), batch.model_targets(), 0.1).smoothed.backward();
       }
       for (const nn::Parameter& p : model->parameters().all()) gradients[micro_tokens > 0].push_back(p.master().grad());
     }

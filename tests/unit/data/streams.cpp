@@ -502,7 +502,7 @@ TEST_CASE("the plan of a resumed run contains the update of the next validation"
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
   auto next = [&](int64_t update, bool settled) {
     TrainState state;
-    state.update = update, state.settled = settled;
+    state.update = update, state.is_complete = settled;
     return plan_of(run, *batches, true, state).next_validation;
   };
   CHECK(next(0, true) == 4);

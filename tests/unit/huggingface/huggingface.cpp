@@ -94,10 +94,11 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
     std::set<std::string> theirs, ours;
     const TensorNames names = architecture->names(s);
     for (const TensorPair& pair : names.pairs) {
-      CHECK(theirs.insert(pair.theirs).second);
-      CHECK(plain_name(architecture->prefix() + pair.theirs, architecture->prefix()) == pair.theirs);
-      CHECK_FALSE(architecture->is_buffer(pair.theirs));
-      for (const std::string& one : pair.ours) CHECK(ours.insert(one).second);
+      CHECK(theirs.insert(pair.huggingface_name).second);
+      CHECK(plain_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
+            pair.huggingface_name);
+      CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
+      for (const std::string& one : pair.multihead_names) CHECK(ours.insert(one).second);
     }
     for (const auto& [copy, of] : names.copies) {
       CHECK(theirs.count(copy) == 0);

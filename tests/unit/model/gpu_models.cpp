@@ -152,7 +152,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
         const data::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext step{true, 1, update, 0};
         const SlicedLoss actual = pass(batch, step),
-                         expected = pass_of(*eager)(batch.input.to(device), batch.wanted(), step);
+                         expected = pass_of(*eager)(batch.input.to(device), batch.model_targets(), step);
         CHECK(actual.nll.item<double>() == Approx(expected.nll.item<double>()).epsilon(1e-5));
         CHECK(actual.scored == expected.scored);
         for (const Parameter& p : eager->parameters().all()) {

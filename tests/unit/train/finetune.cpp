@@ -182,7 +182,7 @@ TEST_CASE("fine-tuning takes over groups and how gates are trained, and no lengt
              "1\n");
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   Config config;
-  config.load_text(taken_over(checkpoint), "taken over");
+  config.load_text(inherited_sections(checkpoint), "taken over");
   const RunConfig run = RunConfig::read(config);
   const auto* gates = run.groups.of("decoder.layers.0.self.gate.up.weight");
   REQUIRE(gates != nullptr);
@@ -197,5 +197,5 @@ TEST_CASE("fine-tuning takes over groups and how gates are trained, and no lengt
   CHECK(run.train.length.count == 0);
   // Nothing of a plain run.
   run_of(folder, "plain", length(1));
-  CHECK(taken_over(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
+  CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }

@@ -62,7 +62,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
   const auto work_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& step) {
       Targets read = targets;  // kernels of a CPU read the values, those of a GPU what is there
-      if (targets.there.defined()) read.values = targets.there;
+      if (targets.on_device.defined()) read.values = targets.on_device;
       const SlicedLoss loss = model.loss(model.hidden(input, step), read, 0.1, step);
       loss.smoothed.backward();
       model.parameters().collect_gradients();
@@ -90,7 +90,7 @@ TEST_CASE("a recorded pass gives what the same work gives done anew, update by u
     here->parameters().zero_gradients(), other->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // never the same
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
-    const SlicedLoss found = recorded(batch, step), wanted = plain(batch.input, batch.wanted(), step);
+    const SlicedLoss found = recorded(batch, step), wanted = plain(batch.input, batch.model_targets(), step);
     CHECK(at::equal(found.smoothed, wanted.smoothed));
     CHECK(at::equal(found.nll, wanted.nll));
     CHECK(found.scored == wanted.scored);

@@ -120,7 +120,7 @@ TEST_CASE("batches cover every token exactly once an epoch, in an order of their
       std::vector<int64_t> rows;
       for (const auto& row : update.rows) rows.push_back(row.first / 10);
       data::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
-      CHECK_FALSE(batches.goes_on(epoch * 15 + u));
+      CHECK_FALSE(batches.continues(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         seen.insert(rows[r]);
         order.push_back(rows[r]);

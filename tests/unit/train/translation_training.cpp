@@ -109,7 +109,7 @@ TEST_CASE("head rotation ranks each kind by itself, on sentences without what fi
     INFO(c.options);
     const std::string name = str("run", number++);
     auto run = data.run(name, rotation(c.options) + length("1e"));
-    const auto measure = analysis::importances().make(c.measure, "")->watch(analysis::Side::whole);
+    const auto measure = analysis::importances().make(c.measure, "")->observing_measure(analysis::Side::whole);
     {
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {

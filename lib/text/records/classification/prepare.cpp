@@ -64,7 +64,7 @@ struct ExamplesOptions {
   }
 };
 
-ColumnChoice given(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+ColumnChoice column_choice(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
 void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int threads,
           const ExampleTask& task, const FindColumns& find) {
@@ -154,14 +154,14 @@ void make_glue(const PrepArguments& a, const GlueOptions& o) {
            "no column number");
   make(a, o.vocabulary, o.columns, o.threads.count(), task.task,
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return glue_columns(task, given(o.columns), fields, where);
+         return glue_columns(task, column_choice(o.columns), fields, where);
        });
 }
 
 void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
   make(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
        [&](const std::vector<std::string>& fields, const std::string& where) {
-         return chosen_columns(given(o.columns), fields, where);
+         return chosen_columns(column_choice(o.columns), fields, where);
        });
 }
 

@@ -57,7 +57,7 @@ Encoded encode_files(const Words& texts, const ExampleTask& task, const text::Co
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
-      return text::given_columns(given, fields, where);
+      return text::chosen_columns(given, fields, where);
     };
     out.summary = encode_examples(batches, find, task, drop_malformed, vocabulary(), threads, writer);
     writer.finish();

@@ -138,7 +138,7 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
   RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (o.next_sentence ? 2 : 1));
   RC_ASSERT(tokens[static_cast<size_t>(row.first) - 1] == kSeparator);
   RC_ASSERT((row.first == size) == !o.next_sentence);
-  RC_ASSERT(row.targets[0] == (o.next_sentence ? (plan.follows ? 0 : 1) : -1));
+  RC_ASSERT(row.targets[0] == (o.next_sentence ? (plan.is_next ? 0 : 1) : -1));
   const Sentence first = corpus.of(plan.first), second = corpus.of(plan.second);
   const Sentence kept_first(tokens.begin() + 1, tokens.begin() + row.first - 1);
   RC_ASSERT(position_in(kept_first, first) >= 0);
@@ -187,7 +187,7 @@ TEST_CASE("rows of any documents are contiguous segments, and every sentence is 
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, o, plan, row);
       for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered.insert(s);
-      if (o.next_sentence && plan.follows) {
+      if (o.next_sentence && plan.is_next) {
         RC_ASSERT(plan.second.begin == plan.first.end);
         RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
         for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered.insert(s);
@@ -304,7 +304,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
     for (int64_t i = 0; i < epoch.size(); ++i) rows.push_back(epoch.row(i));
   }
   for (const Pretraining::Row& row : rows) {
-    if (row.follows) {
+    if (row.is_next) {
       ++follow;
       // Sentences are added until they have 61 tokens.
       const Sentence row_tokens = corpus.of({row.first.begin, row.second.end});
@@ -327,7 +327,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const Pretraining single_training = make_pretraining(single_corpus, o);
   const Pretraining::Epoch epoch = single_training.plan(0);
   CHECK(epoch.size() == 30);
-  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).follows);
+  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).is_next);
 }
 
 TEST_CASE("rows are split into segments after each sentence with equal probability", "[pretraining]") {
@@ -340,7 +340,7 @@ TEST_CASE("rows are split into segments after each sentence with equal probabili
   const Pretraining::Epoch epoch = training.plan(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Pretraining::Row& row = epoch.row(i);
-    if (!row.follows || row.second.end - row.first.begin != 10) continue;
+    if (!row.is_next || row.second.end - row.first.begin != 10) continue;
     ++rows_by_first_length[row.first.end - row.first.begin];
     ++full_rows;
   }
@@ -361,7 +361,7 @@ TEST_CASE("a tenth of the rows is sampled short, with uniform lengths", "[pretra
   int64_t follow = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Pretraining::Row& row = epoch.row(i);
-    if (!row.follows) continue;
+    if (!row.is_next) continue;
     ++follow;
     ++lengths[row.second.end - row.first.begin];
   }
