@@ -132,7 +132,7 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
   const auto sides = sides_in(layer, side);
   if (sides.empty())
     throw Error(Exit::usage, Problem{"--side", str("layers that have ", name_of(side), " heads of their own"),
-                                     str(layer_spec.name, ", which mixes none"), "use --side whole or value"});
+                                     str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
   const int64_t heads = layer_spec.heads_of(sides[0]);
   for (HeadSide s : sides)
     if (layer_spec.heads_of(s) != heads)

@@ -35,7 +35,8 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 void AttentionOptions::describe(Fields& f) {
   f.field("heads", heads, "number of heads; 0: none, the output is the bias of the output projection",
           between(0, 1 << 16));
-  f.field("value_heads", value_heads, "number of value heads, with mixers that change the number of heads; 0: heads",
+  f.field("value_heads", value_heads,
+          "number of value heads, for mixers that can change the number of heads; 0: as many as attention.heads",
           between(0, 1 << 16));
   f.field("output_heads", output_heads, "number of output heads, with combiners that mix heads; 0: value_heads",
           between(0, 1 << 16));

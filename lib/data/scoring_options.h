@@ -37,7 +37,7 @@ struct ScoringOptions {
   void describe(Fields& f) {
     f.field("block", block, "text: tokens in a row of a forward pass; 0: the block size of training", at_least(0));
     f.field("context", context, "text: tokens of a row that are context and not scored; 0: none", at_least(0));
-    f.field("memory", memory, "positions of memory; -1: the memory of the model, but 0 with --context",
+    f.field("memory", memory, "length of the Transformer-XL memory in tokens; -1: as in the model, or 0 with --context",
             between(-1, 1 << 24));
     f.field("streams", streams, "with a memory: number of parallel streams of the text; 0: 10", between(0, 1 << 24));
     f.field("batch", batch, "rows in a forward pass; 0: about 4096 tokens. Changes speed, not the score", at_least(0));

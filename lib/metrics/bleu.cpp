@@ -37,10 +37,12 @@ double smoothing_value(const BleuOptions& o) {
 
 void BleuOptions::describe(Fields& f) {
   f.choice("tokenize", tokenize, bleu_token_names(), "tokeniser, named as in sacrebleu");
-  f.field("lowercase", lowercase, "compare in lower case");
+  f.field("lowercase", lowercase, "convert hypotheses and references to lower case before scoring");
   f.field("compound_split", compound_split, "split words at hyphens first, as in the published scores of WMT En-De");
   f.choice("smooth", smooth, smoothing_names(), "smoothing of precisions without a match");
-  f.field("smooth_value", smooth_value, "smoothing value of floor and add-k; 0: 0.1 for floor, 1 for add-k",
+  f.field("smooth_value", smooth_value,
+          "BLEU smoothing value of the methods floor and add-k; 0: the default of the method, 0.1 for floor and 1 for "
+          "add-k",
           between(0, 1e6));
 }
 

@@ -24,8 +24,9 @@ void EncoderDecoderOptions::describe(Fields& f) {
 void TransformerXlOptions::describe(Fields& f) {
   f.field("memory", memory, "positions of memory from earlier segments; 0: none, and decoding keeps all positions",
           between(0, 1 << 24));
-  f.field("same_length", same_length,
-          "whether every query sees as many keys as the memory has positions, its own included");
+  f.field(
+      "same_length", same_length,
+      "whether every query attends to the same number of keys: the memory length, counting the query's own position");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
            "initial memory; zeros are visible to attention");
 }

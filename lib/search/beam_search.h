@@ -41,9 +41,11 @@ struct SearchOptions {
             "exponent of the length, end token included, by which scores are divided; above 1 favours long hypotheses",
             between(-10, 10));
     f.field("max_length_a", max_length_a,
-            "a in the maximum length ax + b, where x is the source length, end token included", between(0, 1000));
-    f.field("max_length_b", max_length_b, "b in the maximum length ax + b, which excludes the end token",
-            between(0, 1 << 20));
+            "a in the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, end token "
+            "included",
+            between(0, 1000));
+    f.field("max_length_b", max_length_b,
+            "b in the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
     f.field("min_length", min_length, "minimum length, end token excluded; limited by the maximum length",
             between(0, 1 << 20));
     f.field("no_unknown", no_unknown, "whether the unknown token is banned");

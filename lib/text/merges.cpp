@@ -33,11 +33,11 @@ std::string write_codes(const std::vector<Merge>& merges, const std::string& nam
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
     if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
-      throw Error(
-          Exit::input,
-          Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
-                  str("'", escaped(m.left), "' and '", escaped(m.right), "', which the reader would change or refuse"),
-                  "give the vocabulary itself to --codes, or learn merges from text without carriage returns"});
+      throw Error(Exit::input,
+                  Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
+                          str("'", escaped(m.left), "' and '", escaped(m.right),
+                              "', which readers of this format would change or refuse"),
+                          "give the vocabulary itself to --codes, or learn merges from text without carriage returns"});
     text += line + "\n";
   }
   return text;

@@ -245,9 +245,10 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
     const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
                       find_bad_byte(piece) == piece.npos && (i > 0 || !starts_word(piece));
     if (!fits || std::exchange(seen[piece], true))
-      throw Error(Exit::input, Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
-                                       str("'", escaped(piece), "', which the reader would change or refuse"),
-                                       "keep the vocabulary of mh-prep instead"});
+      throw Error(Exit::input,
+                  Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
+                          str("'", escaped(piece), "', which readers of this format would change or refuse"),
+                          "keep the vocabulary of mh-prep instead"});
     text += piece + "\n";
   }
   return text;

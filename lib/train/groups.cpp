@@ -113,9 +113,10 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the rule sgd or nag", rule,
                                        "set the group's rule, or leave momentum out"});
     if (counts.count(&group) == 0)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
-                                       taken(parameters, group),
-                                       "a parameter belongs to the first matching group, in the order of names"});
+      throw Error(
+          Exit::usage,
+          Problem{"train.groups." + name, "a trainable parameter that is in no earlier group", taken(parameters, group),
+                  "a parameter belongs to the first matching group in alphabetical order of the group names"});
   }
 }
 

@@ -132,10 +132,10 @@ void RunConfig::check_model(model::LanguageModel& built) const {
                         "leave the regulariser out, or change train.attention_path"});
   for (const auto& entry : procedures.entries())
     if (entry.plugin->observes())
-      throw Error(Exit::usage,
-                  Problem{"train.attention_path",
-                          str("auto or composed, since the procedure ", entry.name, " observes validations"), "fused",
-                          "leave the procedure out, or change train.attention_path"});
+      throw Error(Exit::usage, Problem{"train.attention_path",
+                                       str("auto or composed, since the procedure ", entry.name,
+                                           " reads attention probabilities during validation"),
+                                       "fused", "leave the procedure out, or change train.attention_path"});
 }
 
 void RunConfig::check_recordable(model::LanguageModel& built) const {

@@ -150,7 +150,10 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->needs(by);
   add_list(*sub, "--kind", a->kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",
            "KIND,...");
-  text("--side", a->side, "side of a head in layers that mix heads: whole, score, value or output [whole]", "SIDE")
+  text("--side", a->side,
+       "part of a head in layers that mix heads: its attention scores (score), values (value), output (output), or all "
+       "of them (whole) [whole]",
+       "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet models = add_model_options(*sub, *a);

@@ -17,7 +17,9 @@ using nlohmann::ordered_json;
 void add_common_options(CLI::App& app, MeasureArguments& q) {
   app.add_option("files", q.files, "checkpoints, then a shard; one of them may be - for standard input")
       ->type_name("MODEL... DATA");
-  app.add_option("--side", q.side, "side of a head in layers that mix heads: whole, score, value or output [whole]")
+  app.add_option("--side", q.side,
+                 "part of a head in layers that mix heads: its attention scores (score), values (value), output "
+                 "(output), or all of them (whole) [whole]")
       ->type_name("SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   add_list(app, "--kind", q.kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",

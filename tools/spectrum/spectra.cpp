@@ -233,7 +233,9 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
                      "file of a plot of curves by layer, or of heat maps, .svg, .png or .pdf; - draws in the terminal "
                      "in place of the table"),
       "FILE");
-  add(app.add_option("--dump", s->dump, "file of the attention matrices of the sample (.safetensors)"), "FILE");
+  add(app.add_option("--dump", s->dump,
+                     "write the attention matrices of the sampled blocks to this file (.safetensors)"),
+      "FILE");
   add_sets(app, a->sets);
   add_model_options(app, *a);
   a->fields = a->declare(app);

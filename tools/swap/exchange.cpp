@@ -185,7 +185,9 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);
-  add(app.add_option("--t-max", e->t_max, "soft: number of pairs of opposite layers, the outermost first; 0: all [0]"),
+  add(app.add_option("--t-max", e->t_max,
+                     "mode soft: number of layer pairs that swap heads (first and last, second and second to last, …), "
+                     "the outermost first; 0: all pairs [0]"),
       "N")
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);

@@ -38,10 +38,13 @@ class HeadRotation : public Procedure {
     f.field("start", schedule_.start, "first epoch, from 1, before which heads are swapped", at_least(1));
     f.field("frequency", schedule_.frequency, "epochs until the heads are swapped back", at_least(1));
     f.field("rest", schedule_.rest, "epochs without swapped heads until the next swap", at_least(1));
-    f.field("end", schedule_.end, "last epoch before which heads are swapped", at_least(1));
+    f.field("end", schedule_.end, "last epoch, counted from 1, at whose start heads are swapped", at_least(1));
     f.field("k", k_, "number of pairs; soft: number of heads in each layer; soft = released: number of pairs of layers",
             at_least(1));
-    f.field("t_max", t_max_, "soft: number of pairs of opposite layers, outermost first; 0: all", at_least(0));
+    f.field("t_max", t_max_,
+            "mode soft: number of layer pairs that swap heads (first and last, second and second to last, …), the "
+            "outermost first; 0: all pairs",
+            at_least(0));
     f.field("kind", kinds_,
             "kinds of attention in which heads are swapped, such as decoder.self; none: all of the model");
     f.field("measure", measure_name_, "hard, soft: measure of the importance of a head",

@@ -14,7 +14,7 @@ namespace {
 class HardConcretePenalty : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_, "weight of the term in the loss per token", at_least(0));
+    f.field("weight", weight_, "weight of this regulariser in the loss per token", at_least(0));
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p : find_matching(

@@ -82,9 +82,9 @@ no 2 "the folder of the run" --init $m $go
 expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length is not set; using 1e"
 grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
 no 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
-no 2 "'mixing', which matches no trainable parameter" --init $m --train-only gates,mixing $go --out run
-no 2 "'*.qurey.*', which matches no trainable parameter" --init $m --train-only '*.qurey.*' $go --out run
-no 2 "which matches no trainable parameter" --init $m --train-only '*.norm.variance' $go --out run
+no 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run
+no 2 "'*.qurey.*', which matches no trainable parameter of this model" --init $m --train-only '*.qurey.*' $go --out run
+no 2 "which matches no trainable parameter of this model" --init $m --train-only '*.norm.variance' $go --out run
 no 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
 no 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
 no 3 "missing" --init missing $go --out run

@@ -100,7 +100,7 @@ no 2 "the selection soft, whose pairs of layers it bounds" $m --mode hard --t-ma
 no 2 "the selection soft" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
 no 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 for number in 010 0x1 +1 -1 1.5 16777217; do
-  no 2 "expected a whole number from 0 to 16777216, in decimal digits; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
+  no 2 "expected a whole number from 0 to 16777216, without leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
 done
 no 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
 no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x

@@ -69,7 +69,7 @@ dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.scor
 dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "since a regulariser observes the attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
-dry "since the procedure head-rotation observes validations" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
+dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
 dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap

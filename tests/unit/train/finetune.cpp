@@ -164,9 +164,9 @@ TEST_CASE("which parameters go by a name", "[finetune]") {
     return refusal([&] { names_of(attention, only); });
   };
   CHECK((has(none("", "gates"), "train.trainable") &&
-         has(none("", "gates"), "'gates', which matches no trainable parameter")));
+         has(none("", "gates"), "'gates', which matches no trainable parameter of this model")));
   CHECK(has(none("[attention]\nmixer = 'random-normal'\n", "mixing"),
-            "which matches no trainable parameter"));  // drawn once
+            "which matches no trainable parameter of this model"));  // drawn once
   CHECK(has(none("", "ouput"), "did you mean 'output'?"));
   CHECK(has(none("", "decoder.layers.0.self.qurey.weight"), "did you mean 'decoder.layers.0.self.query.weight'?"));
   CHECK(has(none("", "*.slef.*"), "patterns that match names"));
