@@ -1,4 +1,4 @@
-// Models without heads: all in one pass as one after the other, and what is made of their scores.
+// Head ablation: scoring many ablated models in one pass over the text, ablation scans and pruning curves.
 #include "analysis/ablation.h"
 
 #include <c10/core/GradMode.h>
@@ -42,26 +42,26 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// The scores by plain means: one evaluation after the other, each with scales of its own.
-std::vector<task::Score> one_by_one(const AnalysisInput& s, const std::vector<HeadSet>& without) {
+// Returns the reference scores: one evaluation of the model per set of ablated heads.
+std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vector<HeadSet>& ablated) {
   std::vector<task::Score> scores;
-  for (const HeadSet& heads : without) {
+  for (const HeadSet& heads : ablated) {
     for (attention::AttentionLayer* layer : s.model.attention_layers()) {
       using attention::HeadSide;
       const auto scale = [&, &masked = heads](HeadSide of) {
-        at::Tensor ones = at::ones({layer->layer_spec().heads_of(of)});
+        at::Tensor factors = at::ones({layer->layer_spec().heads_of(of)});
         for (const auto& [kind, set] : masked)
           for (const Head& head : set)
-            if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) ones[head.head] = 0;
-        return ones;
+            if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) factors[head.head] = 0;
+        return factors;
       };
       attention::HeadScales scales;
-      const auto meant = [&](Side side, HeadSide of) {
+      const auto selected = [&](Side side, HeadSide of) {
         return layer->has_side(of) && (s.side == Side::whole || s.side == side);
       };
-      if (meant(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
-      if (meant(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
-      if (meant(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
+      if (selected(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (selected(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (selected(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
     scores.push_back(task::score(s.model, s.text, s.how));
@@ -70,8 +70,9 @@ std::vector<task::Score> one_by_one(const AnalysisInput& s, const std::vector<He
   return scores;
 }
 
-// Every head, all others of its layer, heads of several layers, everything and nothing.
-std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
+// Returns sets of heads to ablate: each head, all other heads of its layer, heads of several layers (one set twice),
+// a whole layer, all heads, and at index 4 no heads.
+std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);
   std::vector<HeadSet> sets;
@@ -91,20 +92,21 @@ std::vector<HeadSet> many(model::LanguageModel& model, Side side) {
   return sets;
 }
 
-void check_same(const AnalysisInput& s) {
-  const auto sets = many(s.model, s.side);
-  const auto wanted = one_by_one(s, sets);
+// Checks score_without() against reference_scores(), and that it removes its head scales afterwards.
+void check_against_reference(const AnalysisInput& s) {
+  const auto sets = ablation_sets(s.model, s.side);
+  const auto expected = reference_scores(s, sets);
   bool differs = false;
-  for (const auto& score : wanted) differs = differs || std::abs(score.nll - wanted[4].nll) > 1e-3 * score.nll;
+  for (const auto& score : expected) differs = differs || std::abs(score.nll - expected[4].nll) > 1e-3 * score.nll;
   CHECK(differs);
-  // All at once, in several groups, and each alone.
+  // All ablated models in one pass, in several groups, and one model per pass.
   for (int64_t tokens : {1 << 16, 60, 1}) {
-    const auto found = score_without(s, sets, tokens);
-    REQUIRE(found.size() == wanted.size());
+    const auto actual = score_without(s, sets, tokens);
+    REQUIRE(actual.size() == expected.size());
     for (size_t i = 0; i < sets.size(); ++i) {
-      INFO("set " << i << ", " << tokens << " tokens at once");
-      CHECK(found[i].tokens == wanted[i].tokens);
-      CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
+      INFO("set " << i << ", " << tokens << " tokens per pass");
+      CHECK(actual[i].tokens == expected[i].tokens);
+      CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
     }
   }
   for (auto* layer : s.model.attention_layers()) CHECK(!head_scales(*layer).value.defined());
@@ -112,7 +114,7 @@ void check_same(const AnalysisInput& s) {
 
 }  // namespace
 
-TEST_CASE("models without heads score in one pass as one after the other", "[ablation]") {
+TEST_CASE("ablated models scored in one pass have the scores of separate evaluations", "[ablation]") {
   const auto text = some_text(41);
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
@@ -126,45 +128,45 @@ TEST_CASE("models without heads score in one pass as one after the other", "[abl
       how.block = 6, how.streams = model.empty() ? 0 : 3;
       how.batch = 2;
       const data::Text source = corpora::text_of(text, 0);
-      check_same({*m, source, how, Side::whole});
-      check_same({*m, source, how, Side::value});
+      check_against_reference({*m, source, how, Side::whole});
+      check_against_reference({*m, source, how, Side::value});
       for (Side side : {Side::score, Side::output})
         if (m->attention_layers()[0]->has_side(side == Side::score ? attention::HeadSide::score
                                                                    : attention::HeadSide::output))
-          check_same({*m, source, how, side});
+          check_against_reference({*m, source, how, side});
         else CHECK(status_of([&] { score_without({*m, source, how, side}, {{}}); }) == 2);
     }
 }
 
-TEST_CASE("layers with other numbers of heads on their sides are scored without heads of one side", "[ablation]") {
+TEST_CASE("ablating one side of layers with unequal head counts equals separate evaluations", "[ablation]") {
   const auto text = some_text(77);
-  const auto mixed = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const auto unequal = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text source = corpora::text_of(text, 0);
-  AnalysisInput s{*mixed, source, {}};
+  AnalysisInput s{*unequal, source, {}};
   s.how.block = 8, s.how.batch = 3;
-  s.how = source.resolve(s.how, *mixed);
-  CHECK(status_of([&] { all_heads(*mixed, s.side); }) == 2);
+  s.how = source.resolve(s.how, *unequal);
+  CHECK(status_of([&] { all_heads(*unequal, s.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     s.side = side;
-    CHECK(all_heads(*mixed, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
-    check_same(s);
+    CHECK(all_heads(*unequal, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    check_against_reference(s);
   }
 }
 
-TEST_CASE("a sample is scored without heads as one after the other, contexts too", "[ablation]") {
+TEST_CASE("ablated models on sampled blocks with context have the scores of separate evaluations", "[ablation]") {
   const auto text = some_text(90);
   const data::Text source = corpora::text_of(text, 0);
   auto m = build("", "");
   data::ScoringOptions how;
   how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
-  check_same({*m, source, source.resolve(how, *m)});
+  check_against_reference({*m, source, source.resolve(how, *m)});
   auto xl =
       build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
   how.context = 0;
-  check_same({*xl, source, source.resolve(how, *xl)});
+  check_against_reference({*xl, source, source.resolve(how, *xl)});
 }
 
-TEST_CASE("heads that are not there are refused, with the range", "[ablation]") {
+TEST_CASE("ablating a head that the model lacks is refused with the valid range", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(20);
   const data::Text source = corpora::text_of(text, 0);
@@ -181,7 +183,7 @@ TEST_CASE("heads that are not there are refused, with the range", "[ablation]") 
                     Catch::Contains("heads 0 to 2"));
 }
 
-TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ablation]") {
+TEST_CASE("score_without() adds to the masked heads, which return when Masked is destroyed", "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -189,17 +191,19 @@ TEST_CASE("heads that are masked stay so in what is scored, and come back", "[ab
   how.block = 8;
   const AnalysisInput s{*m, source, source.resolve(how, *m)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
-  const auto wanted = one_by_one(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
+  const auto expected = reference_scores(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
     const Masked masked(*m, Side::whole, heads({{0, 1}}));
-    const auto found = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
-    for (size_t i = 0; i < 3; ++i) CHECK(found[i].nll == Approx(wanted[i].nll).epsilon(1e-5));
+    const auto actual = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
+    for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
   }
-  CHECK(score_without(s, {{}})[0].nll == Approx(wanted[3].nll).epsilon(1e-6));
+  CHECK(score_without(s, {{}})[0].nll == Approx(expected[3].nll).epsilon(1e-6));
 }
 
-TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
-  // Skip Cross-Head Transformer-XL, table 3, layer 1: Transformer-XL, and with cross-head attention.
+TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
+          "[ablation]") {
+  // Skip Cross-Head Transformer-XL, table 3, layer 1: the loss without each head, for Transformer-XL and with
+  // cross-head attention.
   const double plain = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
   const double crossed = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
   CHECK(plain == Approx(.276).margin(5e-4));
@@ -208,7 +212,7 @@ TEST_CASE("the sample deviation of the published first rows", "[ablation]") {
   CHECK(deviation({3, 3}) == 0);
 }
 
-TEST_CASE("ablation is the loss without the head, and random is drawn by a seed", "[ablation]") {
+TEST_CASE("the measure ablation is the loss without the head; random depends only on the seed", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -218,17 +222,17 @@ TEST_CASE("ablation is the loss without the head, and random is drawn by a seed"
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
-  const auto wanted = one_by_one(s, sets);
+  const auto expected = reference_scores(s, sets);
   const auto scores = importance_of("ablation", s).at(AttentionKind::decoder_self);
   for (size_t i = 0; i < 9; ++i)
-    CHECK(scores[i / 3][i % 3] == Approx((wanted[i + 1].nll - wanted[0].nll) / 40).margin(2e-5));
+    CHECK(scores[i / 3][i % 3] == Approx((expected[i + 1].nll - expected[0].nll) / 40).margin(2e-5));
   const auto first = importance_of("random", s);
   CHECK((first == importance_of("random", s)));
   s.how.sample.seed = 2;
   CHECK((first != importance_of("random", s)));
 }
 
-TEST_CASE("a scan is the model without each head, all heads but one and each layer, one by one", "[ablation]") {
+TEST_CASE("a scan of heads, all heads but one and layers equals separate evaluations", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -238,36 +242,37 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
-  const std::vector<HeadSet> masked{layer(0),
-                                    {{AttentionKind::decoder_self, {{0, 1}}}},
-                                    {{AttentionKind::decoder_self, {{0, 0}, {0, 2}}}},
-                                    layer(2),
-                                    {{AttentionKind::decoder_self, {{2, 0}}}},
-                                    {{AttentionKind::decoder_self, {{2, 1}, {2, 2}}}},
-                                    {{AttentionKind::decoder_self, {{2, 2}}}},
-                                    {{AttentionKind::decoder_self, {{2, 0}, {2, 1}}}}};
-  REQUIRE(cases.size() == masked.size());
+  const std::vector<HeadSet> expected_masks{layer(0),
+                                            {{AttentionKind::decoder_self, {{0, 1}}}},
+                                            {{AttentionKind::decoder_self, {{0, 0}, {0, 2}}}},
+                                            layer(2),
+                                            {{AttentionKind::decoder_self, {{2, 0}}}},
+                                            {{AttentionKind::decoder_self, {{2, 1}, {2, 2}}}},
+                                            {{AttentionKind::decoder_self, {{2, 2}}}},
+                                            {{AttentionKind::decoder_self, {{2, 0}, {2, 1}}}}};
+  REQUIRE(cases.size() == expected_masks.size());
   std::vector<HeadSet> sets{{}};
-  sets.insert(sets.end(), masked.begin(), masked.end());
-  const auto wanted = one_by_one(s, sets);
+  sets.insert(sets.end(), expected_masks.begin(), expected_masks.end());
+  const auto expected = reference_scores(s, sets);
   const Scan scan = scan_heads(s, cases);
-  // By a judge: the same loss, of the model as it is masked meanwhile; progress counts all rows of all cases.
-  int64_t last = 0, most = 0;
+  // The same scan through a metric callback, which runs the currently masked model. Progress counts the rows of all
+  // cases.
+  int64_t last_done = 0, last_total = 0;
   AnalysisInput judged = s;
-  judged.progress = [&](int64_t done, int64_t all) { last = done, most = all; };
+  judged.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Scan by_judge = scan_heads(judged, cases, [&](const auto& progress) {
     progress(5, 5);
     return nll_per_token(task::score(*m, source, s.how));
   });
-  CHECK(last == 5 * 9);
-  CHECK(most == 5 * 9);
-  for (size_t k = 0; k < masked.size(); ++k) {
-    CHECK((cases[k].masked == masked[k]));
-    CHECK(scan.value(k) == Approx(std::exp(wanted[k + 1].nll / 40)).epsilon(1e-5));
-    CHECK(by_judge.value(k) == Approx(wanted[k + 1].nll / 40).epsilon(1e-5));
+  CHECK(last_done == 5 * 9);
+  CHECK(last_total == 5 * 9);
+  for (size_t k = 0; k < expected_masks.size(); ++k) {
+    CHECK((cases[k].masked == expected_masks[k]));
+    CHECK(scan.value(k) == Approx(std::exp(expected[k + 1].nll / 40)).epsilon(1e-5));
+    CHECK(by_judge.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
   }
-  CHECK(scan.total() == Approx(std::exp(wanted[0].nll / 40)).epsilon(1e-5));
-  // Two heads of layer 2, by themselves.
+  CHECK(scan.full() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
+  // The cases of mode head in layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
   const LayerLoss loss = layer_loss(scan.total(), values);
@@ -276,25 +281,25 @@ TEST_CASE("a scan is the model without each head, all heads but one and each lay
   CHECK(loss.deviation == deviation(values));
 }
 
-TEST_CASE("heads are ranked from the least important; ties go by layer and head", "[ablation]") {
+TEST_CASE("ranked() sorts heads by ascending score, then by layer and head", "[ablation]") {
   const std::map<AttentionKind, LayerScores> scores{{AttentionKind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
   const auto all = ranked(scores, false);
-  const std::vector<Head> wanted{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};
+  const std::vector<Head> expected{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};
   REQUIRE(all.size() == 5);
   for (size_t i = 0; i < 5; ++i) {
-    CHECK(all[i].head == wanted[i]);
+    CHECK(all[i].head == expected[i]);
     CHECK(all[i].rank == static_cast<int64_t>(i) + 1);
   }
   const auto by_layer = ranked(scores, true);
-  const std::vector<Head> each{{0, 1}, {0, 2}, {0, 0}, {2, 0}, {2, 1}};
+  const std::vector<Head> expected_by_layer{{0, 1}, {0, 2}, {0, 0}, {2, 0}, {2, 1}};
   const std::vector<int64_t> ranks{1, 2, 3, 1, 2};
   for (size_t i = 0; i < 5; ++i) {
-    CHECK(by_layer[i].head == each[i]);
+    CHECK(by_layer[i].head == expected_by_layer[i]);
     CHECK(by_layer[i].rank == ranks[i]);
   }
 }
 
-TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
+TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without reranking", "[ablation]") {
   auto m = build("", "", 4);
   const auto text = some_text(50);
   const data::Text source = corpora::text_of(text, 0);
@@ -308,8 +313,8 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
       const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
       REQUIRE(points.size() == 5);  // 0, .3, .6, .9, 1
       std::vector<HeadSet> sets;
-      for (const auto& point : points) sets.push_back(point.masked);
-      const auto wanted = one_by_one(s, sets);
+      for (const auto& point : points) sets.push_back(point.gone);
+      const auto expected = reference_scores(s, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
         auto& masked = sets[i][AttentionKind::decoder_self];
@@ -320,26 +325,26 @@ TEST_CASE("a curve takes heads in the order of their ranks", "[ablation]") {
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
           CHECK(std::count_if(masked.begin(), masked.end(), [&](const Head& h) { return h.layer == layer; }) ==
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
-        CHECK(points[i].score.nll == Approx(wanted[i].nll).epsilon(1e-5));
+        CHECK(points[i].score.nll == Approx(expected[i].nll).epsilon(1e-5));
       }
-      // Against the whole model, by perplexity and by a metric that counts the calls.
+      // Losses relative to the full model: of perplexity, and of a metric that returns the number of its calls.
       double calls = 0;
       CurveMeter meter(s, [&] { return ++calls; });
       for (size_t i = 0; i < 5; ++i) {
         const CurveLoss loss = meter.loss(points[i]);
         if (!per_layer) CHECK(loss.heads == counts[i]);
-        CHECK(loss.difference == Approx(std::exp(wanted[i].nll / 50) - std::exp(wanted[0].nll / 50)).margin(1e-3));
+        CHECK(loss.difference == Approx(std::exp(expected[i].nll / 50) - std::exp(expected[0].nll / 50)).margin(1e-3));
         CHECK(loss.value_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
-      // The first step is the same whether or not heads are ranked again.
+      // The first step masks the same heads with and without reranking.
       const auto& first = sets[1][AttentionKind::decoder_self];
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
-      // The next is of those that are the least important once these are gone.
+      // The second step masks the least important heads of the model without those of the first step.
       const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
-      int64_t more = 3;
+      int64_t remaining = 3;
       for (const auto& r : ranked(importance_of("ablation", s), false))
-        if (first.count(r.head) == 0 && more-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
+        if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
     }
   CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
 }

@@ -1,4 +1,4 @@
-// The mean of checkpoints, and what is not alike.
+// Checkpoint averaging, and refusal of checkpoints that differ in configuration, vocabulary or parameters.
 #include "analysis/average.h"
 
 #include <catch2/catch.hpp>
@@ -13,10 +13,10 @@ namespace {
 
 constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
 
-std::string length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
+std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
-// What is said where the mean of these files is refused as input.
-std::string refusal(const std::vector<const io::Checkpoint*>& files) {
+// Returns the text of the input error that averaging throws; "" if it throws none.
+std::string average_error(const std::vector<const io::Checkpoint*>& files) {
   try {
     analysis::average(files);
   } catch (const Error& error) {
@@ -26,18 +26,19 @@ std::string refusal(const std::vector<const io::Checkpoint*>& files) {
   return "";
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& part) {
   INFO(text);
   return text.find(part) != std::string::npos;
 }
 
-// Writes the tensors of a checkpoint that `wanted` gives, each under that name.
-void rewrite(const io::Checkpoint& from, const std::string& to,
-             const std::function<std::string(const std::string&)>& name) {
+// Writes a copy of a checkpoint. `new_name` maps the name of a tensor to its name in the copy; "" leaves the tensor
+// out.
+void rename_tensors(const io::Checkpoint& from, const std::string& to,
+                    const std::function<std::string(const std::string&)>& new_name) {
   std::vector<io::TensorView> views;
   for (io::TensorInfo info : from.tensors()) {
     const void* data = from.data(info.name);
-    info.name = name(info.name);
+    info.name = new_name(info.name);
     if (!info.name.empty()) views.push_back({info, data});
   }
   auto sink = open_sink(to);
@@ -47,14 +48,14 @@ void rewrite(const io::Checkpoint& from, const std::string& to,
 
 }  // namespace
 
-TEST_CASE("the mean of checkpoints is that of plain loops in double, statistics included", "[average]") {
+TEST_CASE("averaged checkpoints equal plain loops in double, batch norm statistics included", "[average]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> all;
   for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
-    run_of(folder, name, kGated + length(2) + str("seed = ", seed, "\n"));
-    // Training states, with moments that have no part in it.
+    run_of(folder, name, kGated + train_length(2) + str("seed = ", seed, "\n"));
+    // Full training states: averaging must ignore the moments of the optimizer.
     files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
     all.push_back(files.back().get());
   }
@@ -62,8 +63,8 @@ TEST_CASE("the mean of checkpoints is that of plain loops in double, statistics 
   int statistics = 0;
   for (const auto& p : mean.model->parameters().all()) {
     INFO(p.name());
-    const auto* got = p.master().const_data_ptr<float>();
-    int wrong = 0, moved = 0;
+    const auto* actual = p.master().const_data_ptr<float>();
+    int wrong = 0, changed = 0;
     for (int64_t i = 0; i < p.master().numel(); ++i) {
       double sum = 0;
       float first = 0;
@@ -73,38 +74,38 @@ TEST_CASE("the mean of checkpoints is that of plain loops in double, statistics 
         sum += static_cast<double>(value);
         if (file == all[0]) first = value;
       }
-      wrong += got[i] == static_cast<float>(sum / 3) ? 0 : 1;
-      moved += got[i] == first ? 0 : 1;
+      wrong += actual[i] == static_cast<float>(sum / 3) ? 0 : 1;
+      changed += actual[i] == first ? 0 : 1;
     }
     CHECK(wrong == 0);
-    CHECK(moved > 0);
+    CHECK(changed > 0);
     statistics += p.traits().trainable ? 0 : 1;
   }
-  CHECK(statistics == 4);  // a mean and a variance of two layers' gates
+  CHECK(statistics == 4);  // mean and variance of the batch norm of two layers' gates
   CHECK(mean.tokenizers.target->size() == 6);
-  // Of one it is that one.
+  // The average of a single checkpoint is that checkpoint.
   const model::LoadedModel one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
   for (const auto& p : one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
 }
 
-TEST_CASE("checkpoints that are not alike have no mean", "[average]") {
+TEST_CASE("checkpoints with different configurations, vocabularies or parameters are not averaged", "[average]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  run_of(folder, "a", length(1));
-  run_of(folder, "rate", length(1) + "lr = 0.5\n");
-  run_of(folder, "heads", length(1) + "[attention]\nheads = 2\n");
-  run_of(folder, "layer", length(1) + "[attention.decoder.self.1]\nmixer = 'mixhead-a'\n");
-  run_of(folder, "dropout", length(1) + "[model]\ndropout_ffn = 0.2\n");
+  run_of(folder, "a", train_length(1));
+  run_of(folder, "rate", train_length(1) + "lr = 0.5\n");
+  run_of(folder, "heads", train_length(1) + "[attention]\nheads = 2\n");
+  run_of(folder, "layer", train_length(1) + "[attention.decoder.self.1]\nmixer = 'mixhead-a'\n");
+  run_of(folder, "dropout", train_length(1) + "[model]\ndropout_ffn = 0.2\n");
   const io::Checkpoint a(folder.file("a") + "/last.safetensors"), rate(folder.file("rate") + "/last.safetensors"),
       heads(folder.file("heads") + "/last.safetensors"), layer(folder.file("layer") + "/last.safetensors"),
       dropout(folder.file("dropout") + "/last.safetensors");
-  CHECK(refusal({&a, &rate}).empty());
-  for (const auto& [file, said] :
+  CHECK(average_error({&a, &rate}).empty());
+  for (const auto& [file, difference] :
        {std::pair{&heads, "attention.heads: 4 -> 2"}, {&layer, "mixhead-a"}, {&dropout, "model.dropout_ffn"}}) {
-    const std::string text = refusal({&a, &rate, file});
-    CHECK(has(text, said));
-    CHECK((has(text, a.name()) && has(text, file->name())));
+    const std::string text = average_error({&a, &rate, file});
+    CHECK(contains(text, difference));
+    CHECK((contains(text, a.name()) && contains(text, file->name())));
   }
   auto words = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
   io::Metadata other = a.metadata();
@@ -116,13 +117,16 @@ TEST_CASE("checkpoints that are not alike have no mean", "[average]") {
   auto sink = open_sink(folder.file("words"));
   io::write_checkpoint(*sink, views, other);
   sink->close();
-  const io::Checkpoint of_words(folder.file("words"));
-  CHECK((has(refusal({&a, &of_words}), "the vocabulary of " + a.name()) && has(refusal({&a, &of_words}), "words")));
+  const io::Checkpoint other_vocabulary(folder.file("words"));
+  CHECK((contains(average_error({&a, &other_vocabulary}), "the vocabulary of " + a.name()) &&
+         contains(average_error({&a, &other_vocabulary}), "words")));
 
-  rewrite(a, folder.file("lacks"), [](const std::string& name) { return name == "decoder.norm.bias" ? "" : name; });
-  rewrite(a, folder.file("more"),
-          [](const std::string& name) { return name == "decoder.norm.bias" ? "decoder.norm.bais" : name; });
-  const io::Checkpoint lacks(folder.file("lacks")), more(folder.file("more"));
-  CHECK((has(refusal({&a, &lacks}), "decoder.norm.bias") && has(refusal({&a, &lacks}), "lacks")));
-  CHECK(has(refusal({&a, &more}), "decoder.norm.bais"));
+  rename_tensors(a, folder.file("lacks"),
+                 [](const std::string& name) { return name == "decoder.norm.bias" ? "" : name; });
+  rename_tensors(a, folder.file("more"),
+                 [](const std::string& name) { return name == "decoder.norm.bias" ? "decoder.norm.bais" : name; });
+  const io::Checkpoint without_bias(folder.file("lacks")), misspelt(folder.file("more"));
+  CHECK((contains(average_error({&a, &without_bias}), "decoder.norm.bias") &&
+         contains(average_error({&a, &without_bias}), "lacks")));
+  CHECK(contains(average_error({&a, &misspelt}), "decoder.norm.bais"));
 }

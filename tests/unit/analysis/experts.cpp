@@ -1,4 +1,4 @@
-// What the experts of a mixture do, and gates that an observer puts in their place.
+// Mixtures of attentive experts (MAE): replacing gates through an observer, and the report on expert specialisation.
 #include "attention/methods/mae/experts.h"
 
 #include <c10/core/GradMode.h>
@@ -50,21 +50,24 @@ AnalysisInput subject_of(model::LanguageModel& model, const data::Corpus& text, 
   return {model, text, how};
 }
 
-struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
-  std::vector<std::vector<at::Tensor>> g = std::vector<std::vector<at::Tensor>>(2);  // by layer
-  void receive(const attention::LayerSpec& s, attention::GateObservation& shown) override {
-    g[static_cast<size_t>(s.layer)].push_back(shown.gates);
+// Records the gates of each layer, one tensor per batch.
+struct GateRecorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
+  std::vector<std::vector<at::Tensor>> gates = std::vector<std::vector<at::Tensor>>(2);  // by layer, then batch
+  void receive(const attention::LayerSpec& s, attention::GateObservation& observation) override {
+    gates[static_cast<size_t>(s.layer)].push_back(observation.gates);
   }
 };
 
-struct Replace : attention::Observer, attention::Subscriber<attention::GateObservation> {
-  at::Tensor z, by;
+// Replaces the gates of a layer and records its head outputs.
+struct GateReplacer : attention::Observer, attention::Subscriber<attention::GateObservation> {
+  at::Tensor z;            // (B, h, T, dv), head outputs
+  at::Tensor replacement;  // gates
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
     return side == attention::HeadSide::value ? z = x : x;
   }
-  void receive(const attention::LayerSpec&, attention::GateObservation& shown) override {
-    CHECK(shown.gates.sizes() == by.sizes());
-    shown.gates = by;
+  void receive(const attention::LayerSpec&, attention::GateObservation& observation) override {
+    CHECK(observation.gates.sizes() == replacement.sizes());
+    observation.gates = replacement;
   }
 };
 
@@ -72,7 +75,8 @@ const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";
 
 }  // namespace
 
-TEST_CASE("one expert alone is attention without its heads, scaled up", "[experts]") {
+TEST_CASE("a one-hot gate gives attention without the heads its expert drops, rescaled by h / (h - drop)",
+          "[experts]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1);
   attention::Mask mask;
@@ -82,36 +86,37 @@ TEST_CASE("one expert alone is attention without its heads, scaled up", "[expert
     layers::Shaken l(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8, 3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
     const auto all = attention::experts(4, drop);
-    const bool by_row = std::string(options).find("uniform") != std::string::npos;
+    const bool gates_per_row = std::string(options).find("uniform") != std::string::npos;
     for (size_t e = 0; e < all.size(); ++e) {
-      Replace replace;
+      GateReplacer replacer;
       const auto count = static_cast<int64_t>(all.size());
-      replace.by = at::zeros(by_row ? std::vector<int64_t>{2, count} : std::vector<int64_t>{2, 5, count});
-      replace.by.select(-1, static_cast<int64_t>(e)).fill_(1);
-      const at::Tensor y = l(x, x, mask, {}, &replace);
+      replacer.replacement =
+          at::zeros(gates_per_row ? std::vector<int64_t>{2, count} : std::vector<int64_t>{2, 5, count});
+      replacer.replacement.select(-1, static_cast<int64_t>(e)).fill_(1);
+      const at::Tensor y = l(x, x, mask, {}, &replacer);
       at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
-      CHECK(numbers::close(y, layers::by_heads(l, replace.z, scale)));
+      CHECK(numbers::close(y, layers::by_heads(l, replacer.z, scale)));
     }
   }
-  // Gates of heads are replaced alike.
+  // The gates of single heads (combiner gates) can be replaced, too.
   layers::Shaken l("heads = 4\ncombiner = 'gates'\n", 8, 3);
-  Replace replace;
-  replace.by = normal({4}, 5);
-  const at::Tensor y = l(x, x, mask, {}, &replace);
-  CHECK(numbers::close(y, layers::by_heads(l, replace.z, replace.by)));
+  GateReplacer replacer;
+  replacer.replacement = normal({4}, 5);
+  const at::Tensor y = l(x, x, mask, {}, &replacer);
+  CHECK(numbers::close(y, layers::by_heads(l, replacer.z, replacer.replacement)));
 }
 
-TEST_CASE("a report of experts is that of plain loops", "[experts]") {
+TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
   const data::Text text = corpora::text_of(some_text(), 0);
   const AnalysisInput subject = subject_of(*model, text, 3);
   const ExpertReport report = report_experts(subject, 3, 2);
-  Seen seen;
+  GateRecorder recorder;
   data::BatchVisitor visitor;
-  visitor.observer = &seen;
-  std::vector<int32_t> inputs;  // of real positions, in order
+  visitor.observer = &recorder;
+  std::vector<int32_t> inputs;  // tokens without padding, in order
   visitor.visit = [&](const data::VisitedBatch& pass) {
     for (size_t b = 0; b < pass.rows.size(); ++b)
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
@@ -119,12 +124,12 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   };
   data::for_each_batch(*model, text, subject.how, visitor);
   REQUIRE(report.layers.size() == 2);
-  std::vector<int64_t> first;  // experts of the first layer's positions
+  std::vector<int64_t> first_layer_experts;  // by position
   for (size_t layer = 0; layer < 2; ++layer) {
     double entropy = 0;
     std::vector<int64_t> counts(4);
     int64_t units = 0;
-    for (const at::Tensor& g : seen.g[layer])
+    for (const at::Tensor& g : recorder.gates[layer])
       for (int64_t b = 0; b < g.size(0); ++b)
         for (int64_t t = 0; t < g.size(1) && units < 62; ++t, ++units) {
           size_t best = 0;
@@ -134,7 +139,7 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
             if (p > g[b][t][static_cast<int64_t>(best)].item<double>()) best = static_cast<size_t>(e);
           }
           ++counts[best];
-          if (layer == 0) first.push_back(static_cast<int64_t>(best));
+          if (layer == 0) first_layer_experts.push_back(static_cast<int64_t>(best));
         }
     CHECK(report.layers[layer].by_position);
     CHECK(report.layers[layer].units == 62);
@@ -145,40 +150,42 @@ TEST_CASE("a report of experts is that of plain loops", "[experts]") {
   std::map<std::pair<int64_t, int32_t>, double> joint;
   std::map<int64_t, double> of_expert;
   std::map<int32_t, double> of_token;
-  for (size_t i = 0; i < 62; ++i) ++joint[{first[i], inputs[i]}], ++of_expert[first[i]], ++of_token[inputs[i]];
+  for (size_t i = 0; i < 62; ++i)
+    ++joint[{first_layer_experts[i], inputs[i]}], ++of_expert[first_layer_experts[i]], ++of_token[inputs[i]];
   CHECK(of_expert.size() > 1);
   REQUIRE(!report.tokens.empty());
-  std::map<int64_t, std::vector<TokenOfExpert>> shown;
+  std::map<int64_t, std::vector<TokenOfExpert>> reported;
   for (const auto& t : report.tokens) {
     const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (of_expert[t.expert] * of_token[t.token]));
     CHECK(t.pmi == Approx(pmi).margin(1e-9));
     CHECK(t.count >= 2);
     CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token}]);
-    auto& mine = shown[t.expert];
-    if (!mine.empty()) CHECK(mine.back().pmi >= t.pmi);
-    mine.push_back(t);
+    auto& of_same_expert = reported[t.expert];
+    if (!of_same_expert.empty()) CHECK(of_same_expert.back().pmi >= t.pmi);
+    of_same_expert.push_back(t);
   }
   for (const auto& [key, count] : joint) {
-    const auto& mine = shown[key.first];
-    CHECK(mine.size() <= 3);
-    if (count < 2 || mine.size() < 3) continue;
+    const auto& of_same_expert = reported[key.first];
+    CHECK(of_same_expert.size() <= 3);
+    if (count < 2 || of_same_expert.size() < 3) continue;
     const double pmi = std::log(count * 62 / (of_expert[key.first] * of_token[key.second]));
-    CHECK((pmi <= mine.back().pmi + 1e-9 ||
-           std::any_of(mine.begin(), mine.end(), [&](const TokenOfExpert& t) { return t.token == key.second; })));
+    CHECK((pmi <= of_same_expert.back().pmi + 1e-9 ||
+           std::any_of(of_same_expert.begin(), of_same_expert.end(),
+                       [&](const TokenOfExpert& t) { return t.token == key.second; })));
   }
 }
 
-TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alone", "[experts]") {
+TEST_CASE("uniform gates have entropy ln E, and random experts depend only on the seed", "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
   const data::Text text = corpora::text_of(some_text(), 0);
   const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);
-  CHECK(report.layers[0].units == 11);  // rows, the short last one too
+  CHECK(report.layers[0].units == 11);  // blocks of 6, and a last one of 2 tokens
   CHECK(report.layers[0].entropy / 11 == Approx(std::log(4)));
   CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
   const auto scores = evaluate_experts(subject_of(*model, text, 1), 3),
-             again = evaluate_experts(subject_of(*model, text, 4), 3);
+             other_batch = evaluate_experts(subject_of(*model, text, 4), 3);
   REQUIRE(scores.size() == 3);
   CHECK(scores[0].gates == "own");
   CHECK(scores[0].score ==
@@ -187,11 +194,11 @@ TEST_CASE("even gates: entropy ln E, and random experts that differ by seed alon
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);
   CHECK(scores[2].runs == 3);
-  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == Approx(again[i].score).epsilon(1e-5));
-  CHECK(again[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
+  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == Approx(other_batch[i].score).epsilon(1e-5));
+  CHECK(other_batch[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
 }
 
-TEST_CASE("a model without experts has no report of them", "[experts]") {
+TEST_CASE("the expert report is refused for a model without gates over experts", "[experts]") {
   for (const char* attention : {"", "combiner = 'gates'\n", "combiner = 'alphas'\n", "combiner = 'head-weights'\n"}) {
     INFO(attention);
     auto model = build(attention);
