@@ -1,4 +1,5 @@
-// Importance of heads, each measure against plain loops over what a model shows; and how much heads differ.
+// Measures of head importance against plain loops over the observed attention weights and head outputs; and head
+// discrepancy.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -49,13 +50,13 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// The last block is padded.
-struct Asked {
+// A model and the text that its heads are measured on. The last block of the text is padded.
+struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
   data::Text text = corpora::text_of(tokens, 0);
   data::ScoringOptions how;
-  explicit Asked(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
+  explicit MeasuredModel(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
     how.block = 8;
     if (!more.empty()) how.streams = 3;
     how.batch = 1;
@@ -69,58 +70,61 @@ struct Asked {
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
 };
 
-// What a layer shows in the passes over a text, one row a pass, with the gradient of the row's loss.
-struct Shown {
+// The tensors that an observer receives from each layer, by pass over one row of the text, with the gradients of the
+// row's loss. Undefined where the layer lacks them.
+struct Recording {
   struct Pass {
-    int64_t real = 0;
-    at::Tensor x, p, z, c, w;  // into the mixer, (h, Tq, Tk); after it; (h, Tq, dv) before and after the combiner
-    at::Tensor dx, dz, dc;
+    int64_t length = 0;     // of the row without padding
+    at::Tensor x, p;        // (h, Tq, Tk): input of the mixer; attention weights after it
+    at::Tensor z, c;        // (h, Tq, dv): head outputs before and after the combiner
+    at::Tensor w;           // (h) or (B, Tq, h): weights of the heads in the combiner
+    at::Tensor dx, dz, dc;  // gradients
   };
   std::vector<std::vector<Pass>> layers{2};
 };
 
-struct Store : attention::Observer, attention::Subscriber<attention::WeightObservation> {
-  int64_t real = 0;
-  Shown::Pass now[2];
-  void begin(const attention::Lengths& lengths) override { real = lengths.decoder[0].item<int64_t>(); }
-  void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { now[s.layer].p = p; }
+struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
+  int64_t length = 0;
+  Recording::Pass current[2];  // by layer
+  void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
+  void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-    Shown::Pass& n = now[s.layer];
+    Recording::Pass& n = current[s.layer];
     return (side == HeadSide::score ? n.x : side == HeadSide::value ? n.z : n.c) = x;
   }
-  void receive(const attention::LayerSpec& s, attention::WeightObservation& shown) override {
-    now[s.layer].w = shown.weights;
+  void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
+    current[s.layer].w = observation.weights;
   }
 };
 
-Shown shown(Asked& asked) {
-  Shown all;
-  Store store;
+Recording record(MeasuredModel& measured) {
+  Recording recording;
+  Recorder recorder;
   data::BatchVisitor visitor;
-  visitor.observer = &store;
+  visitor.observer = &recorder;
   visitor.visit = [&](const data::VisitedBatch& pass) {
-    const auto loss = asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
-    // The sliced loss has its gradient once.
-    std::vector<at::Tensor> of;
-    for (const auto& n : store.now)
+    const auto loss = measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
+    // A single call for all gradients: the sliced cross-entropy can be differentiated only once.
+    std::vector<at::Tensor> inputs;
+    for (const auto& n : recorder.current)
       for (const at::Tensor& t : {n.z, n.c, n.x})
-        if (t.defined()) of.push_back(t);
-    const auto gradients = torch::autograd::grad({loss}, of);
+        if (t.defined()) inputs.push_back(t);
+    const auto gradients = torch::autograd::grad({loss}, inputs);
     size_t next = 0;
     for (size_t layer = 0; layer < 2; ++layer) {
-      Shown::Pass& n = store.now[layer];
-      n.real = store.real;
+      Recording::Pass& n = recorder.current[layer];
+      n.length = recorder.length;
       n.dz = gradients[next++][0], n.dc = gradients[next++][0];
       if (n.x.defined()) n.dx = gradients[next++][0], n.x = n.x[0];
       n.p = n.p[0], n.z = n.z[0], n.c = n.c[0];
       for (at::Tensor* t : {&n.x, &n.p, &n.z, &n.c, &n.w, &n.dx, &n.dz, &n.dc})
         if (t->defined()) *t = t->detach().to(at::kDouble).contiguous();
-      all.layers[layer].push_back(n);
+      recording.layers[layer].push_back(n);
     }
-    for (auto& n : store.now) n = {};
+    for (auto& n : recorder.current) n = {};
   };
-  data::for_each_batch(*asked.model, asked.text, asked.how, visitor);
-  return all;
+  data::for_each_batch(*measured.model, measured.text, measured.how, visitor);
+  return recording;
 }
 
 double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
@@ -129,16 +133,19 @@ double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
 
 using Row = std::vector<double>;
 
-Row distances(const std::vector<Shown::Pass>& passes, const std::function<at::Tensor(const Shown::Pass&)>& of) {
+// Returns, for each of the 3 heads, the mean Frobenius distance to the other two, averaged over passes. `tensor_of`
+// selects the tensor of a pass.
+Row distances(const std::vector<Recording::Pass>& passes,
+              const std::function<at::Tensor(const Recording::Pass&)>& tensor_of) {
   Row scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
-    if (pass.real == 0) continue;
-    const at::Tensor x = of(pass);
+    if (pass.length == 0) continue;
+    const at::Tensor x = tensor_of(pass);
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 3; ++j) {
         double squares = 0;
-        for (int64_t t = 0; t < pass.real; ++t)
+        for (int64_t t = 0; t < pass.length; ++t)
           for (int64_t s = 0; s < x.size(2); ++s) squares += std::pow(entry(x, i, t, s) - entry(x, j, t, s), 2);
         scores[static_cast<size_t>(i)] += std::sqrt(squares) / 2;
       }
@@ -148,50 +155,51 @@ Row distances(const std::vector<Shown::Pass>& passes, const std::function<at::Te
   return scores;
 }
 
-// The mean over positions of what `at` gives for a pass, a head and a position.
-Row mean_over_positions(const std::vector<Shown::Pass>& passes,
-                        const std::function<double(const Shown::Pass&, int64_t, int64_t)>& at) {
+// Returns the mean over positions of value_at(pass, head, position), for each head.
+Row mean_over_positions(const std::vector<Recording::Pass>& passes,
+                        const std::function<double(const Recording::Pass&, int64_t, int64_t)>& value_at) {
   Row scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
     for (int64_t i = 0; i < 3; ++i)
-      for (int64_t t = 0; t < pass.real; ++t) scores[static_cast<size_t>(i)] += at(pass, i, t);
-    count += static_cast<double>(pass.real);
+      for (int64_t t = 0; t < pass.length; ++t) scores[static_cast<size_t>(i)] += value_at(pass, i, t);
+    count += static_cast<double>(pass.length);
   }
   for (double& s : scores) s /= count;
   return scores;
 }
 
-double inner(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_t t) {
+// Returns the inner product of row t of head i in x and d.
+double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_t t) {
   double sum = 0;
   for (int64_t s = 0; s < x.size(2); ++s) sum += entry(x, i, t, s) * entry(d, i, t, s);
   return sum;
 }
 
-// By plain loops.
-Row reference(const std::string& measure, Side side, const std::vector<Shown::Pass>& passes,
-              const attention::AttentionLayer& layer) {
-  auto p_of = [&](const Shown::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
-  auto z_of = [&](const Shown::Pass& pass) { return side == Side::output ? pass.c : pass.z; };
+// Returns the scores of a layer's heads by plain loops.
+Row reference_scores(const std::string& measure, Side side, const std::vector<Recording::Pass>& passes,
+                     const attention::AttentionLayer& layer) {
+  auto p_of = [&](const Recording::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
+  auto z_of = [&](const Recording::Pass& pass) { return side == Side::output ? pass.c : pass.z; };
   if (measure == "avg-l2") return distances(passes, p_of);
   if (measure == "avg-l2-outputs") return distances(passes, z_of);
   if (measure == "confidence")
-    return mean_over_positions(passes, [&](const Shown::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double largest = -1e9;
       for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, entry(p, i, t, s));
       return largest;
     });
   if (measure == "received")
-    return mean_over_positions(passes, [&](const Shown::Pass& pass, int64_t i, int64_t s) {
+    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t s) {
       const at::Tensor p = p_of(pass);
       const int64_t memory = p.size(2) - p.size(1);
       double largest = -1e9;
-      for (int64_t t = 0; t < pass.real; ++t) largest = std::max(largest, entry(p, i, t, memory + s));
+      for (int64_t t = 0; t < pass.length; ++t) largest = std::max(largest, entry(p, i, t, memory + s));
       return largest;
     });
   if (measure == "entropy")
-    return mean_over_positions(passes, [&](const Shown::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double all = 0, sum = 0;
       for (int64_t s = 0; s < p.size(2); ++s) all += std::abs(entry(p, i, t, s));
@@ -200,12 +208,14 @@ Row reference(const std::string& measure, Side side, const std::vector<Shown::Pa
       return sum;
     });
   if (measure == "taylor")
-    return mean_over_positions(passes, [&](const Shown::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
       double sum = 0;
       const bool whole = side == Side::whole;
-      if (side == Side::value || whole) sum += inner(pass.z, pass.dz, i, t);
-      if (side == Side::score || (whole && layer.has_side(HeadSide::score))) sum += inner(pass.x, pass.dx, i, t);
-      if (side == Side::output || (whole && layer.has_side(HeadSide::output))) sum += inner(pass.c, pass.dc, i, t);
+      if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
+      if (side == Side::score || (whole && layer.has_side(HeadSide::score)))
+        sum += inner_product(pass.x, pass.dx, i, t);
+      if (side == Side::output || (whole && layer.has_side(HeadSide::output)))
+        sum += inner_product(pass.c, pass.dc, i, t);
       return std::abs(sum);
     });
   FAIL("no reference for " << measure);
@@ -214,7 +224,7 @@ Row reference(const std::string& measure, Side side, const std::vector<Shown::Pa
 
 struct Stages {
   std::string attention;
-  bool mixes, logits, alphas, weighs;
+  bool has_mixer, mixes_logits, has_alphas, has_gates;
 };
 const std::vector<Stages>& all_stages() {
   static const std::vector<Stages> all{{"", false, false, false, false},
@@ -227,19 +237,21 @@ const std::vector<Stages>& all_stages() {
   return all;
 }
 
-bool exists(const std::string& measure, Side side, const Stages& s) {
-  if (side == Side::score && !s.mixes) return false;
-  if (side == Side::output && !s.alphas) return false;
-  static const std::set<std::string> of_attention{"avg-l2", "confidence", "received", "entropy"};
-  if (of_attention.count(measure) > 0) return side != Side::output && !(side == Side::score && s.logits);
+// Returns whether the measure is defined for heads of this side.
+bool is_defined(const std::string& measure, Side side, const Stages& s) {
+  if (side == Side::score && !s.has_mixer) return false;
+  if (side == Side::output && !s.has_alphas) return false;
+  static const std::set<std::string> attention_measures{"avg-l2", "confidence", "received", "entropy"};
+  if (attention_measures.count(measure) > 0) return side != Side::output && !(side == Side::score && s.mixes_logits);
   if (measure == "avg-l2-outputs") return side != Side::score;
-  if (measure == "gate") return s.weighs && (side == Side::whole || side == Side::value);
-  if (measure == "alpha") return side == Side::output ? s.alphas : side == Side::score ? s.mixes : s.mixes || s.alphas;
+  if (measure == "gate") return s.has_gates && (side == Side::whole || side == Side::value);
+  if (measure == "alpha")
+    return side == Side::output ? s.has_alphas : side == Side::score ? s.has_mixer : s.has_mixer || s.has_alphas;
   return true;
 }
 
-bool near(const Row& found, const Row& wanted, double tolerance = 2e-5) {
-  return found.size() == wanted.size() && numbers::worst(found, wanted) < tolerance;
+bool near(const Row& actual, const Row& expected, double tolerance = 2e-5) {
+  return actual.size() == expected.size() && numbers::worst(actual, expected) < tolerance;
 }
 
 const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
@@ -248,47 +260,47 @@ const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
 
 }  // namespace
 
-TEST_CASE("every measure is what plain loops over attention and head outputs give", "[importance]") {
+TEST_CASE("every measure of importance equals plain loops over attention weights and head outputs", "[importance]") {
   for (const std::string& more : {std::string(), kMemory})
     for (const Stages& stages : all_stages()) {
-      Asked asked(stages.attention, more);
-      const Shown seen = shown(asked);
+      MeasuredModel measured(stages.attention, more);
+      const Recording recording = record(measured);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
         for (Side side : kSides) {
-          if (!exists(measure, side, stages)) continue;
+          if (!is_defined(measure, side, stages)) continue;
           INFO(stages.attention << more << measure << " " << analysis::name_of(side));
-          const auto scores = of_decoder(importance_of(measure, asked.subject(side)));
+          const auto scores = of_decoder(importance_of(measure, measured.subject(side)));
           REQUIRE(scores.size() == 2);
-          std::set<double> different;
+          std::set<double> distinct_scores;
           for (size_t layer = 0; layer < 2; ++layer) {
-            CHECK(near(scores[layer], reference(measure, side, seen.layers[layer], asked.layer(layer))));
-            different.insert(scores[layer].begin(), scores[layer].end());
+            CHECK(near(scores[layer], reference_scores(measure, side, recording.layers[layer], measured.layer(layer))));
+            distinct_scores.insert(scores[layer].begin(), scores[layer].end());
           }
-          CHECK(different.size() > 1);
+          CHECK(distinct_scores.size() > 1);
         }
     }
 }
 
-TEST_CASE("a measure of heads that a layer does not have is refused, and no other", "[importance]") {
+TEST_CASE("a measure is refused exactly where it is undefined for the heads of a side", "[importance]") {
   for (const Stages& stages : all_stages()) {
-    Asked asked(stages.attention);
+    MeasuredModel measured(stages.attention);
     for (const std::string& measure : importances().names())
       for (Side side : kSides) {
         if (measure == "ablation") continue;
         INFO(stages.attention << measure << " " << analysis::name_of(side));
-        const int status = status_of([&] { check_importance(measure, "--by", *asked.model, side); });
-        CHECK(status == (exists(measure, side, stages) ? 0 : 2));
-        if (status == 2) CHECK(status_of([&] { importance_of(measure, asked.subject(side)); }) == 2);
+        const int status = status_of([&] { check_importance(measure, "--by", *measured.model, side); });
+        CHECK(status == (is_defined(measure, side, stages) ? 0 : 2));
+        if (status == 2) CHECK(status_of([&] { importance_of(measure, measured.subject(side)); }) == 2);
       }
   }
-  Asked asked("");
-  CHECK(status_of([&] { importance_of("tailor", asked.subject(Side::whole)); }) == 2);
+  MeasuredModel measured("");
+  CHECK(status_of([&] { importance_of("tailor", measured.subject(Side::whole)); }) == 2);
 }
 
-TEST_CASE("received in cross-attention is the mean over the keys that are seen", "[importance]") {
+TEST_CASE("the measure received in cross-attention is the mean over unmasked keys", "[importance]") {
   attention::LayerSpec shape;
   shape.kind = AttentionKind::decoder_cross;
-  // Two heads, two queries, of which the second row's last is padding, and three keys, of which its last is masked.
+  // (2, 2, 2, 3): two rows, two heads, two queries, three keys. In row 1, query 1 is padding and key 2 is masked.
   at::Tensor p = at::tensor({0.2, 0.5, 0.3, 0.6, 0.3, 0.1, 0.1, 0.1, 0.8, 0.4, 0.4, 0.2,  //
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
@@ -300,7 +312,7 @@ TEST_CASE("received in cross-attention is the mean over the keys that are seen",
   CHECK(near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
 }
 
-TEST_CASE("gate is the mean of what heads are weighed by", "[importance]") {
+TEST_CASE("the measure gate is the mean absolute weight of a head in the combiner", "[importance]") {
   for (const std::string& attention :
        {std::string("combiner = 'gates'\ngates.input = true\n"), std::string("combiner = 'hard-concrete'\n"),
         std::string("combiner = 'head-weights'\nhead-weights.weights = [1, -2, 0.5]\n"),
@@ -308,19 +320,19 @@ TEST_CASE("gate is the mean of what heads are weighed by", "[importance]") {
         std::string("combiner = 'mae'\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
         std::string("combiner = 'mae'\nmae.gate = 'uniform'\n")}) {
     INFO(attention);
-    Asked asked(attention);
-    const Shown seen = shown(asked);
-    const auto scores = of_decoder(importance_of("gate", asked.subject(Side::whole)));
+    MeasuredModel measured(attention);
+    const Recording recording = record(measured);
+    const auto scores = of_decoder(importance_of("gate", measured.subject(Side::whole)));
     for (size_t layer = 0; layer < 2; ++layer) {
       CHECK(near(scores[layer],
-                 mean_over_positions(seen.layers[layer], [](const Shown::Pass& pass, int64_t i, int64_t t) {
+                 mean_over_positions(recording.layers[layer], [](const Recording::Pass& pass, int64_t i, int64_t t) {
                    const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
                    return std::abs(w[i].item<double>());
                  })));
-      // Weights are what stands between what the combiner takes and gives.
-      for (const auto& pass : seen.layers[layer])
+      // The combiner multiplies head outputs by these weights.
+      for (const auto& pass : recording.layers[layer])
         for (int64_t i = 0; i < 3; ++i)
-          for (int64_t t = 0; t < pass.real; ++t) {
+          for (int64_t t = 0; t < pass.length; ++t) {
             const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
             CHECK(at::allclose(pass.z[i][t] * w[i], pass.c[i][t], 1e-4, 1e-5));
           }
@@ -328,37 +340,37 @@ TEST_CASE("gate is the mean of what heads are weighed by", "[importance]") {
   }
 }
 
-TEST_CASE("taylor does not depend on the batch, and leaves the model as it was", "[importance]") {
-  Asked asked("mixer = 'mixhead-a'\n");
-  auto& parameters = asked.model->parameters();
+TEST_CASE("the measure taylor is independent of the batch size and leaves no gradients in the model", "[importance]") {
+  MeasuredModel measured("mixer = 'mixhead-a'\n");
+  auto& parameters = measured.model->parameters();
   parameters.all()[1].set_trained(false);
-  const auto one = of_decoder(importance_of("taylor", asked.subject(Side::whole, 1)));
-  const auto all = of_decoder(importance_of("taylor", asked.subject(Side::whole, 100)));
-  for (size_t layer = 0; layer < 2; ++layer) CHECK(near(one[layer], all[layer]));
+  const auto batch_1 = of_decoder(importance_of("taylor", measured.subject(Side::whole, 1)));
+  const auto batch_100 = of_decoder(importance_of("taylor", measured.subject(Side::whole, 100)));
+  for (size_t layer = 0; layer < 2; ++layer) CHECK(near(batch_1[layer], batch_100[layer]));
   for (const auto& p : parameters.all()) {
     CHECK_FALSE(p.master().grad().defined());
     CHECK(p.master().requires_grad() == (p.traits().trainable && &p != &parameters.all()[1]));
   }
 }
 
-TEST_CASE("taylor's products sum to the change of the loss with a head's weight", "[importance]") {
+TEST_CASE("the products of taylor sum to the derivative of the loss by the weight of a head", "[importance]") {
   for (const Stages& stages : all_stages()) {
-    Asked asked(stages.attention);
+    MeasuredModel measured(stages.attention);
     for (Side side : kSides) {
-      if (!exists("taylor", side, stages)) continue;
+      if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
-      HeadProducts products(*asked.model, side);
+      HeadProducts products(*measured.model, side);
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;
       visitor.visit = [&](const data::VisitedBatch& pass) {
-        for (const auto& layer : products.take(asked.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
+        for (const auto& layer : products.take(measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.layer_spec->layer)];
-          const at::Tensor now = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
-          sum = sum.defined() ? sum + now : now;
+          const at::Tensor batch_sum = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
+          sum = sum.defined() ? sum + batch_sum : batch_sum;
         }
       };
-      data::for_each_batch(*asked.model, asked.text, asked.how, visitor);
+      data::for_each_batch(*measured.model, measured.text, measured.how, visitor);
       double largest = 0;
       for (size_t layer = 0; layer < 2; ++layer)
         for (int64_t head = 0; head < 3; ++head) {
@@ -366,36 +378,36 @@ TEST_CASE("taylor's products sum to the change of the loss with a head's weight"
             at::Tensor scale = at::ones({3});
             scale[head] = weight;
             HeadScales scales;
-            const auto sides = sides_in(asked.layer(layer), side);
+            const auto sides = sides_in(measured.layer(layer), side);
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
-            set_head_scales(asked.layer(layer), scales);
-            const double nll = task::score(*asked.model, asked.text, asked.how).nll;
-            set_head_scales(asked.layer(layer), {});
+            set_head_scales(measured.layer(layer), scales);
+            const double nll = task::score(*measured.model, measured.text, measured.how).nll;
+            set_head_scales(measured.layer(layer), {});
             return nll;
           };
-          // Central differences at two steps, so that cubic terms fall out.
+          // Richardson extrapolation of central differences, which cancels the cubic term.
           constexpr double kStep = 0.01;
           auto difference = [&](double step) { return (loss(1 + step) - loss(1 - step)) / (2 * step); };
           const double slope = (4 * difference(kStep) - difference(2 * kStep)) / 3;
-          const double found = sums[layer][head].item<double>();
-          CHECK(std::abs(found - slope) < 0.01 + 0.01 * std::abs(slope));
+          const double actual = sums[layer][head].item<double>();
+          CHECK(std::abs(actual - slope) < 0.01 + 0.01 * std::abs(slope));
           largest = std::max(largest, std::abs(slope));
         }
-      CHECK(largest > 0.1);  // or nothing has been tested
+      CHECK(largest > 0.1);  // else the test compares only zeros
     }
   }
 }
 
-TEST_CASE("weight-norm and alpha are norms of what belongs to a head", "[importance]") {
-  Asked asked("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
-  auto numbers_of = [&](const std::string& name) {
-    const at::Tensor x = asked.model->parameters().find("decoder.layers.1.self." + name)->master();
+TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a head", "[importance]") {
+  MeasuredModel measured("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
+  auto parameter = [&](const std::string& name) {
+    const at::Tensor x = measured.model->parameters().find("decoder.layers.1.self." + name)->master();
     return x.detach().to(at::kDouble).reshape({x.size(0), -1}).contiguous();
   };
-  // Σ w² over rows or columns of a head.
+  // Sums w² over the rows or columns of a head.
   auto rows = [&](const std::string& name, int64_t head) {
-    const at::Tensor x = numbers_of(name);
+    const at::Tensor x = parameter(name);
     const int64_t size = x.size(0) / 3;
     double sum = 0;
     for (int64_t i = head * size; i < (head + 1) * size; ++i)
@@ -403,87 +415,85 @@ TEST_CASE("weight-norm and alpha are norms of what belongs to a head", "[importa
     return sum;
   };
   auto columns = [&](const std::string& name, int64_t head) {
-    const at::Tensor x = numbers_of(name);
+    const at::Tensor x = parameter(name);
     const int64_t size = x.size(1) / 3;
     double sum = 0;
     for (int64_t i = 0; i < x.size(0); ++i)
       for (int64_t j = head * size; j < (head + 1) * size; ++j) sum += std::pow(x[i][j].item<double>(), 2);
     return sum;
   };
-  auto diagonal = [&](const std::string& name, int64_t i) {
-    return std::pow(numbers_of(name)[i][i].item<double>(), 2);
-  };
+  auto diagonal = [&](const std::string& name, int64_t i) { return std::pow(parameter(name)[i][i].item<double>(), 2); };
   const std::string m = "mixer.matrix", a = "combiner.alpha";
-  std::map<std::string, std::map<Side, Row>> wanted;
+  std::map<std::string, std::map<Side, Row>> expected;
   for (int64_t i = 0; i < 3; ++i) {
     const double queries_keys =
                      rows("query.weight", i) + rows("query.bias", i) + rows("key.weight", i) + rows("key.bias", i),
                  values = rows("value.weight", i) + rows("value.bias", i), outputs = columns("output.weight", i);
     const double matrices = rows(m, i) + columns(m, i) - diagonal(m, i) + rows(a, i) + columns(a, i) - diagonal(a, i);
-    wanted["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + rows(m, i)));
-    wanted["weight-norm"][Side::value].push_back(std::sqrt(values + columns(m, i) + columns(a, i)));
-    wanted["weight-norm"][Side::output].push_back(std::sqrt(outputs + rows(a, i)));
-    wanted["weight-norm"][Side::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
-    wanted["alpha"][Side::score].push_back(std::sqrt(rows(m, i)));
-    wanted["alpha"][Side::value].push_back(std::sqrt(columns(m, i) + columns(a, i)));
-    wanted["alpha"][Side::output].push_back(std::sqrt(rows(a, i)));
-    wanted["alpha"][Side::whole].push_back(std::sqrt(matrices));
+    expected["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + rows(m, i)));
+    expected["weight-norm"][Side::value].push_back(std::sqrt(values + columns(m, i) + columns(a, i)));
+    expected["weight-norm"][Side::output].push_back(std::sqrt(outputs + rows(a, i)));
+    expected["weight-norm"][Side::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
+    expected["alpha"][Side::score].push_back(std::sqrt(rows(m, i)));
+    expected["alpha"][Side::value].push_back(std::sqrt(columns(m, i) + columns(a, i)));
+    expected["alpha"][Side::output].push_back(std::sqrt(rows(a, i)));
+    expected["alpha"][Side::whole].push_back(std::sqrt(matrices));
   }
-  for (const auto& [measure, by_side] : wanted)
+  for (const auto& [measure, by_side] : expected)
     for (const auto& [side, row] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
-      CHECK(near(of_decoder(importance_of(measure, asked.subject(side)))[1], row, 1e-10));
+      CHECK(near(of_decoder(importance_of(measure, measured.subject(side)))[1], row, 1e-10));
     }
 }
 
-TEST_CASE("scores of a layer divided by their norm", "[importance]") {
+TEST_CASE("normalise_by_layer() divides the scores of a layer by their norm and keeps zeros", "[importance]") {
   LayerScores scores{{3, -4}, {0, 0}, {}};
   normalise_by_layer(scores);
   CHECK(scores == LayerScores{{0.6, -0.8}, {0, 0}, {}});
 }
 
-TEST_CASE("head discrepancy is what plain loops give, before and after the heads are mixed", "[discrepancy]") {
+TEST_CASE("head discrepancy before and after the combiner equals plain loops", "[discrepancy]") {
   for (const std::string& more : {std::string(), kMemory}) {
-    Asked asked("combiner = 'alphas'\n", more);
-    const Shown seen = shown(asked);
+    MeasuredModel measured("combiner = 'alphas'\n", more);
+    const Recording recording = record(measured);
     Discrepancy discrepancy;
     data::BatchVisitor visitor;
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::VisitedBatch&) {};
-    data::for_each_batch(*asked.model, asked.text, asked.subject(Side::whole, 3).how, visitor);
+    data::for_each_batch(*measured.model, measured.text, measured.subject(Side::whole, 3).how, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
-      for (auto part : {&Discrepancy::Layer::before, &Discrepancy::Layer::after}) {
+      for (auto place : {&Discrepancy::Layer::before, &Discrepancy::Layer::after}) {
         double cosine = 0, euclidean = 0, count = 0;
-        for (const auto& pass : seen.layers[layer]) {
-          if (pass.real == 0) continue;
-          const at::Tensor z = part == &Discrepancy::Layer::before ? pass.z : pass.c;
+        for (const auto& pass : recording.layers[layer]) {
+          if (pass.length == 0) continue;
+          const at::Tensor z = place == &Discrepancy::Layer::before ? pass.z : pass.c;
           for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 3; ++j) {
               if (i == j) continue;
-              double dot = 0, a = 0, b = 0, apart = 0;
-              for (int64_t t = 0; t < pass.real; ++t)
+              double dot = 0, a = 0, b = 0, squared_distance = 0;
+              for (int64_t t = 0; t < pass.length; ++t)
                 for (int64_t s = 0; s < z.size(2); ++s) {
                   const double x = entry(z, i, t, s), y = entry(z, j, t, s);
-                  dot += x * y, a += x * x, b += y * y, apart += (x - y) * (x - y);
+                  dot += x * y, a += x * x, b += y * y, squared_distance += (x - y) * (x - y);
                 }
-              cosine += 1 - dot / std::sqrt(a * b), euclidean += std::sqrt(apart);
+              cosine += 1 - dot / std::sqrt(a * b), euclidean += std::sqrt(squared_distance);
             }
           ++count;
         }
-        const auto& found = layers[layer].*part;
+        const auto& actual = layers[layer].*place;
         CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
-        CHECK(found.heads == 3);
-        CHECK(found.pairs() == 6);
-        CHECK(found.cosine == Approx(cosine / count).epsilon(1e-5));
-        CHECK(found.euclidean == Approx(euclidean / count).epsilon(1e-5));
+        CHECK(actual.heads == 3);
+        CHECK(actual.pairs() == 6);
+        CHECK(actual.cosine == Approx(cosine / count).epsilon(1e-5));
+        CHECK(actual.euclidean == Approx(euclidean / count).epsilon(1e-5));
       }
     CHECK(layers[0].before.cosine != Approx(layers[0].after.cosine).epsilon(1e-3));
   }
 }
 
-TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
+TEST_CASE("head discrepancy of equal, opposite and zero heads ignores padding", "[discrepancy]") {
   const attention::LayerSpec shape;
   Discrepancy discrepancy;
   discrepancy.begin(at::tensor({2}, at::kLong));
@@ -493,25 +503,27 @@ TEST_CASE("heads that are zero, alike or opposite", "[discrepancy]") {
   z.narrow(2, 2, 1).fill_(100);  // padding
   discrepancy.heads(HeadSide::value, shape, z);
   const auto layer = discrepancy.layers().at(shape.kind)[0];
-  // Pairs 01: 2, 02: 1, 03: 0, 12: 1, 13: 2, 23: 1; each twice. Distances 4, 2, 0, 2, 4, 2.
+  // Cosine distances of the pairs 01: 2, 02: 1, 03: 0, 12: 1, 13: 2, 23: 1; Euclidean ones 4, 2, 0, 2, 4, 2. Each pair
+  // counts twice.
   CHECK(layer.before.cosine == Approx(14));
   CHECK(layer.before.euclidean == Approx(28));
 }
 
-TEST_CASE("layers that have lost heads: of all of them, or of one side", "[importance]") {
-  const Asked none("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
+TEST_CASE("layers without heads have no scores; unequal head counts need a named side", "[importance]") {
+  const MeasuredModel layer_without_heads("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
-    const LayerScores scores = importance_of(name, none.subject(Side::whole)).at(AttentionKind::decoder_self);
+    const LayerScores scores =
+        importance_of(name, layer_without_heads.subject(Side::whole)).at(AttentionKind::decoder_self);
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto pairs = heads_to_pair(none.model->parameters(), Selection::random, 1, 0, {}, {},
+  const auto pairs = heads_to_pair(layer_without_heads.model->parameters(), Selection::random, 1, 0, {}, {},
                                    [](const char* key) { return std::string(key); });
   CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
-  const Asked fewer("mixer = 'mixhead-a'\nvalue_heads = 2\n");
+  const MeasuredModel unequal("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
-    CHECK(status_of([&] { importance_of(name, fewer.subject(Side::whole)); }) == 2);
-    CHECK(importance_of(name, fewer.subject(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
-    CHECK(importance_of(name, fewer.subject(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
+    CHECK(status_of([&] { importance_of(name, unequal.subject(Side::whole)); }) == 2);
+    CHECK(importance_of(name, unequal.subject(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
+    CHECK(importance_of(name, unequal.subject(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
   }
 }
