@@ -1,5 +1,5 @@
-// Analyses of translation models: encoder.self, decoder.self and decoder.cross, rows of different lengths. Each against
-// plain loops over sentences that are looked at one by one, so that nothing is filled up.
+// Analyses of translation models, with attention of the kinds encoder.self, decoder.self and decoder.cross and rows of
+// different lengths. References process one sentence pair at a time, so that they have no padding.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -30,18 +30,19 @@ namespace {
 const std::map<AttentionKind, int64_t> kLayers{
     {AttentionKind::encoder_self, 3}, {AttentionKind::decoder_self, 2}, {AttentionKind::decoder_cross, 2}};
 
-struct Asked {
+// A translation model and the corpus that it is analysed on.
+struct Analysed {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
   pairs::Sentences sentences;
   data::Pairs corpus;
 
-  explicit Asked(const std::string& attention, int count = 13)
+  explicit Analysed(const std::string& attention, int count = 13)
       : config(translation::config_of(attention)),
         model(translation::built(config)),
         sentences(translation::sentences(count)),
         corpus(translation::corpus_of(sentences)) {}
-  // `tokens`: so many in a pass, at most; those of one pair at least.
+  // `tokens`: limit on the tokens of a batch, which has at least one pair.
   AnalysisInput subject(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
     AnalysisInput s{*model, corpus, {}, side, {}, kinds};
     s.how = corpus.resolve(s.how, *model);
@@ -51,67 +52,71 @@ struct Asked {
   int64_t size() const { return static_cast<int64_t>(sentences.size()); }
 };
 
-// Random heads of all kinds.
-HeadSet some_heads(model::LanguageModel& model, int64_t step = 1) {
-  HeadSet some;
+// Draws heads of all kinds of attention, in groups of `step` consecutive heads.
+HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
+  HeadSet drawn;
   for (const auto& [kind, heads] : all_heads(model, Side::whole))
     for (const Head& head : heads)
       if (head.head % step == 0 && *rc::gen::inRange(0, 4) == 0)
-        for (int64_t i = 0; i < step; ++i) some[kind].insert({head.layer, head.head + i});
-  return some;
+        for (int64_t i = 0; i < step; ++i) drawn[kind].insert({head.layer, head.head + i});
+  return drawn;
 }
 
-// One pair after the other.
-task::Score alone(const Asked& asked) {
+// Returns the score of the corpus, one pair per pass.
+task::Score score_by_pair(const Analysed& analysed) {
   task::Score sum;
-  for (const auto& pair : asked.sentences) {
-    const task::Score s = task::score(*asked.model, translation::corpus_of({pair}), {});
+  for (const auto& pair : analysed.sentences) {
+    const task::Score s = task::score(*analysed.model, translation::corpus_of({pair}), {});
     sum.nll += s.nll, sum.tokens += s.tokens;
   }
   return sum;
 }
 
-// What one layer shows of one pair, with the gradient of the pair's loss.
-struct Shown {
-  at::Tensor p, z, dz;  // (h, T, S), (h, T, dv)
+// The tensors that an observer receives from one layer for one pair, with the gradient of the pair's loss.
+struct Observed {
+  at::Tensor p;      // (h, T, S), attention probabilities
+  at::Tensor z, dz;  // (h, T, dv), head outputs and their gradient
 };
-using Place = std::pair<AttentionKind, int64_t>;
+using Layer = std::pair<AttentionKind, int64_t>;
 
-// By place, pair by pair.
-std::map<Place, std::vector<Shown>> shown(const Asked& asked) {
-  struct Store : attention::Observer {
-    std::map<Place, Shown> now;
-    void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override { now[{s.kind, s.layer}].p = x; }
+// Returns the observed tensors of each layer, by pair.
+std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
+  struct Recorder : attention::Observer {
+    std::map<Layer, Observed> current;
+    void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
+      current[{s.kind, s.layer}].p = x;
+    }
     at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-      return side == attention::HeadSide::value ? now[{s.kind, s.layer}].z = x : x;
+      return side == attention::HeadSide::value ? current[{s.kind, s.layer}].z = x : x;
     }
   };
-  std::map<Place, std::vector<Shown>> all;
-  for (int64_t pair = 0; pair < asked.size(); ++pair) {
-    Store store;
-    const data::Batch batch = translation::alone(asked.corpus, pair);
-    const at::Tensor hidden = asked.model->hidden(batch.input, {}, nullptr, &store);
-    const at::Tensor loss = asked.model->loss(hidden, batch.targets, 0).smoothed;
+  std::map<Layer, std::vector<Observed>> all;
+  for (int64_t pair = 0; pair < analysed.size(); ++pair) {
+    Recorder recorder;
+    const data::Batch batch = translation::load_pair(analysed.corpus, pair);
+    const at::Tensor hidden = analysed.model->hidden(batch.input, {}, nullptr, &recorder);
+    const at::Tensor loss = analysed.model->loss(hidden, batch.targets, 0).smoothed;
     std::vector<at::Tensor> outputs;
-    for (const auto& [place, s] : store.now) outputs.push_back(s.z);
+    for (const auto& [layer, s] : recorder.current) outputs.push_back(s.z);
     const auto gradients = torch::autograd::grad({loss}, outputs);
     size_t next = 0;
-    for (auto& [place, s] : store.now) {
+    for (auto& [layer, s] : recorder.current) {
       s.dz = gradients[next++][0].to(at::kDouble);
       s.p = s.p.detach()[0].to(at::kDouble), s.z = s.z.detach()[0].to(at::kDouble);
-      all[place].push_back(s);
+      all[layer].push_back(s);
     }
   }
   return all;
 }
 
-// By plain loops. Words: of the encoder's side all but the last, of the decoder's all but the first.
-std::vector<double> reference(const std::string& measure, AttentionKind kind, const std::vector<Shown>& all) {
+// Returns the scores of a layer's heads by plain loops. Words are all positions of the encoder but the last, and all
+// positions of the decoder but the first.
+std::vector<double> reference_scores(const std::string& measure, AttentionKind kind, const std::vector<Observed>& all) {
   const int64_t heads = all[0].p.size(0);
   std::vector<double> scores;
   for (int64_t i = 0; i < heads; ++i) {
     double sum = 0, count = 0;
-    for (const Shown& s : all) {
+    for (const Observed& s : all) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
       const auto at = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
       const bool from_encoder = kind == AttentionKind::encoder_self, to_encoder = kind != AttentionKind::decoder_self;
@@ -154,7 +159,7 @@ void check_near(const std::map<AttentionKind, LayerScores>& a, const std::map<At
 
 }  // namespace
 
-TEST_CASE("models without heads of any kind score together as one after the other, pair by pair", "[kinds]") {
+TEST_CASE("ablated translation models scored in one pass have the scores of separate evaluations by pair", "[kinds]") {
   const std::vector<std::string> stages{
       "",
       "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
@@ -166,83 +171,84 @@ TEST_CASE("models without heads of any kind score together as one after the othe
       "[attention.decoder.cross]\nheads = 2\n[attention.encoder.self.1]\nheads = 0\n"};
   size_t checks = 0;
   CHECK(rc::check([&] {
-    if (checks >= 24) return;  // each asks for many passes
+    if (checks >= 24) return;  // each takes many passes
     const std::string stage = stages[checks++ % stages.size()];
-    const Asked asked(stage, 7);
+    const Analysed analysed(stage, 7);
     std::vector<HeadSet> sets;
-    for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(some_heads(*asked.model));
-    const auto found = score_without(asked.subject(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
-                                     *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
+    for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed.model));
+    const auto actual = score_without(analysed.subject(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
+                                      *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const Masked masked(*asked.model, Side::whole, sets[i]);
-      const task::Score wanted = alone(asked);
-      RC_ASSERT(found[i].tokens == wanted.tokens);
-      RC_ASSERT(std::abs(found[i].nll - wanted.nll) < 2e-5 * wanted.nll);
+      const Masked masked(*analysed.model, Side::whole, sets[i]);
+      const task::Score expected = score_by_pair(analysed);
+      RC_ASSERT(actual[i].tokens == expected.tokens);
+      RC_ASSERT(std::abs(actual[i].nll - expected.nll) < 2e-5 * expected.nll);
     }
-    for (auto* layer : asked.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
+    for (auto* layer : analysed.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
   CHECK(checks >= stages.size());
-  // Heads of every kind change something.
-  const Asked asked("");
-  const auto all = all_heads(*asked.model, Side::whole);
+  // Ablating all heads of a kind changes the loss, for each kind.
+  const Analysed analysed("");
+  const auto all = all_heads(*analysed.model, Side::whole);
   const auto scores =
-      score_without(asked.subject(), {{},
-                                      {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
-                                      {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
-                                      {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
+      score_without(analysed.subject(), {{},
+                                         {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
+                                         {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
+                                         {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
   for (size_t i = 1; i < 4; ++i) CHECK(std::abs(scores[i].nll / scores[0].nll - 1) > 1e-3);
 }
 
-TEST_CASE("measures of importance are what plain loops over sentences give, in each kind", "[kinds]") {
-  const Asked asked("");
-  const auto seen = shown(asked);
+TEST_CASE("measures of importance equal plain loops over sentences, for each kind of attention", "[kinds]") {
+  const Analysed analysed("");
+  const auto observed = observe_pairs(analysed);
   for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
     for (const int64_t tokens : {1, 4096}) {
       INFO(measure << " " << tokens);
-      const auto scores = importance_of(measure, asked.subject(tokens));
+      const auto scores = importance_of(measure, analysed.subject(tokens));
       REQUIRE(scores.size() == 3);
-      for (const auto& [place, rows] : seen) {
-        INFO(name_of(place.first) << " " << place.second);
-        const auto& found = scores.at(place.first)[static_cast<size_t>(place.second)];
-        CHECK(numbers::worst(found, reference(measure, place.first, rows)) < 2e-5);
+      for (const auto& [layer, rows] : observed) {
+        INFO(name_of(layer.first) << " " << layer.second);
+        const auto& actual = scores.at(layer.first)[static_cast<size_t>(layer.second)];
+        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, rows)) < 2e-5);
       }
     }
 }
 
-TEST_CASE("every measure gives the same in any batch, and of some kinds what it gives of all", "[kinds]") {
+TEST_CASE("measures of importance are independent of the batch size and of the other analysed kinds", "[kinds]") {
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
-    const Asked asked(stage);
+    const Analysed analysed(stage);
     for (const std::string& measure : importances().names()) {
-      if (status_of([&] { check_importance(measure, "--by", *asked.model, Side::whole); }) != 0) continue;
+      if (status_of([&] { check_importance(measure, "--by", *analysed.model, Side::whole); }) != 0) continue;
       INFO(stage << measure);
-      const auto one = importance_of(measure, asked.subject(1)), all = importance_of(measure, asked.subject());
-      check_near(one, all);
-      std::set<double> different;
+      const auto by_pair = importance_of(measure, analysed.subject(1)),
+                 all = importance_of(measure, analysed.subject());
+      check_near(by_pair, all);
+      std::set<double> distinct_scores;
       for (const auto& [kind, layers] : kLayers) {
         REQUIRE(static_cast<int64_t>(all.at(kind).size()) == layers);
-        for (const auto& layer : all.at(kind)) different.insert(layer.begin(), layer.end());
+        for (const auto& layer : all.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
-      CHECK(different.size() == 28);
-      auto cross = importance_of(measure, asked.subject(4096, Side::whole, {AttentionKind::decoder_cross}));
+      CHECK(distinct_scores.size() == 28);
+      auto cross = importance_of(measure, analysed.subject(4096, Side::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
         check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}});
     }
   }
-  // A side that only one kind has.
-  const Asked asked("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(status_of([&] { importance_of("confidence", asked.subject(4096, Side::score)); }) == 2);
-  const auto scores = importance_of("confidence", asked.subject(4096, Side::score, {AttentionKind::encoder_self}));
+  // Score heads, which only encoder.self has.
+  const Analysed analysed("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(status_of([&] { importance_of("confidence", analysed.subject(4096, Side::score)); }) == 2);
+  const auto scores = importance_of("confidence", analysed.subject(4096, Side::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
   CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", asked.subject(4096, Side::score, {AttentionKind::encoder_self})).size() == 1);
+  CHECK(importance_of("ablation", analysed.subject(4096, Side::score, {AttentionKind::encoder_self})).size() == 1);
 }
 
-TEST_CASE("what stands on the end of a sentence counts for confidence only in a text", "[kinds]") {
-  // Two heads, three queries, three keys; the last of the source, or the first of the target, is no word.
+TEST_CASE("confidence skips the end-of-sentence position of sentences, but not of texts", "[kinds]") {
+  // Two heads, three queries, three keys. The last source position and the first target position are no words.
   const at::Tensor p = numbers::normal({1, 2, 3, 3}, 1).softmax(-1);
-  const at::Tensor three = at::tensor({3}, at::kLong);
+  const at::Tensor lengths_of_3 = at::tensor({3}, at::kLong);
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec shape;
     shape.kind = kind;
@@ -254,68 +260,69 @@ TEST_CASE("what stands on the end of a sentence counts for confidence only in a 
   const auto mean = [&](int64_t first, int64_t count) {
     return numbers::doubles(p[0].narrow(1, first, count).amax(-1).to(at::kDouble).mean(1));
   };
-  CHECK(numbers::worst(score(AttentionKind::decoder_self, three), mean(0, 3)) < 1e-6);
-  CHECK(numbers::worst(score(AttentionKind::decoder_self, {three, three}), mean(1, 2)) < 1e-6);
-  CHECK(numbers::worst(score(AttentionKind::decoder_cross, {three, three}), mean(1, 2)) < 1e-6);
-  CHECK(numbers::worst(score(AttentionKind::encoder_self, {three, three}), mean(0, 2)) < 1e-6);
-  CHECK(numbers::worst(score(AttentionKind::encoder_self, {three, at::tensor({2}, at::kLong)}), mean(0, 1)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_self, lengths_of_3), mean(0, 3)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_self, {lengths_of_3, lengths_of_3}), mean(1, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::decoder_cross, {lengths_of_3, lengths_of_3}), mean(1, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::encoder_self, {lengths_of_3, lengths_of_3}), mean(0, 2)) < 1e-6);
+  CHECK(numbers::worst(score(AttentionKind::encoder_self, {lengths_of_3, at::tensor({2}, at::kLong)}), mean(0, 1)) <
+        1e-6);
 }
 
-TEST_CASE("a cut translation model is the whole one with those heads masked, in every stage and kind", "[kinds]") {
+TEST_CASE("a pruned translation model equals the full model with the same heads masked, for every stage", "[kinds]") {
   for (const std::string& stage : translation::stages()) {
     INFO(stage);
-    const Asked asked(stage, 5);
-    const bool by_pairs =
+    const Analysed analysed(stage, 5);
+    const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
-    // Of each kind some heads of one layer, and all of another.
-    HeadSet cut;
+    // Of each kind, all heads of the last layer and some heads of layer 0.
+    HeadSet pruned_heads;
     for (const auto& [kind, layers] : kLayers) {
-      for (int64_t head : {0, 1, 2, 3}) cut[kind].insert({layers - 1, head});
-      cut[kind].insert({0, 2});
-      if (by_pairs) cut[kind].insert({0, 3});
+      for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({layers - 1, head});
+      pruned_heads[kind].insert({0, 2});
+      if (prunes_in_pairs) pruned_heads[kind].insert({0, 3});
     }
-    const PrunedModel left =
-        prune_heads(asked.config, *asked.model, kept_without(*asked.model, cut, Side::whole, "--heads"));
-    for (const auto* layer : left.model->attention_layers()) {
+    const PrunedModel pruned = prune_heads(analysed.config, *analysed.model,
+                                           kept_without(*analysed.model, pruned_heads, Side::whole, "--heads"));
+    for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
-      const int64_t lost = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (by_pairs ? 2 : 1) : 0;
-      CHECK(s.value_heads == 4 - lost);
+      const int64_t num_pruned = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (prunes_in_pairs ? 2 : 1) : 0;
+      CHECK(s.value_heads == 4 - num_pruned);
     }
-    const data::Pairs& all = asked.corpus;
+    const data::Pairs& all = analysed.corpus;
     std::vector<data::Row> rows;
-    for (int64_t pair = 0; pair < asked.size(); ++pair) rows.push_back(all.row_of(pair));
+    for (int64_t pair = 0; pair < analysed.size(); ++pair) rows.push_back(all.row_of(pair));
     const data::Batch batch = data::load_pairs(all, rows);
     {
       c10::NoGradGuard no_gradient;
-      const Masked masked(*asked.model, Side::whole, cut);
-      const at::Tensor wanted = asked.model->logits(asked.model->hidden(batch.input, {})),
-                       found = left.model->logits(left.model->hidden(batch.input, {}));
+      const Masked masked(*analysed.model, Side::whole, pruned_heads);
+      const at::Tensor expected = analysed.model->logits(analysed.model->hidden(batch.input, {})),
+                       actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
-        CHECK(numbers::close(found[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length),
-                             wanted[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length), 3e-5));
-      // Token by token, layers without heads included.
-      const data::Batch one = translation::alone(asked.corpus, 1);
-      const at::Tensor full = left.model->logits(left.model->hidden(one.input, {}));
-      auto state = left.model->new_state();
+        CHECK(numbers::close(actual[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length),
+                             expected[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length), 3e-5));
+      // Incremental decoding, also through layers without heads.
+      const data::Batch one = translation::load_pair(analysed.corpus, 1);
+      const at::Tensor full = pruned.model->logits(pruned.model->hidden(one.input, {}));
+      auto state = pruned.model->new_state();
       for (int64_t t = 0; t < one.input.tokens.size(1); ++t)
-        CHECK(numbers::close(left.model->logits(left.model->hidden(
+        CHECK(numbers::close(pruned.model->logits(pruned.model->hidden(
                                  {one.input.tokens.narrow(1, t, 1), one.input.source, {{}, one.input.lengths.encoder}},
                                  {}, state.get())),
                              full.narrow(1, t, 1), 3e-5));
     }
-    // What is written builds the same parameters, and they train.
-    const auto again = translation::built(models::configured(left.config.toml()));
-    for (const auto& p : left.model->parameters().all()) {
-      const auto* same = again->parameters().find(p.name());
-      REQUIRE(same != nullptr);
-      CHECK(same->master().sizes() == p.master().sizes());
+    // The pruned configuration builds parameters of the same shapes, and the pruned model trains.
+    const auto rebuilt = translation::built(models::configured(pruned.config.toml()));
+    for (const auto& p : pruned.model->parameters().all()) {
+      const auto* counterpart = rebuilt->parameters().find(p.name());
+      REQUIRE(counterpart != nullptr);
+      CHECK(counterpart->master().sizes() == p.master().sizes());
     }
     nn::ForwardContext step;
     step.training = true;
-    const at::Tensor loss = left.model->loss(left.model->hidden(batch.input, step), batch.targets, 0.1).smoothed;
+    const at::Tensor loss = pruned.model->loss(pruned.model->hidden(batch.input, step), batch.targets, 0.1).smoothed;
     loss.backward();
     CHECK(std::isfinite(loss.item<double>()));
-    CHECK(left.model->parameters()
+    CHECK(pruned.model->parameters()
               .find("encoder.layers.1.self.value.weight")
               ->master()
               .grad()
@@ -325,21 +332,21 @@ TEST_CASE("a cut translation model is the whole one with those heads masked, in 
   }
 }
 
-TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]") {
-  Asked asked("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
-  auto& parameters = asked.model->parameters();
+TEST_CASE("swapping heads of one kind changes only that kind, and swapping twice restores all parameters", "[kinds]") {
+  Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  auto& parameters = analysed.model->parameters();
   const auto copy = [&] {
     std::map<std::string, at::Tensor> all;
     for (const auto& p : parameters.all()) all[p.name()] = p.master().detach().clone();
     return all;
   };
   const auto before = copy();
-  const std::map<AttentionKind, HeadPair> of{
+  const std::map<AttentionKind, HeadPair> pairs{
       {AttentionKind::encoder_self, {AttentionKind::encoder_self, {0, 1}, {2, 3}}},
       {AttentionKind::decoder_self, {AttentionKind::decoder_self, {0, 0}, {1, 0}}},
       {AttentionKind::decoder_cross, {AttentionKind::decoder_cross, {1, 2}, {0, 1}}}};
   const SwapOptions everything{true, true};
-  for (const auto& [kind, pair] : of) {
+  for (const auto& [kind, pair] : pairs) {
     swap_heads(parameters, {pair}, everything, "test");
     for (const auto& [name, x] : copy()) {
       const auto layer = layer_of(name);
@@ -351,20 +358,20 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
     swap_heads(parameters, {pair}, everything, "test");
     for (const auto& [name, x] : copy()) CHECK(at::equal(x, before.at(name)));
   }
-  // All at once, and within a layer with all that is theirs the model stays what it is.
+  // Swapping across layers changes the loss. Swapping within a layer, with output columns and stages, does not.
   std::vector<HeadPair> across, within;
-  for (const auto& [kind, pair] : of) across.push_back(pair), within.push_back({kind, {1, 0}, {1, 3}});
-  const double score = alone(asked).nll;
+  for (const auto& [kind, pair] : pairs) across.push_back(pair), within.push_back({kind, {1, 0}, {1, 3}});
+  const double score = score_by_pair(analysed).nll;
   swap_heads(parameters, across, {}, "test");
-  CHECK(std::abs(alone(asked).nll / score - 1) > 1e-4);
+  CHECK(std::abs(score_by_pair(analysed).nll / score - 1) > 1e-4);
   swap_heads(parameters, across, {}, "test");
   swap_heads(parameters, within, everything, "test");
-  CHECK(alone(asked).nll == Approx(score).epsilon(1e-5));
+  CHECK(score_by_pair(analysed).nll == Approx(score).epsilon(1e-5));
   CHECK(status_of([] { parse_pair("decoder.self:0.0-decoder.cross:1.0", "--pairs"); }) == 2);
   CHECK(status_of([&] {
           check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
         }) == 2);
-  // A kind by itself, or all, each among its own layers.
+  // Head rotation pairs heads of one kind, or of all kinds, each within its own layers.
   const auto key = [](const char* name) { return std::string(name); };
   const auto all = heads_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
@@ -373,38 +380,38 @@ TEST_CASE("heads change places within a kind; twice is the identity", "[kinds]")
   CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
-TEST_CASE("a curve takes heads of all kinds together, or of one", "[kinds]") {
-  const Asked asked("");
+TEST_CASE("a pruning curve ranks the heads of all kinds together, or only those of the given kind", "[kinds]") {
+  const Analysed analysed("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const AnalysisInput s = asked.subject(4096, Side::whole, kinds);
+    const AnalysisInput s = analysed.subject(4096, Side::whole, kinds);
     const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = ranked(importance_of("confidence", s), false);
     const size_t heads = kinds.empty() ? 28 : 8;
     REQUIRE(order.size() == heads);
     for (size_t i = 0; i < points.size(); ++i) {
-      HeadSet wanted;
-      for (size_t r = 0; r < heads * i / 4; ++r) wanted[order[r].kind].insert(order[r].head);
-      HeadSet masked = points[i].masked;
-      for (auto it = masked.begin(); it != masked.end();) it = it->second.empty() ? masked.erase(it) : std::next(it);
-      CHECK((masked == wanted));
-      const Masked masking(*asked.model, Side::whole, wanted);
-      CHECK(points[i].score.nll == Approx(alone(asked).nll).epsilon(2e-5));
+      HeadSet expected;
+      for (size_t r = 0; r < heads * i / 4; ++r) expected[order[r].kind].insert(order[r].head);
+      HeadSet actual = points[i].gone;
+      for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
+      CHECK((actual == expected));
+      const Masked masked(*analysed.model, Side::whole, expected);
+      CHECK(points[i].score.nll == Approx(score_by_pair(analysed).nll).epsilon(2e-5));
     }
   }
 }
 
-TEST_CASE("head discrepancy of sentences leaves out what they are filled up with", "[kinds]") {
+TEST_CASE("head discrepancy of sentences ignores padding", "[kinds]") {
   c10::NoGradGuard no_gradient;
-  const Asked asked("combiner = 'alphas'\n");
-  Discrepancy together;
-  observe(asked.subject(), together);
-  CHECK(together.sequences() == asked.size());
+  const Analysed analysed("combiner = 'alphas'\n");
+  Discrepancy discrepancy;
+  observe(analysed.subject(), discrepancy);
+  CHECK(discrepancy.sequences() == analysed.size());
   c10::AutoGradMode gradients(true);
-  const auto seen = shown(asked);
-  for (const auto& [place, rows] : seen) {
+  const auto observed = observe_pairs(analysed);
+  for (const auto& [layer, rows] : observed) {
     double cosine = 0, euclidean = 0;
-    for (const Shown& s : rows)
+    for (const Observed& s : rows)
       for (int64_t i = 0; i < 4; ++i)
         for (int64_t j = 0; j < 4; ++j) {
           if (i == j) continue;
@@ -412,32 +419,33 @@ TEST_CASE("head discrepancy of sentences leaves out what they are filled up with
           euclidean += (a - b).norm().item<double>() / static_cast<double>(rows.size());
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(rows.size());
         }
-    const auto found = together.layers().at(place.first)[static_cast<size_t>(place.second)];
-    CHECK(found.before.euclidean == Approx(euclidean).epsilon(1e-5));
-    CHECK(found.before.cosine == Approx(cosine).epsilon(1e-5));
-    CHECK(found.after.euclidean != Approx(euclidean).epsilon(1e-3));
+    const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
+    CHECK(actual.before.euclidean == Approx(euclidean).epsilon(1e-5));
+    CHECK(actual.before.cosine == Approx(cosine).epsilon(1e-5));
+    CHECK(actual.after.euclidean != Approx(euclidean).epsilon(1e-3));
   }
 }
 
 namespace {
 
-// Means over pairs of what a matrix of each has, and the curve by share.
-struct Means {
+// Reference measures of rank (analysis::Ranks), as means over the matrices of all pairs; `curve` is resampled to 100
+// points.
+struct ReferenceRanks {
   double first = 0, area = 0, effective = 0, share = 0, stable = 0, size = 0;
   std::vector<double> curve = std::vector<double>(100);
 };
 
-Means means_of(const std::vector<at::Tensor>& matrices) {
-  Means m;
+ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices) {
+  ReferenceRanks m;
   const auto count = static_cast<double>(matrices.size());
   for (const at::Tensor& x : matrices) {
     const auto values = numbers::doubles(at::linalg_svdvals(x.to(at::kDouble)));
     const auto n = static_cast<double>(values.size());
-    double sum = 0, squares = 0, entropy = 0, so_far = 0;
+    double sum = 0, squares = 0, entropy = 0, partial_sum = 0;
     for (double v : values) sum += v, squares += v * v;
     std::vector<double> c{0};
     for (double v : values) {
-      c.push_back((so_far += v) / sum);
+      c.push_back((partial_sum += v) / sum);
       m.area += c.back() / n / count;
       if (v > 0) entropy -= v / sum * std::log(v / sum);
     }
@@ -453,49 +461,51 @@ Means means_of(const std::vector<at::Tensor>& matrices) {
   return m;
 }
 
-void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& matrices) {  // (h, m, n) each
-  const Ranks found = place.spectra.means();
+// Checks the spectra against those of `matrices`, each (h, m, n).
+void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& matrices) {
+  const Ranks actual = place.spectra.means();
   REQUIRE(place.spectra.blocks() == static_cast<int64_t>(matrices.size()));
   CHECK(place.spectra.by_share());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
-    std::vector<at::Tensor> of_head;
-    for (const at::Tensor& x : matrices) of_head.push_back(x[h]);
-    const Means m = means_of(of_head);
+    std::vector<at::Tensor> head_matrices;
+    for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
+    const ReferenceRanks m = reference_ranks(head_matrices);
     CHECK(place.spectra.size() == Approx(m.size));
-    CHECK(found.first[h].item<double>() == Approx(m.first).epsilon(1e-6));
-    CHECK(found.area[h].item<double>() == Approx(m.area).epsilon(1e-6));
-    CHECK(found.effective[h].item<double>() == Approx(m.effective).epsilon(1e-4));
-    CHECK(found.share[h].item<double>() == Approx(m.share).epsilon(1e-4));
-    CHECK(found.stable[h].item<double>() == Approx(m.stable).epsilon(1e-6));
-    CHECK(numbers::worst(numbers::doubles(found.curve[h]), m.curve) < 1e-5);
+    CHECK(actual.first[h].item<double>() == Approx(m.first).epsilon(1e-6));
+    CHECK(actual.area[h].item<double>() == Approx(m.area).epsilon(1e-6));
+    CHECK(actual.effective[h].item<double>() == Approx(m.effective).epsilon(1e-4));
+    CHECK(actual.share[h].item<double>() == Approx(m.share).epsilon(1e-4));
+    CHECK(actual.stable[h].item<double>() == Approx(m.stable).epsilon(1e-6));
+    CHECK(numbers::worst(numbers::doubles(actual.curve[h]), m.curve) < 1e-5);
   }
 }
 
-std::unique_ptr<SpectrumSource> watched(const Asked& asked, const std::string& of, int64_t tokens,
-                                        const Kinds& kinds = {}) {
-  auto [source, argument] = source_named(of, "--of");
-  const AnalysisInput s = asked.subject(tokens);
-  source->start(*asked.model, {argument, true, s.how.block, true, kinds});
+// Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens.
+std::unique_ptr<SpectrumSource> collect_spectra(const Analysed& analysed, const std::string& name, int64_t tokens,
+                                                const Kinds& kinds = {}) {
+  auto [source, argument] = source_named(name, "--of");
+  const AnalysisInput s = analysed.subject(tokens);
+  source->start(*analysed.model, {argument, true, s.how.block, true, kinds});
   if (source->reads_text()) observe(s, *source);
   return std::move(source);
 }
 
 }  // namespace
 
-TEST_CASE("spectra of sentences are those of their own real matrices, laid over each other by share", "[kinds]") {
-  const Asked asked("");
-  const auto seen = shown(asked);
+TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding", "[kinds]") {
+  const Analysed analysed("");
+  const auto observed = observe_pairs(analysed);
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
-    const auto source = watched(asked, "attention", tokens);
+    const auto source = collect_spectra(analysed, "attention", tokens);
     REQUIRE(source->places().size() == 7);
     std::set<std::string> kinds;
     for (const auto& place : source->places()) {
       INFO(place->name);
       kinds.insert(place->kind);
       std::vector<at::Tensor> matrices;
-      std::vector<double> entropy(4), share(4), queries(4), many(4);
-      for (const Shown& s : seen.at({kind_named(place->kind, ""), place->layer})) {
+      std::vector<double> entropy(4), normalised_entropy(4), queries(4), queries_of_many(4);
+      for (const Observed& s : observed.at({kind_named(place->kind, ""), place->layer})) {
         matrices.push_back(s.p);
         for (int64_t h = 0; h < 4; ++h)
           for (int64_t t = 0; t < s.p.size(1); ++t) {
@@ -504,14 +514,14 @@ TEST_CASE("spectra of sentences are those of their own real matrices, laid over 
               if (const double x = s.p[h][t][k].item<double>(); x > 0) e -= x * std::log(x), ++visible;
             const auto i = static_cast<size_t>(h);
             entropy[i] += e, ++queries[i];
-            if (visible > 1) share[i] += e / std::log(visible), ++many[i];
+            if (visible > 1) normalised_entropy[i] += e / std::log(visible), ++queries_of_many[i];
           }
       }
       check_spectra(*place, matrices);
-      for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], share[h] /= many[h];
+      for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= queries_of_many[h];
       CHECK(numbers::worst(numbers::doubles(place->entropy.entropy()), entropy) < 1e-5);
-      CHECK(numbers::worst(numbers::doubles(place->entropy.share()), share) < 1e-5);
-      // Curves rise, and so do their percentiles.
+      CHECK(numbers::worst(numbers::doubles(place->entropy.share()), normalised_entropy) < 1e-5);
+      // Curves increase, and the 10th percentile is at most the 90th.
       const at::Tensor low = place->spectra.percentile(0.1), high = place->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
@@ -520,7 +530,7 @@ TEST_CASE("spectra of sentences are those of their own real matrices, laid over 
   }
 }
 
-TEST_CASE("curves by share: points on them stay, and between them are straight lines", "[kinds]") {
+TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that lie on the grid", "[kinds]") {
   const at::Tensor c = at::tensor({0.5, 0.8, 0.95, 1.0}, at::kDouble);
   const at::Tensor by_share = curve_by_share(c);
   REQUIRE(by_share.size(0) == kGrid);
@@ -529,76 +539,78 @@ TEST_CASE("curves by share: points on them stay, and between them are straight l
   CHECK(by_share[29].item<double>() == Approx(0.5 + 0.3 / 5));
   CHECK(curve_by_share(at::ones({2, 3, 1}, at::kDouble)).sizes() == at::IntArrayRef({2, 3, kGrid}));
   CHECK(curve_by_share(at::linspace(0.01, 1, 100, at::kDouble))[36].item<double>() == Approx(0.37));
-  // More values than points.
+  // A curve with more points than the grid.
   CHECK(numbers::close(curve_by_share(at::arange(1, 251, at::kDouble) / 250), at::arange(1, 101, at::kDouble) / 100));
 }
 
-TEST_CASE("other sources of matrices of sentences, and some kinds alone", "[kinds]") {
-  const Asked asked("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
-  struct Keep : attention::Observer, attention::Subscriber<attention::MixingObservation> {
-    std::map<std::string, std::vector<at::Tensor>> logits, before, mixed;
+TEST_CASE("spectra of logits and mixing matrices equal plain loops, and sources select kinds of attention", "[kinds]") {
+  const Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
+    std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
     void scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
     at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-      if (side == attention::HeadSide::score) before[s.name].push_back(x[0]);
+      if (side == attention::HeadSide::score) before_mixing[s.name].push_back(x[0]);
       return x;
     }
-    void receive(const attention::LayerSpec& s, attention::MixingObservation& shown) override {
-      mixed[s.name].push_back(shown.matrix[0]);
+    void receive(const attention::LayerSpec& s, attention::MixingObservation& observation) override {
+      mixing_matrices[s.name].push_back(observation.matrix[0]);
     }
   };
-  Keep keep;
+  Recorder recorder;
   {
     c10::NoGradGuard no_gradient;
-    for (int64_t pair = 0; pair < asked.size(); ++pair)
-      asked.model->hidden(translation::alone(asked.corpus, pair).input, {}, nullptr, &keep);
+    for (int64_t pair = 0; pair < analysed.size(); ++pair)
+      analysed.model->hidden(translation::load_pair(analysed.corpus, pair).input, {}, nullptr, &recorder);
   }
   for (const int64_t tokens : {1, 4096}) {
-    const auto logits = watched(asked, "logits", tokens), mixing = watched(asked, "mixing", tokens);
-    for (const auto& place : logits->places()) check_spectra(*place, keep.logits[place->name]);
-    const auto before = watched(asked, "before-mixing", tokens);
+    const auto logits = collect_spectra(analysed, "logits", tokens),
+               mixing = collect_spectra(analysed, "mixing", tokens);
+    for (const auto& place : logits->places()) check_spectra(*place, recorder.logits[place->name]);
+    const auto before = collect_spectra(analysed, "before-mixing", tokens);
     CHECK(before->places().size() == 7);
-    for (const auto& place : before->places()) check_spectra(*place, keep.before[place->name]);
+    for (const auto& place : before->places()) check_spectra(*place, recorder.before_mixing[place->name]);
     for (const auto& place : mixing->places()) {
-      const at::Tensor all = at::cat(keep.mixed[place->name]).to(at::kDouble);  // (positions, h, h)
+      const at::Tensor all = at::cat(recorder.mixing_matrices[place->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(place->spectra.blocks() == all.size(0));
       CHECK(!place->spectra.by_share());
       CHECK(numbers::close(place->picture, all.mean(0)));
-      const Ranks wanted = ranks_of(at::linalg_svdvals(all));
-      CHECK(numbers::close(place->spectra.means().curve[0], wanted.curve.mean(0)));
+      const Ranks expected = ranks_of(at::linalg_svdvals(all));
+      CHECK(numbers::close(place->spectra.means().curve[0], expected.curve.mean(0)));
     }
   }
-  for (const char* of : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
-    const auto cross = watched(asked, of, 4096, {AttentionKind::decoder_cross});
+  for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
+    const auto cross = collect_spectra(analysed, name, 4096, {AttentionKind::decoder_cross});
     CHECK(cross->places().size() == 2);
     for (const auto& place : cross->places()) CHECK(place->kind == "decoder.cross");
   }
-  CHECK(watched(asked, "alphas", 1)->places().size() == 14);
-  CHECK(watched(asked, "alphas", 1, {AttentionKind::encoder_self})->places().size() == 6);
-  const Asked one("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(watched(one, "before-mixing", 4096)->places().size() == 3);
-  CHECK(status_of([&] { watched(one, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
-  CHECK(status_of([&] { watched(one, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  CHECK(collect_spectra(analysed, "alphas", 1)->places().size() == 14);
+  CHECK(collect_spectra(analysed, "alphas", 1, {AttentionKind::encoder_self})->places().size() == 6);
+  const Analysed mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->places().size() == 3);
+  CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
+  CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
 
-TEST_CASE("experts of an encoder belong to sentences and their source words", "[kinds]") {
-  const Asked asked("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
-  CHECK(status_of([&] { require_experts(*asked.model); }) == 0);
-  struct Seen : attention::Observer, attention::Subscriber<attention::GateObservation> {
-    std::map<std::string, std::vector<at::Tensor>> g;
-    void receive(const attention::LayerSpec& s, attention::GateObservation& shown) override {
-      g[s.name].push_back(shown.gates.dim() == 3 ? shown.gates[0] : shown.gates);  // (units, E)
+TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",
+          "[kinds]") {
+  const Analysed analysed("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
+  CHECK(status_of([&] { require_experts(*analysed.model); }) == 0);
+  struct Recorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
+    std::map<std::string, std::vector<at::Tensor>> gates;  // by layer, one tensor (units, E) per pair
+    void receive(const attention::LayerSpec& s, attention::GateObservation& observation) override {
+      gates[s.name].push_back(observation.gates.dim() == 3 ? observation.gates[0] : observation.gates);
     }
-  } seen;
+  } recorder;
   c10::NoGradGuard no_gradient;
-  for (int64_t pair = 0; pair < asked.size(); ++pair)
-    asked.model->hidden(translation::alone(asked.corpus, pair).input, {}, nullptr, &seen);
+  for (int64_t pair = 0; pair < analysed.size(); ++pair)
+    analysed.model->hidden(translation::load_pair(analysed.corpus, pair).input, {}, nullptr, &recorder);
   for (const int64_t tokens : {1, 4096}) {
-    const ExpertReport report = report_experts(asked.subject(tokens), 4, 2);
+    const ExpertReport report = report_experts(analysed.subject(tokens), 4, 2);
     REQUIRE(report.layers.size() == 7);
     CHECK(report.of_source);
     for (const LayerGates& layer : report.layers) {
-      const at::Tensor g = at::cat(seen.g.at(prefix_of(layer.kind, layer.layer)));
+      const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
       CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.units == g.size(0));
@@ -610,9 +622,9 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
     std::map<int64_t, double> of_expert;
     std::map<int32_t, double> of_token;
     double all = 0;
-    for (size_t i = 0; i < asked.sentences.size(); ++i) {
-      const auto expert = seen.g.at("encoder.layers.0.self")[i].argmax().item<int64_t>();
-      for (int32_t token : asked.sentences[i].first)
+    for (size_t i = 0; i < analysed.sentences.size(); ++i) {
+      const auto expert = recorder.gates.at("encoder.layers.0.self")[i].argmax().item<int64_t>();
+      for (int32_t token : analysed.sentences[i].first)
         ++joint[{expert, token}], ++of_expert[expert], ++of_token[token], ++all;
     }
     CHECK(of_expert.size() > 1);
@@ -625,23 +637,24 @@ TEST_CASE("experts of an encoder belong to sentences and their source words", "[
                 .margin(1e-9));
     }
   }
-  // Of a decoder alone its own input, position by position; the symbol in front is no word.
-  const ExpertReport cross = report_experts(asked.subject(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
+  // For the decoder only, tokens are its own input, by position, without the end-of-sentence symbol at the start.
+  const ExpertReport cross =
+      report_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.of_source);
-  int64_t counted = 0, words = 0;
+  int64_t num_reported = 0, num_words = 0;
   for (const TokenOfExpert& t : cross.tokens) {
     CHECK(t.token != 0);
-    counted += t.count;
+    num_reported += t.count;
   }
-  for (const auto& pair : asked.sentences) words += static_cast<int64_t>(pair.second.size());
-  CHECK(counted == words);
-  // Experts alone: the same however pairs are batched; and of one kind only, the others keep their gates.
-  const auto a = evaluate_experts(asked.subject(1), 2), b = evaluate_experts(asked.subject(), 2);
+  for (const auto& pair : analysed.sentences) num_words += static_cast<int64_t>(pair.second.size());
+  CHECK(num_reported == num_words);
+  // Scores are independent of the batch size. If only one kind is evaluated, the others keep their gates.
+  const auto a = evaluate_experts(analysed.subject(1), 2), b = evaluate_experts(analysed.subject(), 2);
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == Approx(b[i].score).epsilon(1e-4));
-  const auto c = evaluate_experts(asked.subject(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+  const auto c = evaluate_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_self}), 1);
   CHECK(c[0].score == Approx(a[0].score).epsilon(1e-5));
   CHECK(std::abs(c[1].score / a[1].score - 1) > 1e-5);
-  const Asked plain("[attention.encoder.self]\ncombiner = 'mae'\n");
-  CHECK(status_of([&] { require_experts(*plain.model, {AttentionKind::decoder_cross}); }) == 2);
+  const Analysed encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");
+  CHECK(status_of([&] { require_experts(*encoder_experts.model, {AttentionKind::decoder_cross}); }) == 2);
 }

@@ -113,7 +113,7 @@ TEST_CASE("head rotation ranks each kind by itself, on sentences without what fi
     {
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {
-        const data::Batch batch = translation::alone(corpus, pair);
+        const data::Batch batch = translation::load_pair(corpus, pair);
         measure->begin(batch.input.lengths);
         run.model->hidden(batch.input, {}, nullptr, measure.get());
       }
