@@ -1,4 +1,4 @@
-// Importance of heads, their exchange, and the procedure that rotates them.
+// Head rotation (Azov & Landau): swapping heads, selecting and scheduling swaps, and the training procedure.
 #include "analysis/rotation.h"
 
 #include <c10/core/GradMode.h>
@@ -23,7 +23,7 @@ using namespace runs;
 
 namespace {
 
-// Layers of attention by themselves, all of one configuration.
+// Attention layers of one configuration, without the rest of a model.
 struct Stack {
   static constexpr int64_t kWidth = 12;
   nn::ParameterList parameters{at::kCPU};
@@ -40,7 +40,7 @@ struct Stack {
             attention::AttentionLayer::Inits{init, init, init}));
       }
     parameters.initialise(3);
-    // No two numbers alike, so that each shows where it came from.
+    // Perturbs all parameters: distinct values show where a swap took them from.
     c10::NoGradGuard no_gradient;
     uint64_t seed = 1;
     for (auto& p : parameters.all()) p.master().add_(layers::normal(p.master().sizes().vec(), seed++), 0.3);
@@ -51,7 +51,7 @@ struct Stack {
     mask.causal = true;
     return layers.at(kind)[static_cast<size_t>(layer)]->forward(x, x, mask, {});
   }
-  std::map<std::string, at::Tensor> copy() const {
+  std::map<std::string, at::Tensor> copy_parameters() const {
     std::map<std::string, at::Tensor> all;
     for (const auto& p : parameters.all()) all[p.name()] = p.master().detach().clone();
     return all;
@@ -64,12 +64,12 @@ struct Stack {
   }
 };
 
-HeadPair pair(int64_t layer, int64_t head, int64_t other, int64_t other_head,
+HeadPair pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_head,
               AttentionKind kind = AttentionKind::decoder_self) {
-  return {kind, {layer, head}, {other, other_head}};
+  return {kind, {layer, head}, {other_layer, other_head}};
 }
 
-// Every stage that holds something for a head.
+// Returns configurations of all stages that have parameters per head.
 const std::vector<std::string>& stages() {
   static const std::vector<std::string> all{
       "",
@@ -88,7 +88,7 @@ std::vector<std::string> texts(const std::vector<HeadPair>& pairs) { return to_s
 
 }  // namespace
 
-TEST_CASE("a pair of heads reads back from its text", "[rotation]") {
+TEST_CASE("parse_pair() inverts to_string() and refuses malformed pairs of heads", "[rotation]") {
   CHECK(to_string(pair(1, 0, 5, 3)) == "decoder.self:1.0-5.3");
   for (const char* text : {"decoder.self:1.0-5.3", "encoder.self:0.11-12.0", "decoder.cross:1.7-5.7"})
     CHECK(to_string(parse_pair(text, "pairs")) == text);
@@ -97,37 +97,38 @@ TEST_CASE("a pair of heads reads back from its text", "[rotation]") {
     CHECK_THROWS_AS(parse_pair(text, "pairs"), Error);
 }
 
-TEST_CASE("a swap exchanges the rows of q, k and v and of their biases, and nothing else", "[rotation]") {
+TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and biases and nothing else",
+          "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
               {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
-  const auto before = stack.copy();
+  const auto before = stack.copy_parameters();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test");
   std::set<std::string> expected;
   for (const char* layer : {"decoder.layers.0.self.", "decoder.layers.2.self."})
-    for (const char* part : {"query", "key", "value"})
-      for (const char* what : {".weight", ".bias"}) expected.insert(std::string(layer) + part + what);
-  CHECK(stack.changed_since(before) == expected);  // other kinds, other layers, W^O, norms and stages untouched
+    for (const char* projection : {"query", "key", "value"})
+      for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
+  CHECK(stack.changed_since(before) == expected);  // not other kinds, other layers, W^O, norms or stages
   const int64_t size = Stack::kWidth / 4;
   for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + part,
                       to = std::string("decoder.layers.2.self.") + part;
     for (int64_t row = 0; row < Stack::kWidth; ++row) {
-      const bool of_a = row / size == 1, of_b = row / size == 3;
-      const at::Tensor a = of_a ? before.at(to)[3 * size + row % size] : before.at(from)[row];
-      const at::Tensor b = of_b ? before.at(from)[1 * size + row % size] : before.at(to)[row];
+      const bool in_head_1 = row / size == 1, in_head_3 = row / size == 3;
+      const at::Tensor a = in_head_1 ? before.at(to)[3 * size + row % size] : before.at(from)[row];
+      const at::Tensor b = in_head_3 ? before.at(from)[1 * size + row % size] : before.at(to)[row];
       CHECK(at::equal(stack.parameters.find(from)->master()[row], a));
       CHECK(at::equal(stack.parameters.find(to)->master()[row], b));
     }
   }
 }
 
-TEST_CASE("an entry between two heads goes with them where they stay together, and stays where they part",
+TEST_CASE("a swap moves an entry of a matrix between heads only if both its heads move to the same layer",
           "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-a'\n");
-  const auto before = stack.copy();
-  // 0.1 and 0.2 go to layer 2 together; 0.0 and 0.3 stay.
+  const auto before = stack.copy_parameters();
+  // Heads 0.1 and 0.2 move to layer 2; heads 0.0 and 0.3 stay in layer 0.
   swap_heads(stack.parameters, {pair(0, 1, 2, 3), pair(2, 0, 0, 2)}, {false, true}, "test");
-  const auto now = stack.copy();
+  const auto after = stack.copy_parameters();
   const std::string m = "decoder.layers.0.self.mixer.matrix", n = "decoder.layers.2.self.mixer.matrix";
   const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
   for (int64_t i = 0; i < 4; ++i)
@@ -135,19 +136,19 @@ TEST_CASE("an entry between two heads goes with them where they stay together, a
       auto expected = [&](const std::string& own, const std::string& other, const std::map<int64_t, int64_t>& from) {
         return from.count(i) > 0 && from.count(j) > 0 ? before.at(other)[from.at(i)][from.at(j)] : before.at(own)[i][j];
       };
-      CHECK(at::equal(now.at(m)[i][j], expected(m, n, from_n)));
-      CHECK(at::equal(now.at(n)[i][j], expected(n, m, from_m)));
+      CHECK(at::equal(after.at(m)[i][j], expected(m, n, from_n)));
+      CHECK(at::equal(after.at(n)[i][j], expected(n, m, from_m)));
     }
 }
 
-TEST_CASE("identity 35: swapping twice is the identity, bit for bit", "[rotation]") {
+TEST_CASE("swapping the same heads twice restores all parameters bit for bit", "[rotation]") {
   for (const std::string& toml : stages()) {
     Stack stack("heads = 4\n" + toml);
-    const auto before = stack.copy();
+    const auto before = stack.copy_parameters();
     for (bool output : {false, true})
-      for (bool of_stages : {false, true}) {
-        INFO(toml << output << of_stages);
-        const SwapOptions options{output, of_stages};
+      for (bool swap_stages : {false, true}) {
+        INFO(toml << output << swap_stages);
+        const SwapOptions options{output, swap_stages};
         CHECK(rc::check([&](uint64_t seed) {
           RandomSequence random(RandomStream(seed, "test"));
           const int64_t k = 1 + static_cast<int64_t>(random.below(6));
@@ -161,7 +162,8 @@ TEST_CASE("identity 35: swapping twice is the identity, bit for bit", "[rotation
   }
 }
 
-TEST_CASE("identity 35: heads of one layer that take all of theirs along leave its function as it is", "[rotation]") {
+TEST_CASE("swapping heads within a layer keeps its outputs if output columns and stage parameters move along",
+          "[rotation]") {
   for (const std::string& toml : stages()) {
     INFO(toml);
     Stack stack("heads = 4\n" + toml);
@@ -176,9 +178,10 @@ TEST_CASE("identity 35: heads of one layer that take all of theirs along leave i
   }
 }
 
-TEST_CASE("identity 35: all heads of two layers, with W^O and its bias, are the layers exchanged", "[rotation]") {
+TEST_CASE("swapping all heads of two layers with W^O and its bias swaps the functions of the layers", "[rotation]") {
   for (const std::string& toml : stages()) {
-    if (toml.find("mae") != std::string::npos) continue;  // the inside of a gate belongs to no head
+    if (toml.find("mae") != std::string::npos)
+      continue;  // the hidden layer of a gate belongs to no head and is not swapped
     INFO(toml);
     Stack stack("heads = 4\n" + toml);
     const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9);
@@ -190,59 +193,60 @@ TEST_CASE("identity 35: all heads of two layers, with W^O and its bias, are the 
     {
       c10::NoGradGuard no_gradient;
       at::Tensor a = stack.parameters.find("decoder.layers.0.self.output.bias")->master(),
-                 b = stack.parameters.find("decoder.layers.2.self.output.bias")->master(), kept = a.clone();
-      a.copy_(b), b.copy_(kept);
+                 b = stack.parameters.find("decoder.layers.2.self.output.bias")->master(), old_a = a.clone();
+      a.copy_(b), b.copy_(old_a);
     }
     CHECK(at::equal(stack.run(AttentionKind::decoder_self, 0, x), last));
     CHECK(at::equal(stack.run(AttentionKind::decoder_self, 2, x), first));
   }
 }
 
-TEST_CASE("companions of a parameter go where it goes", "[rotation]") {
+TEST_CASE("swap_heads() moves the companions of a parameter along with it", "[rotation]") {
   Stack stack("heads = 4\n");
-  std::map<std::string, at::Tensor> twin;
-  for (auto& p : stack.parameters.all()) twin[p.name()] = p.master().detach().clone();
+  std::map<std::string, at::Tensor> companions;
+  for (auto& p : stack.parameters.all()) companions[p.name()] = p.master().detach().clone();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test",
-             [&](const nn::Parameter& p) { return std::vector<at::Tensor>{twin.at(p.name())}; });
-  CHECK(stack.changed_since(twin).empty());
+             [&](const nn::Parameter& p) { return std::vector<at::Tensor>{companions.at(p.name())}; });
+  CHECK(stack.changed_since(companions).empty());
 }
 
-TEST_CASE("what cannot be swapped is refused", "[rotation]") {
+TEST_CASE("swapping is refused for missing or repeated heads and for layers of different shapes, and changes nothing",
+          "[rotation]") {
   Stack stack("heads = 4\n");
-  auto refused = [&](const HeadPair& p, const SwapOptions& options = {}) {
-    const auto before = stack.copy();
+  auto check_refused = [&](const HeadPair& p, const SwapOptions& options = {}) {
+    const auto before = stack.copy_parameters();
     CHECK_THROWS_AS(swap_heads(stack.parameters, {p}, options, "test"), Error);
     CHECK(stack.changed_since(before).empty());
   };
-  refused(pair(0, 4, 1, 0));
-  refused(pair(0, 0, 3, 0));
-  refused(pair(0, 0, 0, 0));
-  refused(pair(0, 0, 1, 0, AttentionKind::decoder_cross));
+  check_refused(pair(0, 4, 1, 0));
+  check_refused(pair(0, 0, 3, 0));
+  check_refused(pair(0, 0, 0, 0));
+  check_refused(pair(0, 0, 1, 0, AttentionKind::decoder_cross));
   CHECK_THROWS_AS(swap_heads(stack.parameters, {pair(0, 0, 1, 0), pair(1, 0, 2, 0)}, {}, "test"), Error);
 
-  // Layers that differ.
-  auto differing = [&](const std::string& second, const SwapOptions& options) {
+  // Two layers, the second of another configuration.
+  auto swap_with = [&](const std::string& second_layer, const SwapOptions& options) {
     nn::ParameterList list(at::kCPU);
     const auto init = nn::Init::normal(1);
-    std::vector<std::unique_ptr<attention::AttentionLayer>> both;
+    std::vector<std::unique_ptr<attention::AttentionLayer>> two_layers;
     for (int64_t i = 0; i < 2; ++i) {
-      const auto o = layers::options_of("heads = 4\n" + (i == 0 ? "" : second));
-      both.push_back(std::make_unique<attention::AttentionLayer>(
+      const auto o = layers::options_of("heads = 4\n" + (i == 0 ? "" : second_layer));
+      two_layers.push_back(std::make_unique<attention::AttentionLayer>(
           list, o, make_layer_spec(o, AttentionKind::decoder_self, i, 12, prefix_of(AttentionKind::decoder_self, i)),
           attention::AttentionLayer::Inits{init, init, init}));
     }
     list.initialise(1);
     swap_heads(list, {pair(0, 0, 1, 0)}, options, "test");
   };
-  CHECK_THROWS_AS(differing("head_size = 5\n", {}), Error);
-  CHECK_THROWS_AS(differing("bias = false\n", {}), Error);
-  CHECK_THROWS_AS(differing("score = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 6\n", {}), Error);
-  CHECK_THROWS_AS(differing("mixer = 'mixhead-a'\n", {false, true}), Error);
-  CHECK_NOTHROW(differing("mixer = 'mixhead-a'\n", {}));
-  CHECK_NOTHROW(differing("", {true, true}));
+  CHECK_THROWS_AS(swap_with("head_size = 5\n", {}), Error);
+  CHECK_THROWS_AS(swap_with("bias = false\n", {}), Error);
+  CHECK_THROWS_AS(swap_with("score = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 6\n", {}), Error);
+  CHECK_THROWS_AS(swap_with("mixer = 'mixhead-a'\n", {false, true}), Error);
+  CHECK_NOTHROW(swap_with("mixer = 'mixhead-a'\n", {}));
+  CHECK_NOTHROW(swap_with("", {true, true}));
 }
 
-TEST_CASE("the schedule of the published example", "[rotation]") {
+TEST_CASE("RotationSchedule swaps and undoes in the epochs of the published example", "[rotation]") {
   const RotationSchedule schedule{2, 4, 1, 20};
   std::vector<int64_t> swaps, undone;
   int64_t at = 0;
@@ -254,27 +258,28 @@ TEST_CASE("the schedule of the published example", "[rotation]") {
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
-  // An end before the frequency is over puts back at once.
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Action::undo);
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Action::none);
+  // After `end`, heads are swapped back without waiting for `frequency` epochs.
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Act::undo);
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Act::none);
 }
 
-TEST_CASE("hard, soft and released choose what they should", "[rotation]") {
+TEST_CASE("hard, soft and released selection pair heads by rank as defined", "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
   const AttentionKind kind = AttentionKind::decoder_self;
   CHECK(texts(pair_hard(kind, scores, 3)) ==
         std::vector<std::string>{"decoder.self:2.3-2.2", "decoder.self:0.2-0.1", "decoder.self:2.0-1.3"});
-  // The middle layer has no partner.
+  // With three layers, the middle one has no partner.
   CHECK(texts(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
   CHECK(texts(pair_released(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
-  // t_max: the outermost pairs of layers alone; 0 takes all of them.
-  const LayerScores five{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
-  CHECK(texts(pair_soft(kind, five, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
-  CHECK(texts(pair_soft(kind, five, 1, 2)) == std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
-  CHECK(texts(pair_soft(kind, five, 1, 0)) == texts(pair_soft(kind, five, 1, 2)));
+  // t_max limits the pairs of layers to the outermost ones; 0 is no limit.
+  const LayerScores five_layers{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
+  CHECK(texts(pair_soft(kind, five_layers, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
+  CHECK(texts(pair_soft(kind, five_layers, 1, 2)) ==
+        std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
+  CHECK(texts(pair_soft(kind, five_layers, 1, 0)) == texts(pair_soft(kind, five_layers, 1, 2)));
   CHECK(most_pairs(Selection::hard, {4, 4, 3}) == 5);
   CHECK(most_pairs(Selection::random, {4, 4, 3}) == 5);
   CHECK(most_pairs(Selection::soft, {4, 4, 3}) == 1);
@@ -284,7 +289,7 @@ TEST_CASE("hard, soft and released choose what they should", "[rotation]") {
   CHECK(most_pairs(Selection::hard, {}) == 0);
 }
 
-TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most once", "[rotation]") {
+TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
     LayerScores scores(1 + random.below(5));
@@ -292,20 +297,20 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
     std::vector<double> sorted;
     for (auto& layer : scores) {
       layer.resize(1 + random.below(9));
-      // Some alike.
+      // Few distinct scores, so that ties occur.
       for (double& score : layer) score = static_cast<double>(random.below(20)), sorted.push_back(score);
       heads.push_back(static_cast<int64_t>(layer.size()));
     }
     std::sort(sorted.begin(), sorted.end());
     auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
-    auto disjoint = [](const std::vector<HeadPair>& pairs) {
+    auto check_disjoint = [](const std::vector<HeadPair>& pairs) {
       std::set<Head> used;
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
     const int64_t most = most_pairs(Selection::hard, heads);
     const auto hard = pair_hard(AttentionKind::decoder_self, scores, most);
-    disjoint(hard);
+    check_disjoint(hard);
     RC_ASSERT(static_cast<int64_t>(hard.size()) == most);
     for (size_t i = 0; i < hard.size(); ++i) {
       RC_ASSERT(score(hard[i].a) == sorted[sorted.size() - 1 - i]);
@@ -319,7 +324,7 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
     const auto outer = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
     RC_ASSERT(static_cast<int64_t>(outer.size()) == t_max * soft_k);
     RC_ASSERT(texts(outer) == texts({soft.begin(), soft.begin() + t_max * soft_k}));
-    disjoint(soft);
+    check_disjoint(soft);
     for (const HeadPair& p : soft) {
       RC_ASSERT(p.a.layer + p.b.layer == static_cast<int64_t>(scores.size()) - 1);
       for (const Head& head : {p.a, p.b}) {
@@ -328,59 +333,59 @@ TEST_CASE("identity 39: pairs are disjoint, and hard touches each head at most o
       }
     }
     const int64_t released = most_pairs(Selection::released, heads);
-    disjoint(pair_released(AttentionKind::decoder_self, scores, released));
-    disjoint(pair_random(AttentionKind::decoder_self, heads, most, random));
+    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released));
+    check_disjoint(pair_random(AttentionKind::decoder_self, heads, most, random));
   }));
-  RandomSequence one(RandomStream(5, "x"), 1), same(RandomStream(5, "x"), 1), next(RandomStream(5, "x"), 2);
+  RandomSequence first(RandomStream(5, "x"), 1), repeated(RandomStream(5, "x"), 1), other(RandomStream(5, "x"), 2);
   const std::vector<int64_t> heads{8, 8, 8};
-  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, one));
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, same)) == drawn);
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, next)) != drawn);
+  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, first));
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, repeated)) == drawn);
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, other)) != drawn);
 }
 
-TEST_CASE("measures of importance equal plain loops, without padding", "[rotation]") {
+TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops and ignore padding", "[rotation]") {
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
-    const auto any = [&](int64_t low, int64_t high) {
+    const auto draw = [&](int64_t low, int64_t high) {
       return low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low + 1)));
     };
-    const int64_t h = any(1, 4), queries = any(1, 5), keys = any(1, 5), passes = any(1, 3);
-    const bool pads = any(0, 1) == 1;
+    const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), passes = draw(1, 3);
+    const bool pads = draw(0, 1) == 1;
     attention::LayerSpec shape;
-    shape.layer = any(0, 2), shape.kind = AttentionKind::decoder_self;
+    shape.layer = draw(0, 2), shape.kind = AttentionKind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
-    double rows = 0, real_queries = 0;
+    double num_rows = 0, num_queries = 0;  // without padding
     std::map<std::string, std::unique_ptr<Measure>> all;
     for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->observing_measure(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
-      const int64_t batch = any(1, 3);
+      const int64_t batch = draw(1, 3);
       const at::Tensor p = at::softmax(layers::normal({batch, h, queries, keys}, seed + 1), -1);
       const at::Tensor z = layers::normal({batch, h, queries, 3}, seed + 2);
       std::vector<int64_t> lengths;
-      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? any(0, queries) : queries);
+      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? draw(0, queries) : queries);
       for (auto& [name, measure] : all) {
         if (pads) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(shape, p);
         RC_ASSERT(measure->heads(attention::HeadSide::value, shape, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {
-        const int64_t real = lengths[static_cast<size_t>(b)];
-        if (real == 0) continue;
-        ++rows, real_queries += static_cast<double>(real);
+        const int64_t length = lengths[static_cast<size_t>(b)];
+        if (length == 0) continue;
+        ++num_rows, num_queries += static_cast<double>(length);
         for (int64_t i = 0; i < h; ++i) {
           const auto head = static_cast<size_t>(i);
           for (auto [name, x] : {std::pair<std::string, at::Tensor>{"avg-l2", p}, {"avg-l2-outputs", z}})
             for (int64_t j = 0; j < h; ++j) {
               double squares = 0;
-              for (int64_t t = 0; t < real; ++t)
+              for (int64_t t = 0; t < length; ++t)
                 for (int64_t s = 0; s < x.size(3); ++s) {
                   const double d = x[b][i][t][s].item<double>() - x[b][j][t][s].item<double>();
                   squares += d * d;
                 }
               if (j != i) expected[name][head] += std::sqrt(squares) / static_cast<double>(h - 1);
             }
-          for (int64_t t = 0; t < real; ++t) {
+          for (int64_t t = 0; t < length; ++t) {
             double largest = 0;
             for (int64_t s = 0; s < keys; ++s) largest = std::max(largest, p[b][i][t][s].item<double>());
             expected["confidence"][head] += largest;
@@ -390,11 +395,11 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
     }
     for (const auto& [name, measure] : all) {
       const auto scores = measure->mean_scores();
-      if (rows == 0) continue;
+      if (num_rows == 0) continue;
       const auto& layer = scores.at(shape.kind).at(static_cast<size_t>(shape.layer));
       RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
       for (size_t i = 0; i < layer.size(); ++i)
-        RC_ASSERT(std::abs(layer[i] - expected[name][i] / (name == "confidence" ? real_queries : rows)) < 1e-12);
+        RC_ASSERT(std::abs(layer[i] - expected[name][i] / (name == "confidence" ? num_queries : num_rows)) < 1e-12);
       measure->reset();
       RC_ASSERT(measure->mean_scores().empty());
     }
@@ -403,22 +408,22 @@ TEST_CASE("measures of importance equal plain loops, without padding", "[rotatio
 
 namespace {
 
-constexpr int kEpoch = 7;  // updates of the text below
+constexpr int kEpoch = 7;  // updates per epoch of the text below
 
 std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
-std::string length(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
+std::string train_length(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
   return str("[model]\nlayers = 3\n[train]\nlength = '", updates, "u'\nlr = ", lr,
              "\nschedule.length = '40u'\nvalidation.every = '", validate_every, "'\n");
 }
 
-// What the log says of the procedure: "swapped 2 [pairs]".
-std::vector<std::string> told(const Folder& folder, const std::string& name) {
+// Returns the actions that the log reports for the procedure: "swapped EPOCH [pairs]" or "undone EPOCH [pairs]".
+std::vector<std::string> logged_actions(const Folder& folder, const std::string& name) {
   std::vector<std::string> lines;
   for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
-    const auto& did = line.at("head-rotation");
-    const char* what = did.contains("swapped") ? "swapped" : "undone";
-    lines.push_back(str(what, " ", did.at("epoch").get<int>(), " ", did.at(what).dump()));
+    const auto& action = line.at("head-rotation");
+    const char* name_of_action = action.contains("swapped") ? "swapped" : "undone";
+    lines.push_back(str(name_of_action, " ", action.at("epoch").get<int>(), " ", action.at(name_of_action).dump()));
   }
   return lines;
 }
@@ -430,18 +435,19 @@ std::vector<std::string> without_pairs(std::vector<std::string> lines) {
 
 }  // namespace
 
-TEST_CASE("head rotation, manual: before the given epochs, there and back", "[rotation]") {
+TEST_CASE("head rotation, manual: heads are swapped before the first given epoch and back before the second",
+          "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method =
       rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
-  auto start = run_of(folder, "start", length(1));
-  // Nothing moves at a rate of 0 but the heads. What is saved at the end of an epoch is not swapped yet.
+  auto start = run_of(folder, "start", train_length(1));
+  // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not in the checkpoint after epoch e.
   for (auto [updates, swapped] :
        {std::pair{kEpoch, false}, {kEpoch + 1, true}, {3 * kEpoch, true}, {3 * kEpoch + 1, false}}) {
     INFO(updates);
-    auto run = run_of(folder, str("run", updates), method + length(updates));
-    auto expected = run_of(folder, str("start", updates), length(1));
+    auto run = run_of(folder, str("run", updates), method + train_length(updates));
+    auto expected = run_of(folder, str("start", updates), train_length(1));
     if (swapped) swap_heads(expected.model->parameters(), {pair(0, 1, 2, 3), pair(1, 0, 2, 0)}, {}, "test");
     for (auto& p : expected.model->parameters().all()) {
       INFO(p.name());
@@ -450,39 +456,41 @@ TEST_CASE("head rotation, manual: before the given epochs, there and back", "[ro
     CHECK(at::equal(find(run, "decoder.layers.0.self.query.weight"),
                     find(start, "decoder.layers.0.self.query.weight")) != swapped);
   }
-  CHECK(told(folder, str("run", 3 * kEpoch + 1)) ==
+  CHECK(logged_actions(folder, str("run", 3 * kEpoch + 1)) ==
         std::vector<std::string>{"swapped 2 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]",
                                  "undone 4 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]"});
 }
 
-TEST_CASE("head rotation: the optimizer's moments stay, or go with the heads", "[rotation]") {
+TEST_CASE("head rotation: the moments of the optimizer move with the heads only with swap_optimizer_state",
+          "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method = rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
   auto moments = [&](const std::string& name, const std::string& extra) {
     run_of(folder, name, extra);
     io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
-    std::vector<at::Tensor> both;
+    std::vector<at::Tensor> by_layer;
     for (int layer : {0, 2}) {
       at::Tensor m = at::empty({16, 16});
       model::load_tensor(checkpoint, str("optimizer.decoder.layers.", layer, ".self.query.weight.first"), m);
-      both.push_back(m);
+      by_layer.push_back(m);
     }
-    return both;
+    return by_layer;
   };
-  const auto before = moments("before", length(kEpoch));
-  const auto stay = moments("stay", method + length(kEpoch + 1));
-  const auto go = moments("go", method + "swap_optimizer_state = true\n" + length(kEpoch + 1));
-  // Both take the same gradient at the same weights: m' - m = β (moved moment - moment that stays).
+  const auto before = moments("before", train_length(kEpoch));
+  const auto fixed = moments("stay", method + train_length(kEpoch + 1));
+  const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpoch + 1));
+  // Both runs have the same gradient, since their weights are the same. Their moments therefore differ by
+  // β (swapped moment - fixed moment).
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   CHECK((b - a).abs().max().item<double>() > 1e-5);
-  CHECK(at::allclose(go[0].narrow(0, 4, 4) - stay[0].narrow(0, 4, 4), beta * (b - a), 1e-3, 1e-7));
-  CHECK(at::allclose(go[1].narrow(0, 12, 4) - stay[1].narrow(0, 12, 4), beta * (a - b), 1e-3, 1e-7));
-  CHECK(at::equal(go[0].narrow(0, 0, 4), stay[0].narrow(0, 0, 4)));
+  CHECK(at::allclose(swapped[0].narrow(0, 4, 4) - fixed[0].narrow(0, 4, 4), beta * (b - a), 1e-3, 1e-7));
+  CHECK(at::allclose(swapped[1].narrow(0, 12, 4) - fixed[1].narrow(0, 12, 4), beta * (a - b), 1e-3, 1e-7));
+  CHECK(at::equal(swapped[0].narrow(0, 0, 4), fixed[0].narrow(0, 0, 4)));
 }
 
-TEST_CASE("head rotation: swaps, undoes and rests as scheduled, each time anew", "[rotation]") {
+TEST_CASE("head rotation: training swaps heads and swaps them back in the epochs of the schedule", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
@@ -490,20 +498,20 @@ TEST_CASE("head rotation: swaps, undoes and rests as scheduled, each time anew",
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    run_of(folder, name, rotation(mode + schedule) + length(5 * kEpoch + 1, "0.01"));
-    CHECK(without_pairs(told(folder, name)) == expected);
-    // What was exchanged is what is put back.
-    const auto lines = told(folder, name);
+    run_of(folder, name, rotation(mode + schedule) + train_length(5 * kEpoch + 1, "0.01"));
+    CHECK(without_pairs(logged_actions(folder, name)) == expected);
+    // The pairs that are swapped back are those that were swapped.
+    const auto lines = logged_actions(folder, name);
     for (size_t i = 0; i + 1 < lines.size(); i += 2)
       CHECK(lines[i].substr(lines[i].find('[')) == lines[i + 1].substr(lines[i + 1].find('[')));
   }
 }
 
-TEST_CASE("head rotation, hard: the ranking is that of the validation before", "[rotation]") {
+TEST_CASE("head rotation, hard: pairs follow the importance measured in the preceding validation", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
-  auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + length(kEpoch, "0.01"));
-  auto measure = importances().make("avg-l2", "")->observing_measure(Side::whole);
+  auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
+  auto measure = importances().make("avg-l2", "")->watch(Side::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));
@@ -517,15 +525,15 @@ TEST_CASE("head rotation, hard: the ranking is that of the validation before", "
   const auto pairs = pair_hard(AttentionKind::decoder_self, measure->mean_scores().at(AttentionKind::decoder_self), 4);
   io::Checkpoint checkpoint(folder.file("run") + "/last.safetensors");
   const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
-  const auto mine = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
-  CHECK(mine.at("planned").get<std::vector<std::string>>() == texts(pairs));
-  CHECK(mine.at("active").empty());
+  const auto procedure = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
+  CHECK(procedure.at("planned").get<std::vector<std::string>>() == texts(pairs));
+  CHECK(procedure.at("active").empty());
 }
 
-TEST_CASE("head rotation, soft: t_max bounds the pairs of layers", "[rotation]") {
+TEST_CASE("head rotation, soft: t_max limits the number of layer pairs", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto pairs = [&](const std::string& name, const std::string& t_max) {
+  auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
     run_of(folder, name,
            rotation("mode = 'soft'\nk = 1\n" + t_max) +
                str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nschedule.length = '40u'\n"));
@@ -537,72 +545,76 @@ TEST_CASE("head rotation, soft: t_max bounds the pairs of layers", "[rotation]")
     }
     return layers;
   };
-  CHECK(pairs("all", "") == std::vector<std::string>{"0-4", "1-3"});
-  CHECK(pairs("one", "t_max = 1\n") == std::vector<std::string>{"0-4"});
-  CHECK(pairs("two", "t_max = 2\n") == std::vector<std::string>{"0-4", "1-3"});
+  CHECK(layer_pairs("all", "") == std::vector<std::string>{"0-4", "1-3"});
+  CHECK(layer_pairs("one", "t_max = 1\n") == std::vector<std::string>{"0-4"});
+  CHECK(layer_pairs("two", "t_max = 2\n") == std::vector<std::string>{"0-4", "1-3"});
 }
 
-TEST_CASE("head rotation: stopped at any update and resumed, a run is the one that never stopped", "[rotation]") {
+TEST_CASE("head rotation: resume at any point of the schedule gives bit-identical weights and the same log",
+          "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
   const int end = 4 * kEpoch + 2;
-  // In the first epoch; with a plan; with heads in other places; before they are put back; at rest; with a new plan.
+  // Stops in the first epoch; after pairs are planned; while heads are swapped; before they are swapped back; at rest;
+  // after new pairs are planned.
   const std::map<std::string, std::vector<int>> stops{
       {"soft", {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}}, {"random", {kEpoch, kEpoch + 2}}};
   for (const auto& [mode, updates] : stops) {
     const std::string method = rotation(str("mode = '", mode, "'\n") + schedule);
-    auto whole = run_of(folder, str("whole-", mode), method + length(end, "0.01"));
+    auto uninterrupted = run_of(folder, str("whole-", mode), method + train_length(end, "0.01"));
     for (int stop : updates) {
       INFO(mode << " " << stop);
       const std::string name = str(mode, stop);
-      run_of(folder, name, method + length(stop, "0.01"));
-      auto halves = run_of(folder, name, method + length(end, "0.01"), true);
-      for (auto& p : whole.model->parameters().all()) {
+      run_of(folder, name, method + train_length(stop, "0.01"));
+      auto resumed = run_of(folder, name, method + train_length(end, "0.01"), true);
+      for (auto& p : uninterrupted.model->parameters().all()) {
         INFO(p.name());
-        CHECK(at::equal(p.master(), find(halves, p.name())));
+        CHECK(at::equal(p.master(), find(resumed, p.name())));
       }
-      CHECK(told(folder, name) == told(folder, str("whole-", mode)));
+      CHECK(logged_actions(folder, name) == logged_actions(folder, str("whole-", mode)));
     }
   }
 }
 
-TEST_CASE("head rotation: what cannot be done is refused before training begins", "[rotation]") {
+TEST_CASE("head rotation: invalid options and combinations are refused before training starts", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto refused = [&](const std::string& options, const std::string& extra = "", const std::string& every = "1e") {
-    INFO(options << extra << every);
-    CHECK_THROWS_AS(run_of(folder, "refused", rotation(options) + length(3, "0.0", every) + extra), Error);
+  auto check_refused = [&](const std::string& options, const std::string& extra = "",
+                           const std::string& validate_every = "1e") {
+    INFO(options << extra << validate_every);
+    CHECK_THROWS_AS(run_of(folder, "refused", rotation(options) + train_length(3, "0.0", validate_every) + extra),
+                    Error);
   };
-  refused("mode = 'soft'\nk = 3\n");
-  refused("mode = 'hard'\nk = 7\n");
-  refused("mode = 'soft'\nk = 2\nsoft = 'released'\n");
-  refused("mode = 'hard'\nk = 2\nsoft = 'released'\n");
-  refused("mode = 'soft'\nk = 2\nt_max = 2\n");  // three layers have one pair
-  refused("mode = 'soft'\nk = 1\nsoft = 'released'\nt_max = 1\n");
-  refused("mode = 'hard'\nt_max = 1\n");
-  refused("mode = 'random'\nt_max = 1\n");
-  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nt_max = 1\n");
-  refused("mode = 'hard'\nstart = 1\n");
-  refused("mode = 'hard'\nstart = 5\nend = 4\n");
-  refused("mode = 'hard'\nrest = 0\n");
-  refused("mode = 'hard'\nmeasure = 'tailor'\n");
-  refused("mode = 'hard'\n", "[data]\nvalid = ''\n");
-  refused("mode = 'hard'\n", "", "2e");
-  refused("mode = 'hard'\n", "", "0u");
-  refused("mode = 'hard'\nkind = ['decoder.cross']\n");
-  refused("mode = 'hard'\nkind = ['decoder']\n");
-  refused("mode = 'hard'\npairs = ['decoder.self:0.0-1.0']\n");
-  refused("mode = 'hard'\nepochs = [2]\n");
-  refused("mode = 'manual'\nepochs = [2]\n");
-  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\n");
-  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.9']\nepochs = [2]\n");
-  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [4, 2]\n");
-  refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nkind = ['decoder.self']\n");
-  refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
-  refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
-          "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
+  check_refused("mode = 'soft'\nk = 3\n");
+  check_refused("mode = 'hard'\nk = 7\n");
+  check_refused("mode = 'soft'\nk = 2\nsoft = 'released'\n");
+  check_refused("mode = 'hard'\nk = 2\nsoft = 'released'\n");
+  check_refused("mode = 'soft'\nk = 2\nt_max = 2\n");  // three layers form only one pair
+  check_refused("mode = 'soft'\nk = 1\nsoft = 'released'\nt_max = 1\n");
+  check_refused("mode = 'hard'\nt_max = 1\n");
+  check_refused("mode = 'random'\nt_max = 1\n");
+  check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nt_max = 1\n");
+  check_refused("mode = 'hard'\nstart = 1\n");
+  check_refused("mode = 'hard'\nstart = 5\nend = 4\n");
+  check_refused("mode = 'hard'\nrest = 0\n");
+  check_refused("mode = 'hard'\nmeasure = 'tailor'\n");
+  check_refused("mode = 'hard'\n", "[data]\nvalid = ''\n");
+  check_refused("mode = 'hard'\n", "", "2e");
+  check_refused("mode = 'hard'\n", "", "0u");
+  check_refused("mode = 'hard'\nkind = ['decoder.cross']\n");
+  check_refused("mode = 'hard'\nkind = ['decoder']\n");
+  check_refused("mode = 'hard'\npairs = ['decoder.self:0.0-1.0']\n");
+  check_refused("mode = 'hard'\nepochs = [2]\n");
+  check_refused("mode = 'manual'\nepochs = [2]\n");
+  check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\n");
+  check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.9']\nepochs = [2]\n");
+  check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [4, 2]\n");
+  check_refused("mode = 'manual'\npairs = ['decoder.self:0.0-1.0']\nepochs = [2]\nkind = ['decoder.self']\n");
+  check_refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
+  check_refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
+                "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
   CHECK_NOTHROW(
-      run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + length(3) + "[data]\nvalid = ''\n"));
-  CHECK(without_pairs(told(folder, "random")) == std::vector<std::string>{"swapped 1"});
+      run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
+  CHECK(without_pairs(logged_actions(folder, "random")) == std::vector<std::string>{"swapped 1"});
 }
