@@ -1,4 +1,4 @@
-// Singular values, what is said of them, entropies, and where the matrices come from.
+// Singular values, measures of rank and entropy, and the sources of matrices that spectra are taken of.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -30,7 +30,8 @@ using numbers::worst;
 
 namespace {
 
-// By one-sided Jacobi rotations: columns are turned until they are at right angles; their lengths are the values.
+// Returns the singular values by one-sided Jacobi rotations: columns are rotated until they are orthogonal; their norms
+// are the singular values.
 Vector naive_values(const at::Tensor& x) {
   const auto m = static_cast<size_t>(x.size(0)), n = static_cast<size_t>(x.size(1));
   const Vector data = doubles(x);
@@ -68,10 +69,10 @@ struct NaiveRanks {
 
 NaiveRanks naive_ranks(const Vector& values) {
   NaiveRanks r;
-  double sum = 0, squares = 0, entropy = 0, so_far = 0;
+  double sum = 0, squares = 0, entropy = 0, partial_sum = 0;
   for (double v : values) sum += v, squares += v * v;
   for (double v : values) {
-    r.curve.push_back((so_far += v) / sum);
+    r.curve.push_back((partial_sum += v) / sum);
     r.area += r.curve.back() / static_cast<double>(values.size());
     if (v > 0) entropy -= v / sum * std::log(v / sum);
   }
@@ -80,7 +81,7 @@ NaiveRanks naive_ranks(const Vector& values) {
   return r;
 }
 
-// Attention that a causal model could have: how sharp follows from `scale`.
+// Returns causal attention matrices (count, n, n); a larger `scale` makes rows more peaked.
 at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t seed) {
   const at::Tensor logits = at::matmul(normal({count, n, 32}, seed), normal({count, 32, n}, seed + 1)) * scale;
   return at::softmax(logits.masked_fill(at::ones({n, n}, at::kBool).triu(1), -INFINITY), -1);
@@ -113,9 +114,10 @@ data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
   return o;
 }
 
-std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::string& of, int64_t block = 6,
-                                        int64_t sample = 0) {
-  auto [source, argument] = source_named(of, "--of");
+// Returns the source `name` after it has collected the spectra of the model on some_text().
+std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
+                                                int64_t sample = 0) {
+  auto [source, argument] = source_named(name, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
   const data::Text text = corpora::text_of(some_text(), 0);
@@ -123,35 +125,35 @@ std::unique_ptr<SpectrumSource> watched(model::LanguageModel& model, const std::
   return std::move(source);
 }
 
-// All that an observer is shown of one layer, in order.
-struct Keep : attention::Observer, attention::Subscriber<attention::MixingObservation> {
-  std::vector<at::Tensor> p, before, logits, mixed;
-  bool whole = false;
-  bool wants_scores() const override { return whole; }
+// Records the matrices that an observer receives from layer 1, one tensor per pass.
+struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
+  std::vector<at::Tensor> p, before_mixing, logits, mixing_matrices;
+  bool records_logits = false;
+  bool wants_scores() const override { return records_logits; }
   void scores(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) logits.push_back(x);
   }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-    if (side == attention::HeadSide::score && s.layer == 1) before.push_back(x);
+    if (side == attention::HeadSide::score && s.layer == 1) before_mixing.push_back(x);
     return x;
   }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) p.push_back(x);
   }
-  void receive(const attention::LayerSpec& s, attention::MixingObservation& shown) override {
-    if (s.layer == 1) mixed.push_back(shown.matrix);
+  void receive(const attention::LayerSpec& s, attention::MixingObservation& observation) override {
+    if (s.layer == 1) mixing_matrices.push_back(observation.matrix);
   }
 };
 
-Keep kept(model::LanguageModel& model, bool whole, int64_t block = 6) {
-  Keep keep;
-  keep.whole = whole;
+MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, int64_t block = 6) {
+  MatrixRecorder recorder;
+  recorder.records_logits = with_logits;
   const data::Text text = corpora::text_of(some_text(), 0);
-  observe({model, text, blocks_of(block)}, keep);
-  return keep;
+  observe({model, text, blocks_of(block)}, recorder);
+  return recorder;
 }
 
-// Means over the first `rows` rows of naive figures, head by head, against a place's.
+// Checks the spectra of a place against the means of naive_ranks() over `matrices` (blocks, h, m, n).
 void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
   const Ranks means = place.spectra.means();
   REQUIRE(place.spectra.blocks() == matrices.size(0));
@@ -173,8 +175,8 @@ void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
 
 }  // namespace
 
-TEST_CASE("singular values are those of Jacobi rotations", "[spectrum]") {
-  CHECK(rc::check("of random shapes and ranks", [] {
+TEST_CASE("singular values equal those of Jacobi rotations; matrices that are not finite are refused", "[spectrum]") {
+  CHECK(rc::check("singular values of matrices of random shape and rank equal those of Jacobi rotations", [] {
     const auto m = *rc::gen::inRange(1, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto kind = *rc::gen::inRange(0, 3);
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
@@ -184,8 +186,8 @@ TEST_CASE("singular values are those of Jacobi rotations", "[spectrum]") {
     const at::Tensor values = singular_values(x);
     RC_ASSERT(values.sizes() == at::IntArrayRef({2, std::min(m, n)}));
     for (int64_t i = 0; i < 2; ++i) {
-      const Vector wanted = naive_values(x[i]), found = doubles(values[i]);
-      for (size_t k = 0; k < wanted.size(); ++k) RC_ASSERT(std::abs(found[k] - wanted[k]) <= 1e-7 * wanted[0]);
+      const Vector expected = naive_values(x[i]), actual = doubles(values[i]);
+      for (size_t k = 0; k < expected.size(); ++k) RC_ASSERT(std::abs(actual[k] - expected[k]) <= 1e-7 * expected[0]);
     }
   }));
   CHECK(doubles(singular_values(at::zeros({3, 2, 4}))) == Vector(6, 0));
@@ -194,7 +196,8 @@ TEST_CASE("singular values are those of Jacobi rotations", "[spectrum]") {
   CHECK(status_of([] { singular_values(at::full({40, 40}, INFINITY)); }) == 1);
 }
 
-TEST_CASE("many matrices by operations on tensors have the values that each has by itself", "[spectrum]") {
+TEST_CASE("values_by_tensors() returns the singular values of singular_values() for batches of matrices",
+          "[spectrum]") {
   CHECK(rc::check([] {
     const auto m = *rc::gen::inRange(0, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto heads = *rc::gen::inRange(1, 4);
@@ -203,63 +206,64 @@ TEST_CASE("many matrices by operations on tensors have the values that each has 
     if (*rc::gen::arbitrary<bool>()) x = x.tril(n - m);
     if (*rc::gen::arbitrary<bool>()) x = x.to(at::kBFloat16);
     x[1].zero_();
-    const at::Tensor wanted = singular_values(x), found = values_by_tensors(x);
-    RC_ASSERT(found.sizes() == wanted.sizes());
-    RC_ASSERT(found.scalar_type() == at::kDouble);
-    if (m > 0) RC_ASSERT(((found - wanted).abs() <= 1e-7 * wanted.narrow(-1, 0, 1)).all().item<bool>());
+    const at::Tensor expected = singular_values(x), actual = values_by_tensors(x);
+    RC_ASSERT(actual.sizes() == expected.sizes());
+    RC_ASSERT(actual.scalar_type() == at::kDouble);
+    if (m > 0) RC_ASSERT(((actual - expected).abs() <= 1e-7 * expected.narrow(-1, 0, 1)).all().item<bool>());
   }));
   CHECK(values_by_tensors(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
 }
 
-TEST_CASE("curves of large causal matrices agree with LAPACK's to 1e-6", "[spectrum]") {
+TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK to 1e-6", "[spectrum]") {
   const int64_t n = 300;
   std::vector<at::Tensor> cases;
   for (double scale : {0.0, 0.02, 0.2, 1.0, 20.0}) cases.push_back(causal_attention(1, n, scale, 3)[0]);
   cases.push_back(causal_attention(1, n, 1, 9)[0].mm(causal_attention(1, n, 0.1, 11)[0]));
   cases.push_back(normal({n, n}, 4));
-  cases.push_back(causal_attention(1, n, 1, 7)[0].narrow(0, 100, 200));  // a memory in front
+  cases.push_back(causal_attention(1, n, 1, 7)[0].narrow(0, 100, 200));  // 200 queries after a memory of 100
   for (const at::Tensor& x : cases) {
-    const at::Tensor found = singular_values(x), wanted = at::linalg_svdvals(x.to(at::kDouble));
-    CHECK(((found - wanted).abs().max() / wanted[0]).item<double>() < 1e-7);
-    const Ranks a = ranks_of(found), b = ranks_of(wanted);
+    const at::Tensor actual = singular_values(x), expected = at::linalg_svdvals(x.to(at::kDouble));
+    CHECK(((actual - expected).abs().max() / expected[0]).item<double>() < 1e-7);
+    const Ranks a = ranks_of(actual), b = ranks_of(expected);
     CHECK((a.curve - b.curve).abs().max().item<double>() < 1e-6);
     CHECK((a.effective / b.effective - 1).abs().item<double>() < 1e-4);
   }
-  // All values but one are 0: the worst case of the Gram matrix.
-  const at::Tensor even = at::full({n, n}, 1.0F / static_cast<float>(n));
-  CHECK((ranks_of(singular_values(even)).curve - 1).abs().max().item<double>() < 1e-5);
+  // Rank 1, the worst case for eigenvalues of the Gram matrix.
+  const at::Tensor uniform = at::full({n, n}, 1.0F / static_cast<float>(n));
+  CHECK((ranks_of(singular_values(uniform)).curve - 1).abs().max().item<double>() < 1e-5);
 }
 
-TEST_CASE("closed cases: even attention, the identity, the even causal one", "[spectrum]") {
+TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention equal their closed forms",
+          "[spectrum]") {
   const int64_t n = 24;
-  const at::Tensor even = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), one = at::eye(n).view({1, 1, n, n});
-  const Ranks of_even = ranks_of(singular_values(even)), of_one = ranks_of(singular_values(one));
-  CHECK(of_even.effective.item<double>() == Approx(1).epsilon(1e-4));
-  CHECK(of_even.stable.item<double>() == Approx(1));
-  CHECK(of_even.area.item<double>() == Approx(1).epsilon(1e-5));
-  CHECK(of_one.effective.item<double>() == Approx(n));
-  CHECK(of_one.stable.item<double>() == Approx(n));
-  CHECK(of_one.area.item<double>() == Approx((n + 1.0) / (2.0 * n)));
+  const at::Tensor uniform = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), identity = at::eye(n).view({1, 1, n, n});
+  const Ranks uniform_ranks = ranks_of(singular_values(uniform)), identity_ranks = ranks_of(singular_values(identity));
+  CHECK(uniform_ranks.effective.item<double>() == Approx(1).epsilon(1e-4));
+  CHECK(uniform_ranks.stable.item<double>() == Approx(1));
+  CHECK(uniform_ranks.area.item<double>() == Approx(1).epsilon(1e-5));
+  CHECK(identity_ranks.effective.item<double>() == Approx(n));
+  CHECK(identity_ranks.stable.item<double>() == Approx(n));
+  CHECK(identity_ranks.area.item<double>() == Approx((n + 1.0) / (2.0 * n)));
   CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective.item<double>()));
-  EntropyMeans entropy, sharp, causal;
-  entropy.add(even), sharp.add(one);
-  CHECK(entropy.entropy().item<double>() == Approx(std::log(n)));
-  CHECK(entropy.share().item<double>() == Approx(1));
-  CHECK(sharp.entropy().item<double>() == Approx(0).margin(1e-12));
-  CHECK(std::isnan(sharp.share().item<double>()));  // one key is visible
-  double logs = 0;
-  for (int64_t t = 0; t < n; ++t) logs += std::log(t + 1.0) / n;
-  causal.add(causal_attention(1, n, 0, 1).unsqueeze(0));
-  CHECK(causal.entropy().item<double>() == Approx(logs).epsilon(1e-6));
-  CHECK(causal.share().item<double>() == Approx(1).epsilon(1e-6));
+  EntropyMeans uniform_entropy, identity_entropy, causal_entropy;
+  uniform_entropy.add(uniform), identity_entropy.add(identity);
+  CHECK(uniform_entropy.entropy().item<double>() == Approx(std::log(n)));
+  CHECK(uniform_entropy.share().item<double>() == Approx(1));
+  CHECK(identity_entropy.entropy().item<double>() == Approx(0).margin(1e-12));
+  CHECK(std::isnan(identity_entropy.share().item<double>()));  // each query sees a single key
+  double mean_log = 0;
+  for (int64_t t = 0; t < n; ++t) mean_log += std::log(t + 1.0) / n;
+  causal_entropy.add(causal_attention(1, n, 0, 1).unsqueeze(0));
+  CHECK(causal_entropy.entropy().item<double>() == Approx(mean_log).epsilon(1e-6));
+  CHECK(causal_entropy.share().item<double>() == Approx(1).epsilon(1e-6));
 }
 
-TEST_CASE("entropy of mixed rows is that of their shares without signs", "[spectrum]") {
+TEST_CASE("entropy of mixed rows uses normalised absolute values and skips rows of zeros", "[spectrum]") {
   const at::Tensor p = normal({2, 3, 4, 5}, 3).masked_fill(normal({2, 1, 4, 5}, 4) > 0.7, 0);
   EntropyMeans means;
   means.add(p);
   for (int64_t h = 0; h < 3; ++h) {
-    double sum = 0, share = 0, count = 0, many = 0;
+    double sum = 0, normalised_sum = 0, queries = 0, queries_of_many = 0;
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t t = 0; t < 4; ++t) {
         double size = 0, entropy = 0, visible = 0;
@@ -269,16 +273,16 @@ TEST_CASE("entropy of mixed rows is that of their shares without signs", "[spect
           if (x > 0) entropy -= x * std::log(x), ++visible;
         }
         if (size == 0) continue;
-        sum += entropy, ++count;
-        if (visible > 1) share += entropy / std::log(visible), ++many;
+        sum += entropy, ++queries;
+        if (visible > 1) normalised_sum += entropy / std::log(visible), ++queries_of_many;
       }
-    CHECK(means.entropy()[h].item<double>() == Approx(sum / count).epsilon(1e-5));
-    CHECK(means.share()[h].item<double>() == Approx(share / many).epsilon(1e-5));
+    CHECK(means.entropy()[h].item<double>() == Approx(sum / queries).epsilon(1e-5));
+    CHECK(means.share()[h].item<double>() == Approx(normalised_sum / queries_of_many).epsilon(1e-5));
   }
   CHECK(std::isnan(entropy_of_rows(at::zeros({3})).item<double>()));
 }
 
-TEST_CASE("means and percentiles over blocks, and a sample of many", "[spectrum]") {
+TEST_CASE("means and percentiles of curves over blocks are exact for few blocks and sampled for many", "[spectrum]") {
   const at::Tensor values = std::get<0>(normal({11, 2, 5}, 3).to(at::kDouble).abs().sort(-1, true));
   SpectrumMeans means(true);
   means.add(values.narrow(0, 0, 4)), means.add(values.narrow(0, 4, 0)), means.add(values.narrow(0, 4, 7));
@@ -297,77 +301,77 @@ TEST_CASE("means and percentiles over blocks, and a sample of many", "[spectrum]
       CHECK(means.percentile(0.1)[h][k].item<double>() == Approx(curves[1]));
       CHECK(means.percentile(0.25)[h][k].item<double>() == Approx((curves[2] + curves[3]) / 2));
     }
-  // Of 4000 blocks whose first share runs evenly from 0.5 to 1, the kept ones still tell the percentiles.
-  SpectrumMeans many(true);
+  // 4000 blocks, more than kSample, whose c_1 is evenly spaced from 0.5 to 1: percentiles are estimated from a sample.
+  SpectrumMeans sampled(true);
   for (int64_t i = 0; i < 40; ++i) {
-    const at::Tensor share = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;
-    many.add(at::stack({share, 1 - share}, -1).unsqueeze(1));
+    const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;
+    sampled.add(at::stack({first, 1 - first}, -1).unsqueeze(1));
   }
-  CHECK(many.blocks() == 4000);
-  CHECK(many.percentile(0.5)[0][0].item<double>() == Approx(0.75).margin(0.06));
-  CHECK(many.percentile(0.1)[0][0].item<double>() == Approx(0.55).margin(0.06));
-  CHECK(many.means().curve[0][0].item<double>() == Approx(0.75).margin(1e-3));
+  CHECK(sampled.blocks() == 4000);
+  CHECK(sampled.percentile(0.5)[0][0].item<double>() == Approx(0.75).margin(0.06));
+  CHECK(sampled.percentile(0.1)[0][0].item<double>() == Approx(0.55).margin(0.06));
+  CHECK(sampled.means().curve[0][0].item<double>() == Approx(0.75).margin(1e-3));
 }
 
-TEST_CASE("values of a product come from its factors", "[spectrum]") {
+TEST_CASE("singular_values_of_product() equals the singular values of the product", "[spectrum]") {
   const at::Tensor a = normal({2, 20, 4}, 1), b = normal({2, 4, 15}, 2);
   for (int64_t i = 0; i < 2; ++i) {
-    const Vector wanted = naive_values(a[i].mm(b[i])), found = doubles(singular_values_of_product(a, b)[i]);
-    REQUIRE(found.size() == 4);
-    for (size_t k = 0; k < 4; ++k) CHECK(found[k] == Approx(wanted[k]).epsilon(1e-5));
+    const Vector expected = naive_values(a[i].mm(b[i])), actual = doubles(singular_values_of_product(a, b)[i]);
+    REQUIRE(actual.size() == 4);
+    for (size_t k = 0; k < 4; ++k) CHECK(actual[k] == Approx(expected[k]).epsilon(1e-5));
   }
 }
 
-TEST_CASE("spectra of a model are those of the matrices it shows", "[spectrum]") {
+TEST_CASE("spectra of attention, logits and mixing matrices equal those of the observed matrices", "[spectrum]") {
   c10::NoGradGuard no_gradient;
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);
     auto model = build(attention);
     const bool logits_mixed = std::string(attention).find("talking") != std::string::npos;
-    const Keep keep = kept(*model, true);
-    // Blocks of 6 of 45 tokens: the last row has 3 and is left out.
-    const auto all = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
-    const auto attention_of = watched(*model, "attention");
-    REQUIRE(attention_of->places().size() == 2);
-    const PlaceSpectra& place = *attention_of->places()[1];
+    const MatrixRecorder recorder = record_matrices(*model, true);
+    // 45 tokens in blocks of 6: the last block has 3 tokens and is left out.
+    const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
+    const auto attention_source = collect_spectra(*model, "attention");
+    REQUIRE(attention_source->places().size() == 2);
+    const PlaceSpectra& place = *attention_source->places()[1];
     CHECK(place.name == "decoder.layers.1.self");
     CHECK(place.kind == "decoder.self");
     CHECK(place.layer == 1);
-    check_place(place, all(keep.p));
+    check_place(place, full_blocks(recorder.p));
     EntropyMeans entropy;
-    entropy.add(all(keep.p));
+    entropy.add(full_blocks(recorder.p));
     CHECK(numbers::close(place.entropy.entropy(), entropy.entropy()));
-    check_place(*watched(*model, "logits")->places()[1], all(keep.logits));
-    if (keep.before.empty()) {
-      CHECK(status_of([&] { watched(*model, "before-mixing"); }) == 2);
-      CHECK(status_of([&] { watched(*model, "mixing"); }) == 2);
-      CHECK(status_of([&] { watched(*model, "alphas"); }) == 2);
+    check_place(*collect_spectra(*model, "logits")->places()[1], full_blocks(recorder.logits));
+    if (recorder.before_mixing.empty()) {
+      CHECK(status_of([&] { collect_spectra(*model, "before-mixing"); }) == 2);
+      CHECK(status_of([&] { collect_spectra(*model, "mixing"); }) == 2);
+      CHECK(status_of([&] { collect_spectra(*model, "alphas"); }) == 2);
       continue;
     }
-    const auto before = watched(*model, "before-mixing");
+    const auto before = collect_spectra(*model, "before-mixing");
     CHECK(before->places()[1]->of == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
     CHECK(before->places()[1]->has_entropy == !logits_mixed);
-    check_place(*before->places()[1], all(keep.before));
-    const auto mixing = watched(*model, "mixing");
-    at::Tensor m = keep.mixed.front();
+    check_place(*before->places()[1], full_blocks(recorder.before_mixing));
+    const auto mixing = collect_spectra(*model, "mixing");
+    at::Tensor m = recorder.mixing_matrices.front();
     if (m.dim() == 2) m = m.unsqueeze(0);
-    else m = all(keep.mixed).flatten(0, 1);
+    else m = full_blocks(recorder.mixing_matrices).flatten(0, 1);
     check_place(*mixing->places()[1], m.unsqueeze(1));
     CHECK(numbers::close(mixing->places()[1]->picture, m.to(at::kDouble).mean(0)));
   }
 }
 
-TEST_CASE("a sample of blocks, and a memory in front of them", "[spectrum]") {
+TEST_CASE("spectra of sampled blocks count only those blocks, also with a Transformer-XL memory", "[spectrum]") {
   auto model =
       build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
-  const auto some = watched(*model, "attention", 6, 3);
-  REQUIRE(some->places().size() == 2);
-  CHECK(some->places()[0]->spectra.blocks() == 3);
-  CHECK(some->places()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
-  CHECK(watched(*model, "logits", 6, 3)->places()[0]->spectra.blocks() == 3);
+  const auto sampled = collect_spectra(*model, "attention", 6, 3);
+  REQUIRE(sampled->places().size() == 2);
+  CHECK(sampled->places()[0]->spectra.blocks() == 3);
+  CHECK(sampled->places()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
+  CHECK(collect_spectra(*model, "logits", 6, 3)->places()[0]->spectra.blocks() == 3);
 }
 
-TEST_CASE("whole logits are those of all pairs, and change nothing behind them", "[spectrum]") {
+TEST_CASE("observed logits include masked pairs, and observing them does not change the output", "[spectrum]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1);
   attention::Mask mask;
@@ -375,19 +379,19 @@ TEST_CASE("whole logits are those of all pairs, and change nothing behind them",
   for (const auto& score : attention::scores().names()) {
     INFO(score);
     layers::Shaken l("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
-    Keep without, with;
-    with.whole = true;
-    // The layer is number 0, of which Keep keeps nothing; the outputs are what counts.
-    CHECK(numbers::close(l(x, x, mask, {}, &with), l(x, x, mask, {}, &without)));
+    // Only the outputs matter here: MatrixRecorder ignores layer 0.
+    MatrixRecorder without_logits, with_logits;
+    with_logits.records_logits = true;
+    CHECK(numbers::close(l(x, x, mask, {}, &with_logits), l(x, x, mask, {}, &without_logits)));
   }
   layers::Shaken l("heads = 2\n", 8, 3);
-  struct Scores : attention::Observer {
-    at::Tensor x;
+  struct LogitRecorder : attention::Observer {
+    at::Tensor logits;
     bool wants_scores() const override { return true; }
-    void scores(const attention::LayerSpec&, const at::Tensor& given) override { x = given; }
-  } seen;
-  l(x, x, mask, {}, &seen);
-  REQUIRE(seen.x.sizes() == at::IntArrayRef({2, 2, 5, 5}));
+    void scores(const attention::LayerSpec&, const at::Tensor& observed) override { logits = observed; }
+  } recorder;
+  l(x, x, mask, {}, &recorder);
+  REQUIRE(recorder.logits.sizes() == at::IntArrayRef({2, 2, 5, 5}));
   const auto projected = [&](const char* part) {
     return (at::matmul(x, l[std::string(part) + ".weight"].t()) + l[std::string(part) + ".bias"])
         .view({2, 5, 2, 4})
@@ -397,55 +401,55 @@ TEST_CASE("whole logits are those of all pairs, and change nothing behind them",
   for (int64_t h = 0; h < 2; ++h)
     for (int64_t t = 0; t < 5; ++t)
       for (int64_t s = 0; s < 5; ++s)
-        CHECK(seen.x[1][h][t][s].item<double>() ==
+        CHECK(recorder.logits[1][h][t][s].item<double>() ==
               Approx((q[1][t][h] * k[1][s][h]).sum().item<double>() / 2).margin(1e-4));
 }
 
-TEST_CASE("spectra of parameters, and names that are none", "[spectrum]") {
+TEST_CASE("spectra of parameters equal those of their matrices; unknown names are refused", "[spectrum]") {
   auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
-  const auto alphas = watched(*model, "alphas");
+  const auto alphas = collect_spectra(*model, "alphas");
   REQUIRE(alphas->places().size() == 4);
   for (const auto& place : alphas->places()) check_place(*place, parameter(place->name).view({1, 1, 3, 3}));
-  const auto product = watched(*model, "output-value");
+  const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
   const Ranks means = product->places()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
-    // Row x of the residual stream becomes W^O_i W^V_i x.
+    // The head maps a vector x of the residual stream to W^O_i W^V_i x.
     Vector values = naive_values(o.select(1, h).mm(v[h]));
     CHECK(values[4] < 1e-6 * values[0]);
     values.resize(4);
     CHECK(means.effective[h].item<double>() == Approx(naive_ranks(values).effective).epsilon(1e-4));
   }
-  const auto weight = watched(*model, "weight:decoder.layers.1.self.query.weight");
+  const auto weight = collect_spectra(*model, "weight:decoder.layers.1.self.query.weight");
   check_place(*weight->places()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
   CHECK(weight->places()[0]->layer == 1);
   for (const char* wrong : {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
                             "weight:decoder.layers.1.self.query.bias"}) {
     INFO(wrong);
-    CHECK(status_of([&] { watched(*model, wrong); }) == 2);
+    CHECK(status_of([&] { collect_spectra(*model, wrong); }) == 2);
   }
 }
 
-TEST_CASE("a dump holds the attention matrices of the sample", "[spectrum]") {
+TEST_CASE("an attention dump holds the attention matrices of the sampled blocks in order", "[spectrum]") {
   auto model = build("mixer = 'mixhead-a'\n");
   Folder folder;
   AttentionDump dump(*model, 7, 6, 6);
-  Keep keep;
-  Observers both({&keep, &dump});
+  MatrixRecorder recorder;
+  Observers observers({&recorder, &dump});
   const data::Text text = corpora::text_of(some_text(), 0);
   data::ScoringOptions how = blocks_of(6, 7);
   how.batch = 2;
-  observe({*model, text, how}, both);
+  observe({*model, text, how}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
   dump.write(*sink, {{"multihead.model", "x"}});
   sink->close();
   const io::Checkpoint file(folder.file("p.safetensors"));
   REQUIRE(file.tensors().size() == 2);
-  const at::Tensor wanted = at::cat(keep.p).contiguous();
+  const at::Tensor expected = at::cat(recorder.p).contiguous();
   REQUIRE(file.find("decoder.layers.1.self")->shape == std::vector<int64_t>({7, 3, 6, 6}));
   const auto* data = static_cast<const float*>(file.data("decoder.layers.1.self"));
-  CHECK(std::equal(data, data + wanted.numel(), wanted.const_data_ptr<float>()));
+  CHECK(std::equal(data, data + expected.numel(), expected.const_data_ptr<float>()));
   CHECK(status_of([&] { AttentionDump(*model, int64_t{1} << 30, 6, 6); }) == 2);
 }
