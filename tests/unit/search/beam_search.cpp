@@ -1,5 +1,5 @@
-// Beam search against plain loops without a cache, exhaustive search and teacher forcing; what a search promises of
-// order, batches, prefixes and lengths; sampling; and the kernel and the cache below it.
+// Beam search against plain loops without a cache, exhaustive search and teacher forcing; its guarantees on order,
+// batches, prefixes and lengths; sampling; and the top-k kernel and the key/value cache that it uses.
 #include "search/beam_search.h"
 
 #include <ATen/Parallel.h>
@@ -31,12 +31,13 @@ const EndTokens kEnds{0, 1};
 
 const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 
-// Larger than a real model's, so that its distributions are far from even.
-std::unique_ptr<model::LanguageModel> sharp(const std::string& toml, const model::Vocabularies& v, double by = 1.7) {
+// Builds a model with weights `factor` times as large, so that its distributions are far from uniform.
+std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::Vocabularies& v,
+                                                   double factor = 1.7) {
   auto model = built(toml, v);
   c10::NoGradGuard no_gradient;
   for (auto& p : model->parameters().all())
-    if (p.master().dim() == 2) p.master().mul_(by);
+    if (p.master().dim() == 2) p.master().mul_(factor);
   return model;
 }
 
@@ -48,10 +49,12 @@ std::vector<int32_t> some_source(int64_t length, int64_t vocabulary, uint64_t se
   return tokens;
 }
 
+// Returns the tokens as a batch of one row (1, length).
 at::Tensor row(const std::vector<int32_t>& tokens) {
   return at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong).unsqueeze(0);
 }
 
+// Returns the input of a teacher-forced pass: the end token followed by `tokens`.
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
   std::vector<int32_t> in{kEnds.end};
   in.insert(in.end(), tokens.begin(), tokens.end());
@@ -62,7 +65,7 @@ model::Input forced_input(const std::vector<int32_t>& source, const std::vector<
   return input;
 }
 
-// log p of every token behind these, by a pass over all of them.
+// Returns log p of every possible next token after `tokens`, by a pass over the full sequence.
 std::vector<double> log_probabilities(model::LanguageModel& model, const std::vector<int32_t>& source,
                                       const std::vector<int32_t>& tokens) {
   const at::Tensor hidden = model.hidden(forced_input(source, tokens), {});
@@ -71,7 +74,9 @@ std::vector<double> log_probabilities(model::LanguageModel& model, const std::ve
   return {p.const_data_ptr<double>(), p.const_data_ptr<double>() + p.numel()};
 }
 
-double forced_sum(model::LanguageModel& model, const std::vector<int32_t>& source, std::vector<int32_t> tokens) {
+// Returns the sum of log p of `tokens` by a teacher-forced pass.
+double forced_log_probability(model::LanguageModel& model, const std::vector<int32_t>& source,
+                              std::vector<int32_t> tokens) {
   const at::Tensor targets = row(tokens);
   tokens.pop_back();
   return model.target_log_probabilities(model.hidden(forced_input(source, tokens), {}), targets)
@@ -80,40 +85,42 @@ double forced_sum(model::LanguageModel& model, const std::vector<int32_t>& sourc
       .item<double>();
 }
 
-// One sentence, one hypothesis after the other, all ways sorted.
-std::vector<Hypothesis> plain_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& o) {
-  struct Part {
+// Returns the hypotheses of one sentence by plain loops: one hypothesis at a time, with all its extensions sorted.
+std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& o) {
+  struct Partial {
     std::vector<int32_t> tokens;
-    double sum;
+    double log_probability;
   };
-  std::vector<Part> live{{{}, 0}};
+  std::vector<Partial> live{{{}, 0}};
   std::vector<Hypothesis> finished;
-  const int64_t longest = static_cast<int64_t>(o.max_length_a * static_cast<double>(s.source.size())) + o.max_length_b;
+  const int64_t max_length =
+      static_cast<int64_t>(o.max_length_a * static_cast<double>(s.source.size())) + o.max_length_b;
   const auto beam = static_cast<size_t>(o.beam);
   for (int64_t n = 0; !live.empty() && finished.size() < beam; ++n) {
-    std::vector<Part> ways;
-    for (const Part& part : live) {
-      const auto p = log_probabilities(model, s.source, part.tokens);
+    std::vector<Partial> extensions;
+    for (const Partial& partial : live) {
+      const auto p = log_probabilities(model, s.source, partial.tokens);
       for (size_t t = 0; t < p.size(); ++t) {
         const auto token = static_cast<int32_t>(t);
         if (n < static_cast<int64_t>(s.prefix.size())) {
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
-        } else if (n >= longest) {
+        } else if (n >= max_length) {
           if (token != kEnds.end) continue;
         } else if ((n < o.min_length && token == kEnds.end) || (o.no_unknown && token == kEnds.unknown)) {
           continue;
         }
-        ways.push_back({part.tokens, part.sum + p[t]});
-        ways.back().tokens.push_back(token);
+        extensions.push_back({partial.tokens, partial.log_probability + p[t]});
+        extensions.back().tokens.push_back(token);
       }
     }
-    std::stable_sort(ways.begin(), ways.end(), [](const Part& a, const Part& b) { return a.sum > b.sum; });
+    std::stable_sort(extensions.begin(), extensions.end(),
+                     [](const Partial& a, const Partial& b) { return a.log_probability > b.log_probability; });
     live.clear();
-    for (size_t i = 0; i < std::min(2 * beam, ways.size()) && live.size() < beam && finished.size() < beam; ++i) {
-      if (ways[i].tokens.back() != kEnds.end) live.push_back(ways[i]);
+    for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live.size() < beam && finished.size() < beam; ++i) {
+      if (extensions[i].tokens.back() != kEnds.end) live.push_back(extensions[i]);
       else if (i < beam)
-        finished.push_back(
-            {ways[i].tokens, ways[i].sum, ways[i].sum / std::pow(static_cast<double>(n + 1), o.length_penalty)});
+        finished.push_back({extensions[i].tokens, extensions[i].log_probability,
+                            extensions[i].log_probability / std::pow(static_cast<double>(n + 1), o.length_penalty)});
     }
   }
   std::stable_sort(finished.begin(), finished.end(),
@@ -121,19 +128,20 @@ std::vector<Hypothesis> plain_search(model::LanguageModel& model, const Sentence
   return finished;
 }
 
-void require_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& wanted) {
-  REQUIRE(found.size() == wanted.size());
-  for (size_t i = 0; i < found.size(); ++i) {
+// Requires the same tokens in the same order, and scores equal up to rounding.
+void require_same(const std::vector<Hypothesis>& actual, const std::vector<Hypothesis>& expected) {
+  REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
     INFO("hypothesis " << i);
-    REQUIRE(found[i].tokens == wanted[i].tokens);
-    REQUIRE(found[i].log_probability == Approx(wanted[i].log_probability).epsilon(1e-5).margin(1e-5));
-    REQUIRE(found[i].score == Approx(wanted[i].score).epsilon(1e-5).margin(1e-5));
+    REQUIRE(actual[i].tokens == expected[i].tokens);
+    REQUIRE(actual[i].log_probability == Approx(expected[i].log_probability).epsilon(1e-5).margin(1e-5));
+    REQUIRE(actual[i].score == Approx(expected[i].score).epsilon(1e-5).margin(1e-5));
   }
 }
 
-// As beam_search(), by operations on tensors.
-std::vector<std::vector<Hypothesis>> by_tensors(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                const SearchOptions& o, const SamplingOptions& sampling = {}) {
+// Calls search_on_device() with the arguments of beam_search().
+std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
+                                                   const SearchOptions& o, const SamplingOptions& sampling = {}) {
   Sentences all;
   for (const Sentence& s : sentences) all.push_back(&s);
   return search_on_device(model, all, BeamPolicy(kEnds, o, sampling));
@@ -148,7 +156,7 @@ std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_
 
 }  // namespace
 
-TEST_CASE("the largest logits of a row, and its sum of exponentials", "[search]") {
+TEST_CASE("best_entries() returns the largest logits of a row in stable order, and its log-sum-exp", "[search]") {
   CHECK(rc::check([] {
     const int n = *rc::gen::inRange(1, 700), count = *rc::gen::inRange(0, 40), levels = *rc::gen::inRange(1, 400);
     const bool has_infinite = *rc::gen::arbitrary<bool>();
@@ -157,21 +165,21 @@ TEST_CASE("the largest logits of a row, and its sum of exponentials", "[search]"
       const int v = *rc::gen::inRange(0, levels);
       x.push_back(has_infinite && v == 0 && i > 0 ? -INFINITY : 0.1F * static_cast<float>(v) - 7);
     }
-    const std::vector<int32_t> without = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
+    const std::vector<int32_t> excluded = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
     std::vector<kernels::Entry> best(static_cast<size_t>(count));
     double log_sum = 0, sum = 0;
-    const auto found = static_cast<size_t>(kernels::best_entries(x, without, best, &log_sum));
+    const auto num_found = static_cast<size_t>(kernels::best_entries(x, excluded, best, &log_sum));
     std::vector<int32_t> order;
     for (int i = 0; i < n; ++i) {
       sum += std::exp(static_cast<double>(x[static_cast<size_t>(i)]));
-      if (x[static_cast<size_t>(i)] > -INFINITY && std::find(without.begin(), without.end(), i) == without.end())
+      if (x[static_cast<size_t>(i)] > -INFINITY && std::find(excluded.begin(), excluded.end(), i) == excluded.end())
         order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return x[static_cast<size_t>(a)] > x[static_cast<size_t>(b)]; });
     order.resize(std::min(order.size(), static_cast<size_t>(count)));
-    RC_ASSERT(found == order.size());
-    for (size_t i = 0; i < found; ++i) {
+    RC_ASSERT(num_found == order.size());
+    for (size_t i = 0; i < num_found; ++i) {
       RC_ASSERT(best[i].index == order[i]);
       RC_ASSERT(best[i].logit == x[static_cast<size_t>(order[i])]);
     }
@@ -187,7 +195,7 @@ TEST_CASE("the largest logits of a row, and its sum of exponentials", "[search]"
   }
 }
 
-TEST_CASE("the largest logits by operations on tensors are those of the kernel", "[search]") {
+TEST_CASE("best_of() on tensors returns the logits and log-sum-exps of candidates_of()", "[search]") {
   CHECK(rc::check([] {
     const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
     const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
@@ -195,30 +203,30 @@ TEST_CASE("the largest logits by operations on tensors are those of the kernel",
     at::Tensor x = at::randint(levels, {rows, entries}, at::kFloat) * 0.1 - 7;
     x.masked_fill_(x.eq(-7).logical_and(at::rand({rows, entries}) > 0.5), -INFINITY);
     x.select(1, 0).fill_(1);
-    std::vector<int32_t> never;
-    if (*rc::gen::arbitrary<bool>()) never.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
-    const Best best = best_of(x, count, never);
+    std::vector<int32_t> excluded;
+    if (*rc::gen::arbitrary<bool>()) excluded.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
+    const Best best = best_of(x, count, excluded);
     RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
-    const Candidates wanted = candidates_of(x, {count, never, {}});
+    const Candidates expected = candidates_of(x, {count, excluded, {}});
     for (int64_t r = 0; r < rows; ++r) {
-      const auto& of_row = wanted.rows[static_cast<size_t>(r)];
-      RC_ASSERT(std::abs(best.log_sums[r].item<double>() - wanted.log_sums[static_cast<size_t>(r)]) < 2e-6);
+      const auto& expected_row = expected.rows[static_cast<size_t>(r)];
+      RC_ASSERT(std::abs(best.log_sums[r].item<double>() - expected.log_sums[static_cast<size_t>(r)]) < 2e-6);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
-        const auto place = static_cast<size_t>(k);
+        const auto rank = static_cast<size_t>(k);
         const auto logit = best.logits[r][k].item<float>();
-        RC_ASSERT((logit > -INFINITY) == (place < of_row.size()));
-        if (place >= of_row.size()) continue;
-        RC_ASSERT(best.tokens[r][k].item<int64_t>() == of_row[place].index);
-        RC_ASSERT(logit == of_row[place].logit);
+        RC_ASSERT((logit > -INFINITY) == (rank < expected_row.size()));
+        if (rank >= expected_row.size()) continue;
+        RC_ASSERT(best.tokens[r][k].item<int64_t>() == expected_row[rank].index);
+        RC_ASSERT(logit == expected_row[rank].logit);
       }
     }
   }));
 }
 
-TEST_CASE("a cache keeps what its rows are, moved in place or not", "[search]") {
+TEST_CASE("a key/value cache equals index_select and concatenation after any sequence of reorders", "[search]") {
   CHECK(rc::check([] {
-    const int64_t before = *rc::gen::inRange(1, 6), length = *rc::gen::inRange(1, 70);
-    const at::Tensor k = at::randn({before, 2, length, 3}), v = at::randn({before, 2, length, 4});
+    const int64_t initial_rows = *rc::gen::inRange(1, 6), length = *rc::gen::inRange(1, 70);
+    const at::Tensor k = at::randn({initial_rows, 2, length, 3}), v = at::randn({initial_rows, 2, length, 4});
     attention::Cache cache;
     cache.append(k, v);
     at::Tensor expected_k = k, expected_v = v;
@@ -238,13 +246,13 @@ TEST_CASE("a cache keeps what its rows are, moved in place or not", "[search]") 
   }));
 }
 
-TEST_CASE("beam search equals plain loops without a cache, whatever the options", "[search]") {
+TEST_CASE("beam search equals plain loops without a cache for any search options", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto translator = sharp(kTiny, {9, 12});
-  auto writer = sharp(kDecoder, 9);
+  auto translator = build_peaked(kTiny, {9, 12});
+  auto decoder = build_peaked(kDecoder, 9);
   CHECK(rc::check([&] {
     const bool translates = *rc::gen::arbitrary<bool>();
-    model::LanguageModel& model = translates ? *translator : *writer;
+    model::LanguageModel& model = translates ? *translator : *decoder;
     SearchOptions o;
     o.beam = *rc::gen::inRange(1, 8);
     o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 0.6, 1, 2, -1});
@@ -261,29 +269,29 @@ TEST_CASE("beam search equals plain loops without a cache, whatever the options"
                                                            rc::gen::inRange<int32_t>(2, 9));
       sentences.push_back(s);
     }
-    const auto found = beam_search(model, sentences, kEnds, o);
-    const auto same = by_tensors(model, sentences, o);
+    const auto on_cpu = beam_search(model, sentences, kEnds, o);
+    const auto on_device = device_search(model, sentences, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
-      const auto wanted = plain_search(model, sentences[i], o);
-      require_same(found[i], wanted);
-      require_same(same[i], wanted);
+      const auto expected = reference_search(model, sentences[i], o);
+      require_same(on_cpu[i], expected);
+      require_same(on_device[i], expected);
     }
   }));
 }
 
-TEST_CASE("a search by operations on tensors finds what the other one finds, through many looks", "[search]") {
+TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long searches and sampling", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto translator = sharp(kTiny, {70, 20});
-  auto mixed = sharp(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
-  auto writer = sharp(kDecoder, 70);
-  auto remembers = sharp(
+  auto translator = build_peaked(kTiny, {70, 20});
+  auto mixed = build_peaked(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
+  auto decoder = build_peaked(kDecoder, 70);
+  auto recurrent = build_peaked(
       "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
       "16\nffn = "
       "24\n[attention]\nheads = 4\nscore = 'relative'\n",
       70);
   CHECK(rc::check([&] {
     const int which = *rc::gen::inRange(0, 4);
-    model::LanguageModel& model = *(which == 0 ? translator : which == 1 ? mixed : which == 2 ? writer : remembers);
+    model::LanguageModel& model = *(which == 0 ? translator : which == 1 ? mixed : which == 2 ? decoder : recurrent);
     SearchOptions o;
     o.beam = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 3, 5, 8, 70});
     o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1, 2});
@@ -308,125 +316,125 @@ TEST_CASE("a search by operations on tensors finds what the other one finds, thr
       s.number = i;
       sentences.push_back(s);
     }
-    const auto wanted = beam_search(model, sentences, kEnds, o, sampling),
-               found = by_tensors(model, sentences, o, sampling);
-    RC_ASSERT(found.size() == wanted.size());
-    for (size_t i = 0; i < wanted.size(); ++i) require_same(found[i], wanted[i]);
+    const auto expected = beam_search(model, sentences, kEnds, o, sampling),
+               actual = device_search(model, sentences, o, sampling);
+    RC_ASSERT(actual.size() == expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) require_same(actual[i], expected[i]);
   }));
 }
 
-TEST_CASE("a beam wide enough finds what exhaustive search finds", "[search]") {
+TEST_CASE("a beam as wide as the search space returns the hypotheses of exhaustive search", "[search]") {
   c10::NoGradGuard no_gradient;
   for (double penalty : {0.0, 1.0, 1.5}) {
-    auto model = sharp(kTiny, {4, 6});
+    auto model = build_peaked(kTiny, {4, 6});
     SearchOptions o;
     o.max_length_b = 4, o.min_length = 0, o.beam = 3 * 3 * 3 * 3 * 4, o.length_penalty = penalty;
     const Sentence s{some_source(5, 6, 3), {}, 0};
     std::vector<Hypothesis> all;
-    std::vector<std::vector<int32_t>> parts{{}};
+    std::vector<std::vector<int32_t>> prefixes{{}};
     for (int n = 0; n <= 4; ++n) {
       std::vector<std::vector<int32_t>> longer;
-      for (const auto& part : parts) {
-        auto ended = part;
+      for (const auto& prefix : prefixes) {
+        auto ended = prefix;
         ended.push_back(kEnds.end);
-        const double sum = forced_sum(*model, s.source, ended);
-        all.push_back({ended, sum, sum / std::pow(static_cast<double>(ended.size()), penalty)});
+        const double log_p = forced_log_probability(*model, s.source, ended);
+        all.push_back({ended, log_p, log_p / std::pow(static_cast<double>(ended.size()), penalty)});
         for (int32_t token = 1; token < 4; ++token) {
-          longer.push_back(part);
+          longer.push_back(prefix);
           longer.back().push_back(token);
         }
       }
-      parts = longer;
+      prefixes = longer;
     }
     std::sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-    const auto found = beam_search(*model, {s}, kEnds, o)[0];
-    REQUIRE(found.size() == 1 + 3 + 9 + 27 + 81);
-    require_same(found, all);
+    const auto actual = beam_search(*model, {s}, kEnds, o)[0];
+    REQUIRE(actual.size() == 1 + 3 + 9 + 27 + 81);
+    require_same(actual, all);
   }
 }
 
-TEST_CASE("a beam of 1 takes the likeliest token each time", "[search]") {
+TEST_CASE("a beam of size 1 selects the most probable token at every step", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = sharp(kTiny, {30, 20});
+  auto model = build_peaked(kTiny, {30, 20});
   SearchOptions o;
   o.beam = 1, o.max_length_b = 12;
   const auto sentences = some_sentences({6, 2, 9}, 20);
-  const auto found = beam_search(*model, sentences, kEnds, o);
+  const auto actual = beam_search(*model, sentences, kEnds, o);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
     while (tokens.empty() || tokens.back() != kEnds.end) {
       auto p = log_probabilities(*model, sentences[i].source, tokens);
-      if (tokens.empty()) p[0] = -INFINITY;  // not empty
+      if (tokens.empty()) p[0] = -INFINITY;  // min_length is 1
       tokens.push_back(tokens.size() == 12 ? 0
                                            : static_cast<int32_t>(std::max_element(p.begin(), p.end()) - p.begin()));
     }
-    CHECK(found[i].size() == 1);
-    CHECK(found[i][0].tokens == tokens);
+    CHECK(actual[i].size() == 1);
+    CHECK(actual[i][0].tokens == tokens);
   }
 }
 
-TEST_CASE("scores are those of a teacher-forced pass, and of a sentence alone, in every stage", "[search]") {
+TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every stage", "[search]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
-    auto model = sharp(kTiny + stage, {30, 20}, 1.3);
+    auto model = build_peaked(kTiny + stage, {30, 20}, 1.3);
     SearchOptions o;
     o.beam = 4, o.max_length_b = 9;
     const auto sentences = some_sentences({7, 2, 5, 5, 3}, 20);
-    const auto found = beam_search(*model, sentences, kEnds, o);
+    const auto batched = beam_search(*model, sentences, kEnds, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
-      REQUIRE(found[i].size() == 4);
-      for (const Hypothesis& h : found[i]) {
+      REQUIRE(batched[i].size() == 4);
+      for (const Hypothesis& h : batched[i]) {
         CHECK(h.log_probability ==
-              Approx(forced_sum(*model, sentences[i].source, h.tokens)).epsilon(2e-5).margin(2e-4));
+              Approx(forced_log_probability(*model, sentences[i].source, h.tokens)).epsilon(2e-5).margin(2e-4));
         CHECK(h.score == Approx(h.log_probability / static_cast<double>(h.tokens.size())));
         CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.end) == 1);
       }
-      require_same(beam_search(*model, {sentences[i]}, kEnds, o)[0], found[i]);
+      require_same(beam_search(*model, {sentences[i]}, kEnds, o)[0], batched[i]);
     }
   }
 }
 
-TEST_CASE("hypotheses are sorted, all different, and the same in any order and batch", "[search]") {
+TEST_CASE("hypotheses are sorted and distinct, and independent of the order and size of the batch", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = sharp(kTiny, {30, 20});
+  auto model = build_peaked(kTiny, {30, 20});
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 24; ++i) lengths.push_back(1 + (i * 7) % 11);
   const auto sentences = some_sentences(lengths, 20);
   SearchOptions o;
   o.beam = 6, o.max_length_a = 1, o.max_length_b = 3;
   const auto all = beam_search(*model, sentences, kEnds, o);
-  for (const auto& found : all) {
-    std::set<std::vector<int32_t>> different;
-    for (size_t k = 0; k < found.size(); ++k) {
-      different.insert(found[k].tokens);
-      if (k > 0) CHECK(found[k].score <= found[k - 1].score);
+  for (const auto& hypotheses : all) {
+    std::set<std::vector<int32_t>> distinct;
+    for (size_t k = 0; k < hypotheses.size(); ++k) {
+      distinct.insert(hypotheses[k].tokens);
+      if (k > 0) CHECK(hypotheses[k].score <= hypotheses[k - 1].score);
     }
-    CHECK(different.size() == found.size());
+    CHECK(distinct.size() == hypotheses.size());
   }
   CHECK(rc::check([&] {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < 24; ++i) order.push_back(i);
     RandomSequence(RandomStream(*rc::gen::inRange<uint64_t>(0, 1000), "order")).shuffle(order);
     order.resize(static_cast<size_t>(*rc::gen::inRange(1, 25)));
-    std::vector<Sentence> some;
-    for (int64_t i : order) some.push_back(sentences[static_cast<size_t>(i)]);
-    const auto found = beam_search(*model, some, kEnds, o);
-    for (size_t i = 0; i < order.size(); ++i) require_same(found[i], all[static_cast<size_t>(order[i])]);
+    std::vector<Sentence> subset;
+    for (int64_t i : order) subset.push_back(sentences[static_cast<size_t>(i)]);
+    const auto actual = beam_search(*model, subset, kEnds, o);
+    for (size_t i = 0; i < order.size(); ++i) require_same(actual[i], all[static_cast<size_t>(order[i])]);
   }));
 }
 
-TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fused path", "[search]") {
+TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "[search]") {
   c10::NoGradGuard no_gradient;
-  // Wide enough that products are taken another way where they have few rows.
-  auto model =
-      sharp("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
-            {300, 20});
+  // Wide enough that matrix products with few rows use a different kernel.
+  auto model = build_peaked(
+      "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
+      {300, 20});
   for (const auto* layer : model->attention_layers()) REQUIRE(layer->unfused_reasons(false).empty());
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
   auto sentences = some_sentences(lengths, 20);
-  // A hypothesis that is forced is alone, beside sentences that have a whole beam.
+  // While a prefix is forced, its sentence has a single hypothesis; other sentences of the batch have a full beam.
   for (size_t i = 0; i < sentences.size(); i += 3) sentences[i].prefix = {5, 7};
   struct Case {
     int64_t beam, samples;
@@ -444,86 +452,86 @@ TEST_CASE("a sentence is the same alone and in any batch, bit for bit, on the fu
     for (size_t size : {1, 2, 13})
       for (size_t first = 0; first + size <= sentences.size(); first += size) {
         const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
-        const auto found = beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
+        const auto actual = beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
         for (size_t i = 0; i < size; ++i) {
-          REQUIRE(found[i].size() == all[first + i].size());
-          for (size_t k = 0; k < found[i].size(); ++k) {
-            CHECK(found[i][k].tokens == all[first + i][k].tokens);
-            CHECK(found[i][k].log_probability == all[first + i][k].log_probability);
+          REQUIRE(actual[i].size() == all[first + i].size());
+          for (size_t k = 0; k < actual[i].size(); ++k) {
+            CHECK(actual[i][k].tokens == all[first + i][k].tokens);
+            CHECK(actual[i][k].log_probability == all[first + i][k].log_probability);
           }
         }
       }
   }
 }
 
-TEST_CASE("a batch that each thread searches a part of is what one thread makes of it", "[search]") {
+TEST_CASE("beam search by several threads equals that by one thread, in hypotheses and errors", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = sharp(kTiny, {300, 20});
+  auto model = build_peaked(kTiny, {300, 20});
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(1 + (i * 7) % 11);
   auto sentences = some_sentences(lengths, 20);
   for (size_t i = 0; i < sentences.size(); i += 5) sentences[i].prefix = {5, 7};
   SearchOptions o;
   o.beam = 5, o.max_length_a = 1, o.max_length_b = 3;
-  SamplingOptions drawn;
-  drawn.samples = 6;
+  SamplingOptions six_samples;
+  six_samples.samples = 6;
   const int threads = at::get_num_threads();
-  for (const SamplingOptions& sampling : {SamplingOptions(), drawn}) {
+  for (const SamplingOptions& sampling : {SamplingOptions(), six_samples}) {
     at::set_num_threads(1);
-    const auto alone = beam_search(*model, sentences, kEnds, o, sampling);
-    for (int parts : {2, 3}) {
-      at::set_num_threads(parts);
-      const auto found = beam_search(*model, sentences, kEnds, o, sampling);
-      REQUIRE(found.size() == alone.size());
-      for (size_t i = 0; i < found.size(); ++i) require_same(found[i], alone[i]);
-      auto refused = sentences;
-      refused[17].prefix.assign(30, 5);
-      CHECK(refusal([&] { beam_search(*model, refused, kEnds, o, sampling); }).find("sentence 18") !=
+    const auto single_threaded = beam_search(*model, sentences, kEnds, o, sampling);
+    for (int num_threads : {2, 3}) {
+      at::set_num_threads(num_threads);
+      const auto actual = beam_search(*model, sentences, kEnds, o, sampling);
+      REQUIRE(actual.size() == single_threaded.size());
+      for (size_t i = 0; i < actual.size(); ++i) require_same(actual[i], single_threaded[i]);
+      auto too_long = sentences;
+      too_long[17].prefix.assign(30, 5);
+      CHECK(refusal([&] { beam_search(*model, too_long, kEnds, o, sampling); }).find("sentence 18") !=
             std::string::npos);
     }
   }
   at::set_num_threads(threads);
 }
 
-TEST_CASE("equal ways are taken in the order of hypotheses and tokens", "[search]") {
+TEST_CASE("ties between extensions go to the earlier hypothesis, then to the smaller token", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = built(kTiny, {12, 20});
-  // All tokens are equally likely, everywhere.
+  // Weights of zero make all tokens equally probable at every step.
   for (auto& p : model->parameters().all()) p.master().zero_();
   SearchOptions o;
   o.beam = 3, o.max_length_b = 2, o.length_penalty = 0;
   const auto sentences = some_sentences({4, 2, 6}, 20);
-  // Of 1, 2 and 3 in the first place the first goes on in all ways, of which one is the end.
-  const std::vector<std::vector<int32_t>> wanted{{1, 0}, {1, 1, 0}, {1, 2, 0}};
-  for (const auto& found : {beam_search(*model, sentences, kEnds, o), by_tensors(*model, sentences, o)})
-    for (const auto& hypotheses : found) {
+  // Live after the first step: 1, 2 and 3. All extensions of 1 come first, one of which is the end token.
+  const std::vector<std::vector<int32_t>> expected{{1, 0}, {1, 1, 0}, {1, 2, 0}};
+  for (const auto& searched : {beam_search(*model, sentences, kEnds, o), device_search(*model, sentences, o)})
+    for (const auto& hypotheses : searched) {
       REQUIRE(hypotheses.size() == 3);
-      for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == wanted[k]);
+      for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == expected[k]);
     }
 }
 
-TEST_CASE("samples follow from the seed and the sentence's number alone", "[search]") {
+TEST_CASE("samples depend only on the seed and the number of the sentence, and obey search limits", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = sharp(kTiny, {30, 20});
+  auto model = build_peaked(kTiny, {30, 20});
   SearchOptions o;
   o.max_length_b = 8;
   SamplingOptions sampling;
   sampling.samples = 5;
   const auto sentences = some_sentences({7, 2, 5}, 20);
-  const auto found = beam_search(*model, sentences, kEnds, o, sampling);
-  std::set<std::vector<int32_t>> different;
+  const auto samples = beam_search(*model, sentences, kEnds, o, sampling);
+  std::set<std::vector<int32_t>> distinct;
   for (size_t i = 0; i < 3; ++i) {
-    REQUIRE(found[i].size() == 5);
-    require_same(beam_search(*model, {sentences[i]}, kEnds, o, sampling)[0], found[i]);
-    for (const Hypothesis& h : found[i]) {
-      different.insert(h.tokens);
-      CHECK(h.log_probability == Approx(forced_sum(*model, sentences[i].source, h.tokens)).epsilon(1e-4));
+    REQUIRE(samples[i].size() == 5);
+    require_same(beam_search(*model, {sentences[i]}, kEnds, o, sampling)[0], samples[i]);
+    for (const Hypothesis& h : samples[i]) {
+      distinct.insert(h.tokens);
+      CHECK(h.log_probability == Approx(forced_log_probability(*model, sentences[i].source, h.tokens)).epsilon(1e-4));
     }
   }
-  CHECK(different.size() > 8);
+  CHECK(distinct.size() > 8);
   sampling.seed = 2;
-  CHECK(beam_search(*model, sentences, kEnds, o, sampling)[0][0].tokens != found[0][0].tokens);
-  // What a search never writes no sample has.
+  CHECK(beam_search(*model, sentences, kEnds, o, sampling)[0][0].tokens != samples[0][0].tokens);
+  // min_length and no_unknown hold for samples, too.
   SearchOptions strict = o;
   strict.min_length = 8, strict.no_unknown = true;
   for (const auto& drawn : beam_search(*model, sentences, kEnds, strict, sampling))
@@ -531,39 +539,40 @@ TEST_CASE("samples follow from the seed and the sentence's number alone", "[sear
       CHECK(h.tokens.size() == 9);
       CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.unknown) == 0);
     }
-  // The likeliest only: greedy.
+  // top_k 1 and temperature 0 are greedy search.
   o.beam = 1;
   const auto greedy = beam_search(*model, sentences, kEnds, o);
-  for (const bool by_k : {true, false}) {
-    SamplingOptions sure;
-    sure.samples = 2;
-    if (by_k) sure.top_k = 1;
-    else sure.temperature = 0;
-    const auto drawn = beam_search(*model, sentences, kEnds, o, sure);
+  for (const bool use_top_k : {true, false}) {
+    SamplingOptions deterministic;
+    deterministic.samples = 2;
+    if (use_top_k) deterministic.top_k = 1;
+    else deterministic.temperature = 0;
+    const auto drawn = beam_search(*model, sentences, kEnds, o, deterministic);
     for (size_t i = 0; i < 3; ++i)
       for (const Hypothesis& h : drawn[i]) CHECK(h.tokens == greedy[i][0].tokens);
   }
 }
 
-TEST_CASE("samples have the model's distribution", "[search]") {
+TEST_CASE("the frequencies of sampled tokens are within 5 standard deviations of the model's probabilities",
+          "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = sharp(kTiny, {6, 20});
+  auto model = build_peaked(kTiny, {6, 20});
   SearchOptions o;
   o.max_length_b = 1, o.min_length = 0;
   SamplingOptions sampling;
   sampling.samples = 6000;
   const auto sentences = some_sentences({4}, 20);
-  std::vector<double> share(6, 0);
-  const auto found = beam_search(*model, sentences, kEnds, o, sampling);
-  for (const Hypothesis& h : found[0]) share[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
+  std::vector<double> frequency(6, 0);
+  const auto samples = beam_search(*model, sentences, kEnds, o, sampling);
+  for (const Hypothesis& h : samples[0]) frequency[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
   const auto p = log_probabilities(*model, sentences[0].source, {});
   for (size_t t = 0; t < 6; ++t) {
     const double expected = std::exp(p[t]), deviation = std::sqrt(expected * (1 - expected) / 6000);
-    CHECK(std::abs(share[t] - expected) < 5 * deviation + 1e-9);
+    CHECK(std::abs(frequency[t] - expected) < 5 * deviation + 1e-9);
   }
 }
 
-TEST_CASE("searches that make no sense", "[search]") {
+TEST_CASE("invalid search options, prefixes that are too long and logits of NaN are refused", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = built(kTiny, {6, 20});
   SearchOptions o;
@@ -575,19 +584,19 @@ TEST_CASE("searches that make no sense", "[search]") {
   Sentence s{some_source(3, 20, 1), {2, 3, 4}, 0};
   CHECK(refusal([&] { beam_search(*model, {s}, kEnds, o); }).find("the prefix of sentence 1") != std::string::npos);
   s.prefix.clear();
-  auto two = built(kTiny, {2, 20});
+  auto two_tokens = built(kTiny, {2, 20});
   o.no_unknown = true;
-  CHECK(refusal([&] { beam_search(*two, {s}, kEnds, o); }).find("an allowed next token") != std::string::npos);
-  CHECK(refusal([&] { by_tensors(*two, {s}, o); }).find("an allowed next token") != std::string::npos);
+  CHECK(refusal([&] { beam_search(*two_tokens, {s}, kEnds, o); }).find("an allowed next token") != std::string::npos);
+  CHECK(refusal([&] { device_search(*two_tokens, {s}, o); }).find("an allowed next token") != std::string::npos);
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().fill_(NAN);
   CHECK(status_of([&] { beam_search(*model, {s}, kEnds, o); }) == 1);
-  CHECK(status_of([&] { by_tensors(*model, {s}, o); }) == 1);
-  // Positions bound hypotheses too: the end is predicted from the last of them.
+  CHECK(status_of([&] { device_search(*model, {s}, o); }) == 1);
+  // Learned positions limit the length of hypotheses, too: the last position predicts the end token.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(longest_hypothesis({}, *bounded, 3) == 4);
   CHECK(beam_search(*bounded, {s}, kEnds, {})[0].size() == 5);
-  CHECK(by_tensors(*bounded, {s}, {})[0].size() == 5);
+  CHECK(device_search(*bounded, {s}, {})[0].size() == 5);
   o = {2, 1, 1, 0, 4, false};
   o.check(*bounded);
   o.min_length = 5;

@@ -1,4 +1,4 @@
-// Some of a text's blocks in place of all: which, what stands before them, and what is visited.
+// Scoring a random sample of a text's blocks: selection, context or memory before a block, and visited rows.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -49,16 +49,17 @@ Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, cons
 
 }  // namespace
 
-TEST_CASE("a sample is of whole blocks, drawn by its seed, scored as if alone", "[sample]") {
+TEST_CASE("a sample has whole blocks, selected by the seed, with the scores that they have in the full text",
+          "[sample]") {
   auto model = build("");
   const auto text = some_text(61);
   data::ScoringOptions o;
   o.block = 6, o.context = 2, o.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
   const Scored all = score(*model, text, [&] {
-    data::ScoringOptions whole = o;
-    whole.sample.blocks = 0;
-    return whole;
+    data::ScoringOptions unsampled = o;
+    unsampled.sample.blocks = 0;
+    return unsampled;
   }());
   for (int seed = 0; seed < 8; ++seed) {
     o.sample.seed = seed;
@@ -75,14 +76,14 @@ TEST_CASE("a sample is of whole blocks, drawn by its seed, scored as if alone", 
     CHECK(score(*model, text, o).indices == s.indices);
   }
   CHECK(draws.size() > 4);
-  // Every block that has all of its context in front: the first has none.
+  // All 14 blocks with a full context before them; the first block has none.
   o.sample.blocks = 14;
   CHECK(score(*model, text, o).indices.size() == 56);
   o.sample.blocks = 15;
   CHECK(status_of([&] { score(*model, text, o); }) == 2);
 }
 
-TEST_CASE("a sampled block stands behind a full memory, which is not visited", "[sample]") {
+TEST_CASE("a sampled block is scored with a full memory, whose blocks are not visited", "[sample]") {
   c10::NoGradGuard no_gradient;
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = some_text(61);
@@ -101,16 +102,16 @@ TEST_CASE("a sampled block stands behind a full memory, which is not visited", "
     for (int64_t t = 0; t < 4; ++t)
       CHECK(s.log_probabilities[i + static_cast<size_t>(t)] == Approx(log_p[t].item<double>()).epsilon(1e-5));
   }
-  struct Count : attention::Observer {
+  struct RowCounter : attention::Observer {
     int64_t rows = 0;
     void begin(const attention::Lengths& lengths) override { rows += lengths.decoder.sum().item<int64_t>(); }
-  } count;
+  } counter;
   data::BatchVisitor visitor;
-  visitor.observer = &count;
-  int64_t passes = 0;
-  visitor.visit = [&](const data::VisitedBatch& pass) { passes += static_cast<int64_t>(pass.rows.size()); };
-  const data::Text source = corpora::text_of(text, 0);
-  data::for_each_batch(*model, source, o, visitor);
-  CHECK(count.rows == 24);
-  CHECK(passes == 6);
+  visitor.observer = &counter;
+  int64_t num_rows = 0;
+  visitor.visit = [&](const data::VisitedBatch& pass) { num_rows += static_cast<int64_t>(pass.rows.size()); };
+  const data::Text corpus = corpora::text_of(text, 0);
+  data::for_each_batch(*model, corpus, o, visitor);
+  CHECK(counter.rows == 24);
+  CHECK(num_rows == 6);
 }
