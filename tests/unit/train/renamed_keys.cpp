@@ -1,4 +1,4 @@
-// Configurations of earlier versions mean what they meant.
+// Configurations with the keys of earlier versions are read as the same run.
 #include "base/renamed_keys.h"
 
 #include <catch2/catch.hpp>
@@ -13,14 +13,15 @@ using namespace mh::train;
 
 namespace {
 
+// Returns the configuration of the run with all defaults, as TOML.
 std::string resolved(const std::string& toml) {
   Config config;
   config.load_text(toml, "test");
   return RunConfig::read(config).toml();
 }
 
-// A file of the version before keys were grouped, with another value than the default for most keys.
-const char* kOld = R"([model]
+// A configuration from before keys were grouped into sections, with non-default values for most keys.
+const char* kOldKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
 encoder_layers = 0
@@ -85,7 +86,8 @@ batch_tokens = 99
 match = ["*"]
 optimizer = "adam"
 )";
-const char* kNew = R"([model]
+// The same run with current keys.
+const char* kNewKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
 [model.transformer-xl]
@@ -152,25 +154,15 @@ decay_norms_and_biases = true
 
 }  // namespace
 
-TEST_CASE("a configuration of an earlier version resolves to the same run", "[renamed]") {
-  CHECK(resolved(kOld) == resolved(kNew));
+TEST_CASE("a configuration with renamed keys resolves to the run of the current keys", "[renamed]") {
+  CHECK(resolved(kOldKeys) == resolved(kNewKeys));
 }
 
-TEST_CASE("the defaults of an earlier version are those of this one", "[renamed]") {
+TEST_CASE("the renamed value optimizer = 'adam' resolves to the defaults", "[renamed]") {
   CHECK(resolved("[train]\noptimizer = 'adam'\n") == resolved(""));
 }
 
-TEST_CASE("a pruned mixture of experts of an earlier version keeps its original and kept heads", "[renamed]") {
-  CHECK(resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 3]\n") ==
-        resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\n"
-                 "mae.original_heads = 4\nmae.kept_heads = [0, 3]\n"));
-  CHECK(resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
-                 "mixture-of-heads.of = 4\nmixture-of-heads.kept = [0, 1]\n") ==
-        resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
-                 "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
-}
-
-TEST_CASE("later assignments win, whichever version wrote them", "[renamed]") {
+TEST_CASE("the last assignment wins among old and new names of a key", "[renamed]") {
   Config config;
   config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
   config.set("train.batch.block=4");
@@ -181,7 +173,7 @@ TEST_CASE("later assignments win, whichever version wrote them", "[renamed]") {
   CHECK(run.train.optimizer.rule == "sgd");
 }
 
-TEST_CASE("the rule adam, which had two meanings, is refused with both of them", "[renamed]") {
+TEST_CASE("the ambiguous rule adam is refused with an error that names both replacements", "[renamed]") {
   for (const char* toml : {"[train.optimizer]\nrule = 'adam'\n", "[train.groups.a]\nmatch = ['*']\nrule = 'adam'\n"}) {
     CHECK(status_of([&] { resolved(toml); }) == 2);
     const std::string message = refusal([&] { resolved(toml); });
@@ -190,7 +182,7 @@ TEST_CASE("the rule adam, which had two meanings, is refused with both of them",
   }
 }
 
-TEST_CASE("an option of another backbone is refused unless it has its default value", "[renamed]") {
+TEST_CASE("an option of another backbone is refused unless it has the default value", "[renamed]") {
   CHECK(resolved("[model]\nsegments = 0\n[model.bert]\nclasses = 0\n") == resolved(""));
   for (const char* toml : {"[model]\nsegments = 2\n", "[model.bert]\nsegments = 2\n"})
     CHECK(refusal([&] { resolved(toml); }).find("model.bert.segments: expected model.backbone='bert'") !=
