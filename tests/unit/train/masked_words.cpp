@@ -1,4 +1,4 @@
-// Training on masked words: short documents with small rows, and how many words each phase predicts.
+// Masked language modelling: short documents in short rows, and the number of predicted words in each phase.
 #include "text/records/masked_words.h"
 
 #include <catch2/catch.hpp>
@@ -53,45 +53,46 @@ RunConfig config(const std::string& path, const std::string& extra) {
   return RunConfig::read(config);
 }
 
-// Largest number of predicted words in a row of an update.
-int64_t predicted(Batches& batches, int64_t update) {
-  int64_t most = 0;
-  for (const auto& part : batches.micro_batches(update)) {
-    const data::Batch batch = batches.load(update, part);
-    most = std::max(most, batch.targets.ge(0).slice(1, 1).sum(1).max().item<int64_t>());
+// Returns the largest number of predicted words in a row of an update.
+int64_t max_predicted(Batches& batches, int64_t update) {
+  int64_t max_predictions = 0;
+  for (const auto& micro_batch : batches.micro_batches(update)) {
+    const data::Batch batch = batches.load(update, micro_batch);
+    max_predictions = std::max(max_predictions, batch.targets.ge(0).slice(1, 1).sum(1).max().item<int64_t>());
   }
-  return most;
+  return max_predictions;
 }
 
 }  // namespace
 
-TEST_CASE("any row length from the smallest on trains on documents of few pieces", "[masked-words]") {
+TEST_CASE("training on short documents works for every row length from the minimum", "[masked-words]") {
   Folder folder;
   RandomSequence random(RandomStream(5, "short documents"));
-  for (int64_t next = 0; next < 2; ++next)
-    for (int64_t block = next == 1 ? 5 : 3; block < 9; ++block) {
+  for (const bool next_sentence : {false, true})
+    for (int64_t block = next_sentence ? 5 : 3; block < 9; ++block) {
       Documents documents(2 + random.below(4));
       for (auto& document : documents) {
         document.resize(1 + random.below(3));
         for (size_t& length : document) length = 1 + random.below(4);
       }
       documents.push_back({3});
-      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next, "-", block));
+      const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
       write(path, documents);
-      INFO("block " << block << ", next_sentence " << next);
+      INFO("block " << block << ", next_sentence " << next_sentence);
       runs::run(
-          config(path, str("[model]\nbert.next_sentence = ", next == 1 ? "true" : "false",
+          config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
                            "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
           out);
     }
 }
 
-TEST_CASE("rows of the second phase have a bound of predictions of their own", "[masked-words]") {
+TEST_CASE("long_predictions limits the predicted words of long rows; its default scales max_predictions by length",
+          "[masked-words]") {
   Folder folder;
   const std::string path = folder.file("t.mhs");
-  write(path, Documents(40, std::vector<size_t>(20, 20)));  // 400 words each: full rows
+  write(path, Documents(40, std::vector<size_t>(20, 20)));  // documents of 400 words, which fill all rows
   const auto tokenizer = vocabulary();
-  const auto most = [&](const std::string& extra, int64_t update) {
+  const auto predicted_words = [&](const std::string& extra, int64_t update) {
     const RunConfig run = config(path,
                                  "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
                                  "= '2u'\n[mlm]\nshort_share "
@@ -99,24 +100,24 @@ TEST_CASE("rows of the second phase have a bound of predictions of their own", "
                                      extra);
     const io::ShardFile shard(path);
     const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
-    return predicted(*batches, update);
+    return max_predicted(*batches, update);
   };
-  const std::string four = "max_predictions = 4\n";
-  CHECK(most(four, 1) == 4);
-  CHECK(most(four, 2) == 16);  // in proportion of the rows' lengths, 4 * 64 / 16
-  CHECK(most(four + "long_predictions = 7\n", 1) == 4);
-  CHECK(most(four + "long_predictions = 7\n", 2) == 7);
-  CHECK(most("max_predictions = 5\n", 2) == 20);
-  CHECK(most("max_predictions = 1000\n", 1) == 8);   // no bound: the share of 16 tokens
-  CHECK(most("max_predictions = 1000\n", 2) == 32);  // and of 64
+  const std::string at_most_4 = "max_predictions = 4\n";
+  CHECK(predicted_words(at_most_4, 1) == 4);
+  CHECK(predicted_words(at_most_4, 2) == 16);  // scaled by the row lengths, 4 * 64 / 16
+  CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
+  CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
+  CHECK(predicted_words("max_predictions = 5\n", 2) == 20);
+  CHECK(predicted_words("max_predictions = 1000\n", 1) == 8);   // no limit: mask_share of 16 tokens
+  CHECK(predicted_words("max_predictions = 1000\n", 2) == 32);  // mask_share of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_together();
         }) == 2);
 }
 
-TEST_CASE("a stored configuration without a bound for long rows keeps that of the short ones", "[masked-words]") {
-  for (auto [text, bound] :
+TEST_CASE("a stored configuration without long_predictions applies max_predictions to long rows", "[masked-words]") {
+  for (auto [text, expected] :
        {std::pair("[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nmax_predictions = 20\n", 20),
         {"[train]\nbatch.long_block = 64\nbatch.long_from = '2u'\n[mlm]\nlong_predictions = 9\n", 9},
         {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
@@ -125,14 +126,14 @@ TEST_CASE("a stored configuration without a bound for long rows keeps that of th
     fill_stored(config);
     text::PretrainingOptions mlm;
     config.read("mlm", mlm);
-    CHECK(mlm.long_predictions == bound);
+    CHECK(mlm.long_predictions == expected);
   }
 }
 
-TEST_CASE("rows of 512 after rows of 128 that predict 20 words predict 80 by default", "[masked-words]") {
+TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 80 in rows of 512", "[masked-words]") {
   RunConfig run;
   run.model.model.backbone = "bert";
   run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
-  CHECK(run.long_predictions() == 80);  // no less than 0.15 * 512, so that the share alone decides
+  CHECK(run.long_predictions() == 80);  // at least 0.15 * 512, so that mask_share is the effective limit
 }

@@ -1,4 +1,4 @@
-// Terms of the loss: each against plain loops, and its gradient.
+// Regularisers: values and gradients against plain loops, padding, and their use in training.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ using namespace mh::train;
 
 namespace {
 
-// Shows random probabilities and outputs of one layer to a term, and gives the term's value and gradients.
+// Passes a tensor of each layer to the term's observer, as head outputs or as attention probabilities. Returns the
+// value of the term after a backward pass.
 double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
   const attention::LayerSpec shape;
   for (const at::Tensor& x : layers) {
@@ -29,14 +30,15 @@ double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool ou
   return value.item<double>();
 }
 
-double product_of(const at::Tensor& a, const at::Tensor& b) {
+// Returns the inner product of all entries, accumulated in double.
+double inner_product(const at::Tensor& a, const at::Tensor& b) {
   double sum = 0;
   const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
   for (int64_t i = 0; i < x.numel(); ++i) sum += x[i].item<double>() * y[i].item<double>();
   return sum;
 }
 
-// A term of weight 0.5 with these options.
+// Returns a term of weight 0.5 with these options.
 auto make(const std::string& name, const std::string& options) {
   auto term = regularisers().make(name, "");
   Config config;
@@ -47,7 +49,7 @@ auto make(const std::string& name, const std::string& options) {
 
 }  // namespace
 
-TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularisers]") {
+TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of heads", "[regularisers]") {
   const int64_t batch = 2, heads = 3, n = 4;
   std::vector<at::Tensor> layers;
   for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
@@ -57,13 +59,13 @@ TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularis
       for (int64_t i = 0; i < heads; ++i)
         for (int64_t j = 0; j < heads; ++j) {
           const at::Tensor x = p[b][i], y = p[b][j];
-          cosines += (1 + product_of(x, y) / std::sqrt(product_of(x, x) * product_of(y, y))) /
+          cosines += (1 + inner_product(x, y) / std::sqrt(inner_product(x, x) * inner_product(y, y))) /
                      static_cast<double>(batch * heads * heads);
-          overlap += product_of(x, y) / static_cast<double>(batch * n * heads * heads);
+          overlap += inner_product(x, y) / static_cast<double>(batch * n * heads * heads);
           if (i == j) continue;
           const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
-          rows += product_of(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
-          columns += product_of(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
+          rows += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
+          columns += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
   CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
   CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
@@ -73,11 +75,12 @@ TEST_CASE("terms of the loss equal plain loops over pairs of heads", "[regularis
 
 namespace {
 
-// R_d and R_c of one layer, or two, in double: sums over pairs of heads and over entries, as the header states them.
-double naive_overlaps(const std::vector<at::Tensor>& layers, double of_rows, double of_columns) {
+// Returns the sum over layers of `row_weight` R_d + `column_weight` R_c, in double: sums over pairs of heads and over
+// entries, as the header of subspace-overlap defines them.
+double naive_overlaps(const std::vector<at::Tensor>& layers, double row_weight, double column_weight) {
   double sum = 0;
-  for (const at::Tensor& given : layers) {
-    const at::Tensor p = given.detach().to(at::kDouble).contiguous();
+  for (const at::Tensor& layer : layers) {
+    const at::Tensor p = layer.detach().to(at::kDouble).contiguous();
     const int64_t batch = p.size(0), heads = p.size(1), n = p.size(2), keys = p.size(3);
     const auto* x = p.const_data_ptr<double>();
     const auto at = [&](int64_t b, int64_t h, int64_t t, int64_t s) { return x[((b * heads + h) * n + t) * keys + s]; };
@@ -98,7 +101,7 @@ double naive_overlaps(const std::vector<at::Tensor>& layers, double of_rows, dou
               for (int64_t t = 0; t < n; ++t) dot += at(b, i, t, s) * at(b, j, t, v);
               columns += dot * dot;
             }
-          sum += (of_rows * rows / static_cast<double>(n) + of_columns * columns / static_cast<double>(keys)) /
+          sum += (row_weight * rows / static_cast<double>(n) + column_weight * columns / static_cast<double>(keys)) /
                  (pairs * static_cast<double>(batch));
         }
   }
@@ -111,63 +114,64 @@ const std::string kOverlaps =
 
 }  // namespace
 
-TEST_CASE("R_d and R_c act together: the sum of both, and its gradient by differences", "[regularisers]") {
+TEST_CASE("two sections of subspace-overlap add R_d and R_c, and their gradient equals finite differences",
+          "[regularisers]") {
   Config config;
   config.load_text(kOverlaps, "test");
-  Regularisers both;
-  both.read(config, "train.regularisers", regularisers(), true);
+  Regularisers terms;
+  terms.read(config, "train.regularisers", regularisers(), true);
   config.check_all_known();
   nn::ParameterList list(at::kCPU);
-  both.start(list, {});
-  REQUIRE(both.observer() != nullptr);
+  terms.start(list, {});
+  REQUIRE(terms.observer() != nullptr);
   std::vector<at::Tensor> layers;
   for (uint64_t seed : {1, 2})
     layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
-  for (const at::Tensor& p : layers) both.observer()->probabilities({}, p);
-  const at::Tensor value = both.loss({});
+  for (const at::Tensor& p : layers) terms.observer()->probabilities({}, p);
+  const at::Tensor value = terms.loss({});
   CHECK(value.item<double>() == Approx(naive_overlaps(layers, 0.5, 2.0)).epsilon(1e-6));
   value.backward();
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (int64_t i = 0; i < layers[layer].numel(); ++i) {
       const double step = 1e-5;
-      auto moved = [&](double by) {
-        std::vector<at::Tensor> wide;
-        for (const at::Tensor& p : layers) wide.push_back(p.detach().to(at::kDouble));
-        wide[layer].view({-1})[i] += by;
-        return naive_overlaps(wide, 0.5, 2.0);
+      auto shifted_loss = [&](double shift) {
+        std::vector<at::Tensor> shifted;
+        for (const at::Tensor& p : layers) shifted.push_back(p.detach().to(at::kDouble));
+        shifted[layer].view({-1})[i] += shift;
+        return naive_overlaps(shifted, 0.5, 2.0);
       };
       CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
-            Approx((moved(step) - moved(-step)) / (2 * step)).epsilon(1e-4).margin(1e-6));
+            Approx((shifted_loss(step) - shifted_loss(-step)) / (2 * step)).epsilon(1e-4).margin(1e-6));
     }
 }
 
-TEST_CASE("a section names its regulariser by type, which a run saves and a resume keeps", "[regularisers]") {
+TEST_CASE("the type of a regulariser section is saved with the run and survives a resume bit for bit",
+          "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
-  auto until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
-  auto value = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
-  const at::Tensor both = value(runs::run_of(folder, "both", kOverlaps + until(6)));
-  runs::run_of(folder, "run", kOverlaps + until(3));
-  CHECK(at::equal(value(runs::run_of(folder, "run", kOverlaps + until(6), true)), both));
-  // Each of the two changes what is trained.
+  auto train_until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
+  auto query_weight = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
+  const at::Tensor uninterrupted = query_weight(runs::run_of(folder, "both", kOverlaps + train_until(6)));
+  runs::run_of(folder, "run", kOverlaps + train_until(3));
+  CHECK(at::equal(query_weight(runs::run_of(folder, "run", kOverlaps + train_until(6), true)), uninterrupted));
+  // Each of the two sections changes the trained weights.
   const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
                     columns = kOverlaps.substr(rows.size());
-  CHECK_FALSE(at::equal(value(runs::run_of(folder, "rows", rows + until(6))), both));
-  CHECK_FALSE(at::equal(value(runs::run_of(folder, "columns", columns + until(6))), both));
-  // The configuration of a run reads back as it is.
-  const RunConfig config = runs::config_of(folder, kOverlaps + until(6));
-  Config again;
-  again.load_text(config.toml(), "saved");
-  CHECK(RunConfig::read(again).toml() == config.toml());
+  CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "rows", rows + train_until(6))), uninterrupted));
+  CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "columns", columns + train_until(6))), uninterrupted));
+  // The configuration of the run survives writing and reading.
+  const RunConfig config = runs::config_of(folder, kOverlaps + train_until(6));
+  Config saved;
+  saved.load_text(config.toml(), "saved");
+  CHECK(RunConfig::read(saved).toml() == config.toml());
   CHECK(config.toml().find("type = \"subspace-overlap\"") != std::string::npos);
-  for (const char* wrong :
+  for (const char* invalid :
        {"[train.regularisers.columns]\nof = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
         "[train.procedures.one]\ntype = 'block-coordinate'\n"})
-    CHECK_THROWS_AS(runs::config_of(folder, wrong), Error);
+    CHECK_THROWS_AS(runs::config_of(folder, invalid), Error);
 }
 
-TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its gradient is 4 M (MᵀM - I)",
-          "[regularisers]") {
+TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradient 4 M (MᵀM - I)", "[regularisers]") {
   nn::ParameterList list(at::kCPU);
   list.add("decoder.layers.0.self.mixer.matrix", {4, 4}, {nn::Init::identity(), true, false});
   list.initialise(1);
@@ -179,10 +183,10 @@ TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its grad
   at::Tensor& m = list.all().front().master();
   CHECK(term->loss({}).item<double>() == 0);
   {
-    c10::NoGradGuard none;
+    c10::NoGradGuard no_gradient;
     m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
     CHECK(term->loss({}).item<double>() < 1e-10);
-    // Then mixed probabilities keep their sum of squares.
+    // Mixing by an orthogonal matrix preserves the sum of squares of the probabilities.
     const at::Tensor p = at::softmax(at::randn({2, 4, 5, 5}), -1);
     CHECK(at::einsum("ji,bjts->bits", {m, p}).square().sum().item<double>() ==
           Approx(p.square().sum().item<double>()).epsilon(1e-5));
@@ -195,7 +199,8 @@ TEST_CASE("identity 8: orthogonal mixing is 0 for an orthogonal matrix, its grad
   CHECK_THROWS_AS(regularisers().make("orthogonal-mixing", "")->start(empty, {}), Error);
 }
 
-TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alphas frozen at first", "[regularisers]") {
+TEST_CASE("nuclear-growth has a constant value and the gradient of the nuclear norm, and freezes alphas until start",
+          "[regularisers]") {
   nn::ParameterList list(at::kCPU);
   list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {nn::Init::identity(), true, false});
   list.initialise(1);
@@ -210,7 +215,7 @@ TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alpha
     CHECK(term->freezes(list.all().front(), {2, 0, 10}));
     CHECK_FALSE(term->freezes(list.all().front(), {3, 0, 10}));
     {
-      c10::NoGradGuard none;
+      c10::NoGradGuard no_gradient;
       a.copy_(at::randn({4, 4}));
     }
     a.mutable_grad() = at::Tensor();
@@ -222,7 +227,7 @@ TEST_CASE("nuclear growth: the norm's gradient, a value that says nothing, alpha
   }
 }
 
-TEST_CASE("orthogonal mixing by position: a mean over the matrices that mix", "[regularisers]") {
+TEST_CASE("orthogonal-mixing of positions is the mean over the mixing matrices of all positions", "[regularisers]") {
   layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
   layer.shake(4);
   auto term = regularisers().make("orthogonal-mixing", "");
@@ -248,15 +253,16 @@ TEST_CASE("orthogonal mixing by position: a mean over the matrices that mix", "[
   CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-4));
   value.backward();
   CHECK(layer["mixer.query.weight"].grad().abs().max().item<double>() > 0);
-  // A pass without gradients is none of its business.
+  // Passes without gradients, such as validations, do not count.
   {
-    c10::NoGradGuard none;
+    c10::NoGradGuard no_gradient;
     layer(x, x, {}, {}, term->observer());
   }
   CHECK_FALSE(term->loss({}).defined());
 }
 
-TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers]") {
+TEST_CASE("the nuclear norm has its defining properties, and nuclear-growth has its gradient by finite differences",
+          "[regularisers]") {
   const int64_t h = 5;
   auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
   const at::Tensor a = at::randn({h, h}, at::kDouble), q = std::get<0>(at::linalg_qr(at::randn({h, h}, at::kDouble)));
@@ -267,7 +273,7 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
   const double frobenius = a.norm().item<double>();
   CHECK(frobenius <= norm(a));
   CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
-  // Each module adds γ r Δ to the loss, whatever its alphas; its gradient is that of -γ r |α|_*, by differences.
+  // Each module adds γ r Δ to the loss for any alphas; the gradient is that of -γ r |α|_*.
   nn::ParameterList list(at::kCPU);
   for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
     list.add(str(name, ".combiner.alpha"), {h, h}, {nn::Init::normal(1), false, false});
@@ -293,11 +299,11 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
       CHECK_FALSE(p.master().grad().defined());
       continue;
     }
-    at::Tensor wide = p.master().detach().to(at::kDouble);
+    at::Tensor alphas = p.master().detach().to(at::kDouble);
     for (int64_t r = 0; r < h; ++r)
       for (int64_t c = 0; c < h; ++c) {
         const double step = 1e-5;
-        at::Tensor up = wide.clone(), down = wide.clone();
+        at::Tensor up = alphas.clone(), down = alphas.clone();
         up[r][c] += step, down[r][c] -= step;
         CHECK(p.master().grad()[r][c].item<double>() ==
               Approx(-2 * ratios[i] * (norm(up) - norm(down)) / (2 * step)).margin(1e-4));
@@ -305,8 +311,7 @@ TEST_CASE("identity 36: the nuclear norm, as the growth sees it", "[regularisers
   }
 }
 
-TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows nothing of them until they thaw",
-          "[regularisers]") {
+TEST_CASE("frozen alphas stay the identity bit for bit and have no Adam moments", "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   auto method = [](const std::string& start) {
@@ -314,7 +319,7 @@ TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows not
            "weight = 0.05\nstart = " +
            start + "\n";
   };
-  auto steps = [&](const std::string& name) {
+  auto largest_moment = [&](const std::string& name) {
     io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
     at::Tensor first = at::empty({4, 4});
     model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
@@ -322,12 +327,12 @@ TEST_CASE("identity 37: alphas are the identity, bit for bit, and Adam knows not
   };
   auto frozen = runs::run_of(folder, "frozen", method("1.0")), thawed = runs::run_of(folder, "thawed", method("0.5"));
   CHECK(at::equal(runs::find(frozen, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
-  CHECK(steps("frozen") == 0);
+  CHECK(largest_moment("frozen") == 0);
   CHECK_FALSE(at::equal(runs::find(thawed, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
-  CHECK(steps("thawed") > 0);
+  CHECK(largest_moment("thawed") > 0);
 }
 
-TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and stretch, and the gradient",
+TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer and has the closed-form gradient",
           "[regularisers]") {
   attention::AttentionConfig attention;
   Config config;
@@ -361,14 +366,15 @@ TEST_CASE("the penalty of hard-concrete gates: each layer's own temperature and 
   CHECK_THROWS_AS(regularisers().make("hard-concrete-penalty", "")->start(empty, attention), Error);
 }
 
-TEST_CASE("terms of the loss leave out what rows are filled up with", "[regularisers]") {
+TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]") {
   const int64_t heads = 3, n = 4, memory = 2;
   const attention::LayerSpec shape;
-  // x (B, n, …): as a head's probabilities, outputs, matrices or routing are shown.
+  // A regulariser and the tensor (B, n, …) that its observer receives.
   struct Case {
     std::string name, options;
-    std::vector<int64_t> sizes;  // behind (B, n)
-    bool heads_first, per_row;   // (B, h, n, …) is shown; a mean over rows, not over positions
+    std::vector<int64_t> sizes;  // dimensions after (B, n)
+    bool heads_first;            // whether the observer receives (B, h, n, …)
+    bool per_row;                // whether the term is a mean over rows; else over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
   const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(shape, x); };
@@ -404,7 +410,7 @@ TEST_CASE("terms of the loss leave out what rows are filled up with", "[regulari
     std::vector<int64_t> sizes{4, n};
     sizes.insert(sizes.end(), c.sizes.begin(), c.sizes.end());
     at::Tensor x = at::rand(sizes);
-    // A key that is filling, behind a row's end, is seen by no real position.
+    // Real queries do not attend to padding keys.
     if (c.sizes.back() == n + memory)
       for (int64_t b = 0; b < 4; ++b)
         for (int64_t s = lengths[static_cast<size_t>(b)]; s < n; ++s)
@@ -412,64 +418,65 @@ TEST_CASE("terms of the loss leave out what rows are filled up with", "[regulari
     x.requires_grad_();
     const at::Tensor padded = value_of(x, at::tensor(lengths));
     padded.backward();
-    // The same without the filling: row by row, or all positions in one.
-    double wanted = 0;
+    // The reference has no padding: separate rows, or all positions in one row.
+    double expected = 0;
     if (c.per_row) {
       for (int64_t b = 0; b < 3; ++b) {
-        const int64_t real = lengths[static_cast<size_t>(b)];
-        at::Tensor row = x.detach().narrow(0, b, 1).narrow(1, 0, real);
-        if (c.sizes.back() == n + memory) row = row.narrow(-1, 0, memory + real);
-        wanted += value_of(row.clone().requires_grad_(), at::tensor({real})).item<double>() / 3;
+        const int64_t length = lengths[static_cast<size_t>(b)];
+        at::Tensor row = x.detach().narrow(0, b, 1).narrow(1, 0, length);
+        if (c.sizes.back() == n + memory) row = row.narrow(-1, 0, memory + length);
+        expected += value_of(row.clone().requires_grad_(), at::tensor({length})).item<double>() / 3;
       }
     } else {
       std::vector<at::Tensor> rows;
       for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
-      wanted = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
+      expected = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
     }
-    CHECK(padded.item<double>() == Approx(wanted).epsilon(1e-5));
+    CHECK(padded.item<double>() == Approx(expected).epsilon(1e-5));
     for (int64_t b = 0; b < 4; ++b) {
-      const int64_t real = lengths[static_cast<size_t>(b)];
-      const at::Tensor gradient = x.grad()[b].narrow(0, real, n - real);
-      if (real < n) CHECK(gradient.abs().max().item<double>() == 0);
+      const int64_t length = lengths[static_cast<size_t>(b)];
+      const at::Tensor padding_gradient = x.grad()[b].narrow(0, length, n - length);
+      if (length < n) CHECK(padding_gradient.abs().max().item<double>() == 0);
     }
     CHECK(x.grad().isfinite().all().item<bool>());
-    // Rows that all have ended: nothing, and no NaN.
+    // A batch of empty rows gives 0, not NaN.
     CHECK(value_of(x, at::tensor(std::vector<int64_t>{0, 0, 0, 0})).item<double>() == 0);
   }
 }
 
 namespace {
 
-std::vector<int64_t> shown_lengths;
+std::vector<int64_t> observed_lengths;
 
-// A term that notes which lengths training tells it of.
-class Witness : public ShownTerm {
+// A regulariser that records the row lengths that its observer receives in training.
+class LengthRecorder : public ShownTerm {
  public:
-  Witness() : ShownTerm(1) {}
+  LengthRecorder() : ShownTerm(1) {}
   void begin(const attention::Lengths& lengths) override {
-    for (int64_t b = 0; b < lengths.decoder.size(0); ++b) shown_lengths.push_back(lengths.decoder[b].item<int64_t>());
+    for (int64_t b = 0; b < lengths.decoder.size(0); ++b)
+      observed_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }
 };
-const Registration<Witness> witness_entry(regularisers(), "test-witness", "");
+const Registration<LengthRecorder> length_recorder_entry(regularisers(), "test-witness", "");
 
 }  // namespace
 
-TEST_CASE("training tells the terms of the loss how long the rows are", "[regularisers]") {
+TEST_CASE("training passes the row lengths of every micro-batch to the observers of regularisers", "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(21));
-  shown_lengths.clear();
+  observed_lengths.clear();
   runs::run_of(folder, "run", "[train]\nlength = '1e'\nbatch.micro_tokens = 16\n[train.regularisers.test-witness]\n");
-  std::sort(shown_lengths.begin(), shown_lengths.end());
-  CHECK(shown_lengths == std::vector<int64_t>{5, 8, 8});
+  std::sort(observed_lengths.begin(), observed_lengths.end());
+  CHECK(observed_lengths == std::vector<int64_t>{5, 8, 8});
 }
 
-TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all are chosen alike", "[regularisers]") {
+TEST_CASE("head-balance is the sum over layers of r² mean(f p) over heads", "[regularisers]") {
   auto term = regularisers().make("head-balance", "");
   Config config;
   config.load_text("[r]\nweight = 0.5\n", "test");
   config.read("r", *term);
   const int64_t batch = 2, n = 3, heads = 4, k = 2;
-  double wanted = 0;
+  double expected = 0;
   std::vector<at::Tensor> layers;
   for (int i = 0; i < 2; ++i) {
     const at::Tensor p = at::softmax(at::randn({batch, n, heads}), -1).requires_grad_();
@@ -483,15 +490,16 @@ TEST_CASE("head balance: r² mean(f p) over heads and layers, least where all ar
           f += chosen[b][t][e].item<double>() / static_cast<double>(batch * n);
           mean += p[b][t][e].item<double>() / static_cast<double>(batch * n);
         }
-      wanted += static_cast<double>(heads) * f * mean;
+      expected += static_cast<double>(heads) * f * mean;
     }
   }
   const at::Tensor value = term->loss({});
-  CHECK(value.item<double>() == Approx(0.5 * wanted).epsilon(1e-5));
+  CHECK(value.item<double>() == Approx(0.5 * expected).epsilon(1e-5));
   value.backward();
   for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
-  // Each of 4 heads chosen by half of the positions.
-  const at::Tensor even = at::full({1, 2, heads}, 0.25), chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
-  term->observer()->show({}, attention::RoutingObservation{even, chosen.view({1, 2, heads})});
+  // Each of 4 heads is selected at half of the positions.
+  const at::Tensor uniform = at::full({1, 2, heads}, 0.25),
+                   chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
+  term->observer()->show({}, attention::RoutingObservation{uniform, chosen.view({1, 2, heads})});
   CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
 }

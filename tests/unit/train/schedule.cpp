@@ -1,4 +1,4 @@
-// Learning rates of every update against the published programs.
+// Learning-rate schedules against transformers, BERT, Transformer-XL, Skip Cross-Head Transformer-XL and fairseq.
 #include <cmath>
 
 #include "fixtures/runs.h"
@@ -15,7 +15,7 @@ TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr
   return o;
 }
 
-// Checks the rates of the updates 1, 2, ... of a run.
+// Checks the learning rates of the updates 1, 2, … of a run.
 void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const std::vector<double>& expected) {
   for (size_t update = 1; update <= expected.size(); ++update) {
     INFO(o.schedule.rule << " from " << o.schedule.decay_from << ", update " << update);
@@ -25,9 +25,9 @@ void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const st
 
 }  // namespace
 
-// transformers 4.57: get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, 10 training steps, 0 and 4 of
-// warm-up.
-TEST_CASE("linear and cosine decay from the warm-up's end have the rates of transformers") {
+// transformers 4.57: get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, 10 training steps, of which 0
+// and 4 are warm-up.
+TEST_CASE("linear and cosine decay after warm-up equal the schedules of transformers") {
   check_rates(options_of("linear", 1), {0, 10, 0}, {1, .9, .8, .7, .6, .5, .4, .3, .2, .1});
   check_rates(options_of("linear", 1), {4, 10, 0}, {0, .25, .5, .75, 1, 5 / 6., 4 / 6., .5, 2 / 6., 1 / 6.});
   const double high = (1 + std::sqrt(.75)) / 2;
@@ -35,19 +35,19 @@ TEST_CASE("linear and cosine decay from the warm-up's end have the rates of tran
 }
 
 // google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W below W.
-TEST_CASE("linear decay from the first update has the rates of BERT") {
+TEST_CASE("linear decay from the first update equals the schedule of BERT") {
   TrainOptions o = options_of("linear", 1);
   o.schedule.decay_from = "start";
   check_rates(o, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
   check_rates(o, {0, 2, 0}, {1, .5});
-  // Its fine-tuning of MRPC: 343 updates, 34 of warm-up, 2e-5.
+  // BERT's fine-tuning on MRPC: 343 updates, 34 of them warm-up, learning rate 2e-5.
   o.lr = 2e-5;
   CHECK(learning_rate(o, {34, 343, 0}, 33) == Approx(2e-5 * 33 / 34));
   CHECK(learning_rate(o, {34, 343, 0}, 34) == Approx(2e-5 * 309 / 343));
 }
 
-// BERT: int(538 · 0.1); transformers: ceil. STS-B has 538 updates in BERT's program.
-TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
+// BERT: int(538 · 0.1); transformers: ceil(538 · 0.1). BERT's fine-tuning on STS-B has 538 updates.
+TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, else up as in transformers") {
   TrainOptions o = options_of("linear", 1);
   o.schedule.warmup_ratio = 0.1;
   CHECK(warmup_of_share(o, 538) == 54);
@@ -58,9 +58,9 @@ TEST_CASE("a warm-up share is rounded as by BERT and by transformers") {
   CHECK(warmup_of_share(o, 540) == 54);
 }
 
-// Transformer-XL's loop with PyTorch's CosineAnnealingLR, run for 10 updates: the rate is set after each update, and
-// counts from 0.
-TEST_CASE("cosine decay from the first update has the rates of Transformer-XL") {
+// Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. It sets the rate after each update
+// and counts updates from 0.
+TEST_CASE("cosine decay from the first update equals the schedule of Transformer-XL") {
   TrainOptions o = options_of("cosine", 1);
   o.schedule.decay_from = "start";
   check_rates(o, {4, 10, 0}, {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
@@ -70,8 +70,8 @@ TEST_CASE("cosine decay from the first update has the rates of Transformer-XL") 
   CHECK(learning_rate(o, {20000, 500000, 0}, 20000) == Approx(1.25e-4 * (1 + std::cos(M_PI / 25))));
 }
 
-// The same loop where the cosine is as long as the warm-up, 4 updates.
-TEST_CASE("cyclic cosine has the rates of Skip Cross-Head Transformer-XL") {
+// Transformer-XL's training loop with a half cosine as long as the warm-up, 4 updates.
+TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL") {
   check_rates(options_of("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
   const TrainOptions o = options_of("cyclic-cosine", 2.5e-4);
@@ -80,13 +80,13 @@ TEST_CASE("cyclic cosine has the rates of Skip Cross-Head Transformer-XL") {
     CHECK(learning_rate(o, {16000, 0, 16000}, completed) == Approx(rate).margin(1e-12));
 }
 
-// fairseq: the first update has the rate at 0 completed updates, where the warm-up starts.
-TEST_CASE("inverse square root and cosine cycles have the rates of fairseq") {
+// fairseq: the first update has the rate of 0 completed updates, the start of the warm-up.
+TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq") {
   TrainOptions o = options_of("inverse-sqrt", 5e-4, 1e-7);
   for (auto [completed, rate] :
        {std::pair{0, 1e-7}, {1, 2.24975e-7}, {2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
     CHECK(learning_rate(o, {4000, 0, 0}, completed) == Approx(rate).epsilon(1e-5));
-  CHECK(learning_rate(o, {0, 0, 0}, 0) == 5e-4);  // fairseq needs a warm-up
+  CHECK(learning_rate(o, {0, 0, 0}, 0) == 5e-4);  // no reference: fairseq requires a warm-up
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
   o = options_of("cosine", 1, 1e-7, 1e-4);
   o.schedule.period_growth = 2, o.schedule.period_shrink = 0.75;
@@ -101,7 +101,7 @@ TEST_CASE("inverse square root and cosine cycles have the rates of fairseq") {
     CHECK(learning_rate(o, lengths, completed) == Approx(rate).epsilon(1e-5));
 }
 
-TEST_CASE("decay from the start is refused for a schedule without one") {
+TEST_CASE("decay_from = start is refused for schedules without a decay to the end of training") {
   for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
     TrainOptions o = options_of(schedule, 1);
     o.schedule.decay_from = "start";
@@ -112,26 +112,26 @@ TEST_CASE("decay from the start is refused for a schedule without one") {
   CHECK(refusal([&] { o.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }
 
-// The rates that the trainer uses, not only those that the function gives; and a run of one update.
-TEST_CASE("every update of a run with a decay to 0 changes the weights") {
+// Checks the rates of the trainer, not only those of learning_rate(), also for a run of a single update.
+TEST_CASE("no update of a run with decay to 0 has learning rate 0, not even the only one") {
   using namespace runs;
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   for (const std::string schedule : {"linear", "cosine"}) {
-    const std::string set = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
+    const std::string options = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
     const auto rates = [&](const std::string& name) {
       std::vector<double> all;
       for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
       return all;
     };
-    run_of(folder, schedule + "10", set + "length = '10u'\n");
-    const std::vector<double> ten = rates(schedule + "10");
-    REQUIRE(ten.size() == 10);
-    CHECK(ten.front() == 0.01);
-    CHECK(ten.back() > 0);
-    run_of(folder, schedule + "1", set + "length = '1u'\n");
+    run_of(folder, schedule + "10", options + "length = '10u'\n");
+    const std::vector<double> rates_of_10 = rates(schedule + "10");
+    REQUIRE(rates_of_10.size() == 10);
+    CHECK(rates_of_10.front() == 0.01);
+    CHECK(rates_of_10.back() > 0);
+    run_of(folder, schedule + "1", options + "length = '1u'\n");
     CHECK(rates(schedule + "1") == std::vector<double>{0.01});
-    run_of(folder, schedule + "0", set + "length = '1u'\nlr = 0\n");
+    run_of(folder, schedule + "0", options + "length = '1u'\nlr = 0\n");
     auto before = model::load_model(folder.file(schedule + "0") + "/last.safetensors", at::kCPU);
     auto after = model::load_model(folder.file(schedule + "1") + "/last.safetensors", at::kCPU);
     const std::string name = "decoder.layers.0.self.query.weight";
