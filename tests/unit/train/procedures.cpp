@@ -1,4 +1,4 @@
-// Parameter groups, and runs with every regulariser and procedure, resumed bit for bit.
+// Parameter groups and procedures, and bit-identical resume of runs with every training method.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -12,7 +12,7 @@ using namespace runs;
 
 namespace {
 
-// What each method adds to a configuration; a run of each is stopped and resumed.
+// Returns the configuration of each training method, by name.
 const std::map<std::string, std::string>& methods() {
   static const std::map<std::string, std::string> all{
       {"groups",
@@ -43,22 +43,22 @@ std::string with_length(const std::string& extra, int updates) {
 
 }  // namespace
 
-TEST_CASE("a run with each method, stopped and resumed, is the run that never stopped", "[procedures]") {
+TEST_CASE("resume of a run with any training method gives bit-identical weights", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   for (const auto& [name, extra] : methods()) {
     INFO(name);
-    auto whole = run_of(folder, name, with_length(extra, 16));
+    auto uninterrupted = run_of(folder, name, with_length(extra, 16));
     run_of(folder, name + "-halves", with_length(extra, 9));
-    auto halves = run_of(folder, name + "-halves", with_length(extra, 16), true);
-    for (auto& p : whole.model->parameters().all()) {
+    auto resumed = run_of(folder, name + "-halves", with_length(extra, 16), true);
+    for (auto& p : uninterrupted.model->parameters().all()) {
       INFO(p.name());
-      CHECK(at::equal(p.master(), find(halves, p.name())));
+      CHECK(at::equal(p.master(), find(resumed, p.name())));
     }
   }
 }
 
-TEST_CASE("groups: frozen parameters rest, thawed ones start as at the start", "[procedures]") {
+TEST_CASE("frozen parameters do not change, and thawed ones start with fresh Adam bias correction", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto start = run_of(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
@@ -72,20 +72,21 @@ TEST_CASE("groups: frozen parameters rest, thawed ones start as at the start", "
     CHECK(at::equal(p.master(), find(frozen, p.name())) == (in_attention || in_ffn));
     CHECK(at::equal(p.master(), find(late, p.name())) == in_attention);
   }
-  // Adam's first step is of the size of the rate whenever it comes: the bias correction counts the parameter's own
-  // steps.
+  // Adam's first step is as large as the learning rate, since the bias correction counts the steps of the parameter,
+  // not those of the run.
   auto thawed =
       run_of(folder, "thawed",
              "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
-  at::Tensor moved =
+  at::Tensor first_step =
       (find(thawed, "decoder.layers.0.self.query.weight") - find(start, "decoder.layers.0.self.query.weight")).abs();
-  CHECK(moved.max().item<double>() == Approx(0.01).epsilon(0.01));
+  CHECK(first_step.max().item<double>() == Approx(0.01).epsilon(0.01));
   CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n"), Error);
   CHECK_THROWS_AS(run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n"),
                   Error);
 }
 
-TEST_CASE("block coordinate descent trains gates with their own steps, and the rest with the others", "[procedures]") {
+TEST_CASE("block coordinate descent changes gates only in gate passes and other parameters in every epoch",
+          "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
   const std::string& extra = methods().at("experts");
@@ -98,35 +99,36 @@ TEST_CASE("block coordinate descent trains gates with their own steps, and the r
       continue;
     }
     INFO(p.name());
-    CHECK(at::equal(find(first, p.name()), find(second, p.name())));  // epoch 1 has F passes only
+    // Epoch 1 (from 0) has F passes only, which do not train gates.
+    CHECK(at::equal(find(first, p.name()), find(second, p.name())));
   }
   CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n"),
                   Error);
 }
 
-TEST_CASE("the second pass of an update takes up the momentum of the update before", "[procedures]") {
+TEST_CASE("an F pass after a gate pass continues from the momentum of the previous update", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  // Gates that do not move: an update of both passes is one of the F pass alone.
+  // Gates do not move at learning rate 0, so an update with both passes equals an update with the F pass only.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
       "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr_factor = 0.0\n"
       "[train.procedures.block-coordinate]\nevery = 1\nfirst = ";
-  auto both = run_of(folder, "both", method + "0\n"), alone = run_of(folder, "alone", method + "1000\n");
-  for (auto& p : both.model->parameters().all()) {
+  auto both_passes = run_of(folder, "both", method + "0\n"), f_pass = run_of(folder, "alone", method + "1000\n");
+  for (auto& p : both_passes.model->parameters().all()) {
     INFO(p.name());
-    if (!matches("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(alone, p.name())));
+    if (!matches("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(f_pass, p.name())));
   }
 }
 
-TEST_CASE("what is frozen must leave each pass something to train, whenever it comes", "[procedures]") {
+TEST_CASE("a run is refused if a pass of any epoch has only frozen parameters", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
   int number = 0;
-  auto start = [&](const std::string& group, const std::string& procedure) {
+  auto start_error = [&](const std::string& group, const std::string& procedure) {
     const std::string out = folder.file(std::to_string(number++));
-    std::string said;
+    std::string message;
     try {
       Trainer(config_of(folder,
                         "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train]\nlength = '30u'\n"
@@ -134,52 +136,55 @@ TEST_CASE("what is frozen must leave each pass something to train, whenever it c
                             group + "\n[train.procedures.block-coordinate]\n" + procedure),
               out, false);
     } catch (const Error& error) {
-      said = error.what();
+      message = error.what();
       CHECK(error.exit() == Exit::usage);
     }
-    CHECK(std::filesystem::exists(out) == said.empty());
-    return said;
+    CHECK(std::filesystem::exists(out) == message.empty());
+    return message;
   };
   const std::string gates = "match = ['*.gate.*']\n", frozen = "only frozen parameters";
-  auto has = [](const std::string& said, const std::string& part) { return said.find(part) != std::string::npos; };
-  CHECK(has(start(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
-  CHECK(has(start(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (from 0)"));
-  CHECK(has(start(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
-  CHECK(has(start("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (from 0)"));
-  CHECK(start(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
-  // The run ends before.
-  CHECK(start(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
+  auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
+  CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (from 0)"));
+  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
+  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (from 0)"));
+  CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
+  // The run ends before epoch 5.
+  CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
 }
 
-TEST_CASE("groups: what has no effect is refused, by the group's name", "[procedures]") {
+TEST_CASE("options of a parameter group without effect are refused with the name of the group", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto said = [&](const std::string& extra, const std::string& train = "") {
+  auto error_of = [&](const std::string& extra, const std::string& train = "") {
     try {
       Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra), folder.file("run"), false);
     } catch (const Error& error) {
       CHECK_FALSE(std::filesystem::exists(folder.file("run")));
       return std::string(error.what());
     }
-    return std::string("nothing");
+    return std::string("no error");
   };
-  auto has = [](const std::string& text, const std::string& part) {
+  auto check_contains = [](const std::string& text, const std::string& part) {
     INFO(text);
     CHECK(text.find(part) != std::string::npos);
   };
   const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
                     b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
-  has(said(a + "momentum = 0.5\n"), "train.groups.a.momentum: expected the rule sgd or nag; found adamw");
-  has(said(a + "momentum = 0.0\n"), "train.groups.a.momentum");
-  has(said(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
-  has(said(a + b),
+  check_contains(error_of(a + "momentum = 0.5\n"),
+                 "train.groups.a.momentum: expected the rule sgd or nag; found adamw");
+  check_contains(error_of(a + "momentum = 0.0\n"), "train.groups.a.momentum");
+  check_contains(error_of(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
+  check_contains(
+      error_of(a + b),
       "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a");
-  has(said(a + "frozen = true\nlr = 0.1\n"), "frozen, or options of training");
-  has(said(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
-  has(said(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "nothing");
+  check_contains(error_of(a + "frozen = true\nlr = 0.1\n"), "frozen, or options of training");
+  check_contains(error_of(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
+  check_contains(error_of(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
 }
 
-TEST_CASE("groups: momentum is that of the optimizer that trains them", "[procedures]") {
+TEST_CASE("a parameter group inherits the momentum of the optimizer unless it sets its own rule or momentum",
+          "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer.rule = '",
@@ -190,20 +195,20 @@ TEST_CASE("groups: momentum is that of the optimizer that trains them", "[proced
   };
   for (const char* rule : {"sgd", "nag"}) {
     INFO(rule);
-    const std::string by = base + rule + "'\n";
-    const at::Tensor half = weights(by + "optimizer.momentum = 0.5\n"),
-                     none = weights(by + "optimizer.momentum = 0.0\n");
-    CHECK_FALSE(at::equal(half, none));
-    CHECK(at::equal(half, weights(by + "optimizer.momentum = 0.5\n" + all)));
-    CHECK(at::equal(half, weights(by + all + "momentum = 0.5\n")));
-    CHECK(at::equal(none, weights(by + all + "momentum = 0.0\n")));
-    CHECK(at::equal(none, weights(by + "optimizer.momentum = 0.5\n" + all + "rule = '" + rule + "'\n")));
+    const std::string with_rule = base + rule + "'\n";
+    const at::Tensor momentum_half = weights(with_rule + "optimizer.momentum = 0.5\n"),
+                     momentum_0 = weights(with_rule + "optimizer.momentum = 0.0\n");
+    CHECK_FALSE(at::equal(momentum_half, momentum_0));
+    CHECK(at::equal(momentum_half, weights(with_rule + "optimizer.momentum = 0.5\n" + all)));
+    CHECK(at::equal(momentum_half, weights(with_rule + all + "momentum = 0.5\n")));
+    CHECK(at::equal(momentum_0, weights(with_rule + all + "momentum = 0.0\n")));
+    CHECK(at::equal(momentum_0, weights(with_rule + "optimizer.momentum = 0.5\n" + all + "rule = '" + rule + "'\n")));
   }
 }
 
 namespace {
 
-// Two passes over everything.
+// A procedure with two passes over all parameters per update.
 class Twice : public Procedure {
  public:
   void describe(Fields& f) override { f.field("passes", passes_, "how many", at_least(1)); }
@@ -219,11 +224,11 @@ const Registration<Twice> twice_entry(procedures(), "test-twice", "");
 
 }  // namespace
 
-TEST_CASE("a run that diverges says what it has saved: the state before the update, or after its first pass",
+TEST_CASE("the error of a diverged run names the saved state: before the update, or after its first pass",
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto said = [&](const std::string& name, const std::string& procedures) {
+  auto divergence_error = [&](const std::string& name, const std::string& procedures) {
     try {
       run_of(folder, name,
              "[train]\nlength = '4u'\noptimizer.rule = 'sgd'\nlr = 3e38\noptimizer.clip_norm = 0.0\n" + procedures);
@@ -231,31 +236,34 @@ TEST_CASE("a run that diverges says what it has saved: the state before the upda
       CHECK(error.exit() == Exit::failed);
       return std::string(error.what());
     }
-    return std::string("nothing");
+    return std::string("no error");
   };
-  const std::string once = said("once", ""), two = said("two", "[train.procedures.test-twice]\n");
-  INFO(once << '\n' << two);
-  CHECK(once.rfind("update 2,", 0) == 0);
-  CHECK(once.find("the state before this update is in diverged.safetensors") != std::string::npos);
-  CHECK(two.rfind("update 1,", 0) == 0);
-  CHECK(two.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
+  const std::string one_pass = divergence_error("once", ""),
+                    two_passes = divergence_error("two", "[train.procedures.test-twice]\n");
+  INFO(one_pass << '\n' << two_passes);
+  CHECK(one_pass.rfind("update 2,", 0) == 0);
+  CHECK(one_pass.find("the state before this update is in diverged.safetensors") != std::string::npos);
+  CHECK(two_passes.rfind("update 1,", 0) == 0);
+  CHECK(two_passes.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
 }
 
-TEST_CASE("joint training: gates take their own SGD in the same update as all else", "[procedures]") {
+TEST_CASE("joint training updates gates by the SGD of their group in the update of the other parameters",
+          "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = ";
   auto start = run_of(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");
-  auto whole = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
-  auto half = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
+  auto full_rate = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
+  auto half_rate = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
   for (auto& p : start.model->parameters().all()) {
     if (!p.traits().trainable || matches("*.norm.bias", p.name()) || matches("*.key.bias", p.name())) continue;
     INFO(p.name());
-    const at::Tensor by = find(whole, p.name()) - p.master();
-    CHECK(by.abs().max().item<double>() > 0);
-    // Plain SGD moves by the rate times the gradient of the mixture; Adam's part does not know of the gates' rate.
-    const double share = matches("*.gate.*", p.name()) ? 0.5 : 1;
-    CHECK(at::allclose(find(half, p.name()) - p.master(), share * by, 1e-3, 1e-7));
+    const at::Tensor step = find(full_rate, p.name()) - p.master();
+    CHECK(step.abs().max().item<double>() > 0);
+    // The SGD step of gates is proportional to the group's rate; the Adam step of other parameters is independent of
+    // it.
+    const double ratio = matches("*.gate.*", p.name()) ? 0.5 : 1;
+    CHECK(at::allclose(find(half_rate, p.name()) - p.master(), ratio * step, 1e-3, 1e-7));
   }
 }

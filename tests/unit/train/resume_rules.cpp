@@ -1,4 +1,4 @@
-// Which options a resume may change: each key of a run is given another value, and the runs are compared.
+// The options that a resume may change: tries to resume with another value of each key.
 #include <catch2/catch.hpp>
 #include <map>
 #include <optional>
@@ -15,7 +15,7 @@ namespace {
 
 enum class Rule { fixed, until_validation, changeable };
 
-// All other keys are fixed.
+// Keys that are in neither set nor below kDecoding are fixed.
 const std::set<std::string> kChangeable{"data.train",
                                         "data.valid",
                                         "data.valid_tokens",
@@ -48,7 +48,7 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.checkpoint.retain_by",
                                         "train.validation.patience",
                                         "train.validation.min_improvement"};
-// Changeable as long as the run has no validation set.
+// Keys that are changeable as long as the run has no validation set.
 const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.validation.block", "train.validation.memory",
                                              "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
@@ -64,7 +64,7 @@ RunConfig read(const std::string& toml) {
   return RunConfig::read(config);
 }
 
-// Runs that have all keys among them.
+// Returns configurations that together contain all keys.
 std::vector<std::string> runs() {
   const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
   std::vector<std::string> all{groups, groups + "rule = 'adamw'\n"};
@@ -81,13 +81,13 @@ std::vector<std::string> runs() {
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());
   for (const std::string& name : regularisers().names()) all.push_back(str("[train.regularisers.", name, "]\n"));
-  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // has the options of head-balance
+  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // has the options of head-balance, too
   for (const std::string& name : procedures().names()) all.push_back(str("[train.procedures.", name, "]\n"));
   return all;
 }
 
-// Values of the field's type, in TOML; some may be refused.
-std::vector<std::string> candidates(const FieldLister::Row& row, const std::string& value) {
+// Returns TOML values of the field's type; some may be invalid.
+std::vector<std::string> candidate_values(const FieldLister::Row& row, const std::string& value) {
   if (row.type == "true/false") return {value == "true" ? "false" : "true"};
   if (row.type == "length") return {"'7u'", "'9u'"};
   if (row.type == "integers") return {"[5]", "[7]"};
@@ -104,22 +104,23 @@ std::vector<std::string> candidates(const FieldLister::Row& row, const std::stri
   return texts;
 }
 
-// Returns the run with another value of the field in the line `at`; none where no other value is valid in this run.
-std::optional<RunConfig> changed(std::vector<std::string> lines, size_t at, const FieldLister::Row& row) {
-  const size_t equals = lines[at].find(" = ");
-  const std::string value = lines[at].substr(equals + 3), key = lines[at].substr(0, equals + 3);
-  const std::string was = read(join(lines, "\n")).toml();
-  for (const std::string& candidate : candidates(row, value)) {
-    lines[at] = key + candidate;
+// Returns the run with another value of the field in line `index`; nullopt if no candidate is valid in this run.
+std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t index, const FieldLister::Row& row) {
+  const size_t equals = lines[index].find(" = ");
+  const std::string value = lines[index].substr(equals + 3), assignment = lines[index].substr(0, equals + 3);
+  const std::string original = read(join(lines, "\n")).toml();
+  for (const std::string& candidate : candidate_values(row, value)) {
+    lines[index] = assignment + candidate;
     try {
       RunConfig run = read(join(lines, "\n"));
-      if (run.toml() != was) return run;
-    } catch (const Error&) {  // a value that makes no sense there
+      if (run.toml() != original) return run;
+    } catch (const Error&) {  // the candidate is invalid in this run
     }
   }
   return std::nullopt;
 }
 
+// Returns whether a resume accepts the run in place of the stored one; checks that a refusal names the key.
 bool may_change(const RunConfig& run, const std::string& stored, const std::string& key) {
   try {
     require_same_run(run, stored, "config.toml");
@@ -134,7 +135,7 @@ bool may_change(const RunConfig& run, const std::string& stored, const std::stri
 
 }  // namespace
 
-TEST_CASE("a resume may change what does not make it another run", "[resume]") {
+TEST_CASE("resume accepts changes of exactly the listed options and refuses all others by name", "[resume]") {
   std::map<std::string, FieldLister::Row> rows;
   for (const auto& row : all_keys()) rows.emplace(row.key, row);
   std::set<std::string> tried;
@@ -151,7 +152,7 @@ TEST_CASE("a resume may change what does not make it another run", "[resume]") {
         if (equals == std::string::npos || row == rows.end()) continue;
         const std::string& key = row->first;
         if (tried.count(str(key, validated)) > 0) continue;
-        const std::optional<RunConfig> run = changed(lines, i, row->second);
+        const std::optional<RunConfig> run = change_field(lines, i, row->second);
         if (!run) continue;
         tried.insert(str(key, validated));
         INFO(key << (validated ? ", of a run with a validation set" : ""));
