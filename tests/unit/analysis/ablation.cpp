@@ -271,7 +271,7 @@ TEST_CASE("a scan of heads, all heads but one and layers equals separate evaluat
     CHECK(scan.value(k) == Approx(std::exp(expected[k + 1].nll / 40)).epsilon(1e-5));
     CHECK(by_judge.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
   }
-  CHECK(scan.full() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
+  CHECK(scan.total() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
   // The cases of mode head in layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
@@ -313,7 +313,7 @@ TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without
       const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
       REQUIRE(points.size() == 5);  // 0, .3, .6, .9, 1
       std::vector<HeadSet> sets;
-      for (const auto& point : points) sets.push_back(point.gone);
+      for (const auto& point : points) sets.push_back(point.masked);
       const auto expected = reference_scores(s, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {

@@ -471,14 +471,15 @@ TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
                  "found 2 and 4"));
   CHECK(contains(build_error("heads = 0\nvalue_heads = 4\n"), "0, where heads = 0"));
   CHECK(contains(build_error("heads = 0\noutput_heads = 4\n"), "0, where heads = 0"));
-  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.kept = [0, 1]\n"), "none with of = 0"));
-  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0]\n"),
+  CHECK(
+      contains(build_error("heads = 2\ncombiner = 'mae'\nmae.kept_heads = [0, 1]\n"), "none with original_heads = 0"));
+  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0]\n"),
                  "one for each of the layer's 2 heads"));
-  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 4]\n"), "heads from 0 to 3"));
-  CHECK(contains(
-      build_error(
-          "heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.of = 4\nmixture-of-heads.kept = [1, 1]\n"),
-      "each head once"));
+  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0, 4]\n"),
+                 "heads from 0 to 3"));
+  CHECK(contains(build_error("heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.original_heads = "
+                             "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
+                 "each head once"));
   // A mixer that changes the number of heads excludes an additive mask per head.
   layers::Layer l("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n", 12);
   const at::Tensor x = normal({1, 4, 12}, 1);
@@ -502,8 +503,8 @@ TEST_CASE("least_important() selects the lowest scores of the model or of each l
   CHECK(least({0, 1}).size() == 7);
   CHECK((least({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
   CHECK((least({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
-  CHECK(contains(refusal([&] { least({8, 0}); }), "at most 7, the heads that there are; found 8"));
-  CHECK(contains(refusal([&] { least({4, 0}, true); }), "at most 3, the heads that layer 0 has; found 4"));
+  CHECK(contains(refusal([&] { least({8, 0}); }), "at most 7, the number of heads; found 8"));
+  CHECK(contains(refusal([&] { least({4, 0}, true); }), "at most 3, the number of heads of layer 0; found 4"));
   CHECK(contains(refusal([&] { least({0, 0.1}); }), "at least one head"));
   CHECK(analysis::parse_fraction("12.5%", "") == 0.125);
   for (const char* text : {"12", "101%", "-1%", "%", "1e1%"})

@@ -259,8 +259,8 @@ TEST_CASE("RotationSchedule swaps and undoes in the epochs of the published exam
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
   // After `end`, heads are swapped back without waiting for `frequency` epochs.
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Act::undo);
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Act::none);
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Action::undo);
+  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Action::none);
 }
 
 TEST_CASE("hard, soft and released selection pair heads by rank as defined", "[rotation]") {
@@ -511,7 +511,7 @@ TEST_CASE("head rotation, hard: pairs follow the importance measured in the prec
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
-  auto measure = importances().make("avg-l2", "")->watch(Side::whole);
+  auto measure = importances().make("avg-l2", "")->observing_measure(Side::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));

@@ -392,7 +392,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds together, or only those 
     for (size_t i = 0; i < points.size(); ++i) {
       HeadSet expected;
       for (size_t r = 0; r < heads * i / 4; ++r) expected[order[r].kind].insert(order[r].head);
-      HeadSet actual = points[i].gone;
+      HeadSet actual = points[i].masked;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
       const Masked masked(*analysed.model, Side::whole, expected);

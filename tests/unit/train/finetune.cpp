@@ -200,5 +200,5 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   CHECK(run.train.length.count == 0);
   // A run without groups and procedures has nothing to inherit.
   run_of(folder, "plain", train_length(1));
-  CHECK(taken_over(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
+  CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }

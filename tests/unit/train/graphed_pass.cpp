@@ -63,7 +63,7 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
   const auto work_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& step) {
       Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `there`
-      if (targets.there.defined()) cpu_targets.values = targets.there;
+      if (targets.on_device.defined()) cpu_targets.values = targets.on_device;
       const SlicedLoss loss = model.loss(model.hidden(input, step), cpu_targets, 0.1, step);
       loss.smoothed.backward();
       model.parameters().collect_gradients();
@@ -91,7 +91,8 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
     graphed_model->parameters().zero_gradients(), plain_model->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored positions differ between updates
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
-    const SlicedLoss actual = graphed_pass(batch, step), expected = plain_pass(batch.input, batch.wanted(), step);
+    const SlicedLoss actual = graphed_pass(batch, step),
+                     expected = plain_pass(batch.input, batch.model_targets(), step);
     CHECK(at::equal(actual.smoothed, expected.smoothed));
     CHECK(at::equal(actual.nll, expected.nll));
     CHECK(actual.scored == expected.scored);

@@ -162,6 +162,16 @@ TEST_CASE("the renamed value optimizer = 'adam' resolves to the defaults", "[ren
   CHECK(resolved("[train]\noptimizer = 'adam'\n") == resolved(""));
 }
 
+TEST_CASE("a pruned mixture of experts of an earlier version keeps its original and kept heads", "[renamed]") {
+  CHECK(resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 3]\n") ==
+        resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\n"
+                 "mae.original_heads = 4\nmae.kept_heads = [0, 3]\n"));
+  CHECK(resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
+                 "mixture-of-heads.of = 4\nmixture-of-heads.kept = [0, 1]\n") ==
+        resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
+                 "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
+}
+
 TEST_CASE("the last assignment wins among old and new names of a key", "[renamed]") {
   Config config;
   config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
