@@ -90,7 +90,7 @@ inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
   double result = 0;
   for (size_t i = 0; i < x.size(); ++i)
-    if (!(x[i] == y[i])) result = std::isnan(x[i]) ? HUGE_VAL : std::max(result, std::abs(x[i] - y[i]));
+    if (!(x[i] == y[i])) result = std::isnan(x[i] - y[i]) ? HUGE_VAL : std::max(result, std::abs(x[i] - y[i]));
   return result;
 }
 

@@ -12,7 +12,9 @@
 #include "base/random.h"
 #include "fixtures/corrupt_shards.h"
 #include "fixtures/folder.h"
+#include "fixtures/peak_memory.h"
 #include "fixtures/shards.h"
+#include "fixtures/skip.h"
 #include "fixtures/status.h"
 #include "io/shard_format.h"
 #include "text/records/translation/pair_stream.h"
@@ -206,6 +208,8 @@ TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equa
 
 TEST_CASE("a shard header with implausible sizes is refused before any allocation of these sizes") {
   Folder folder;
+  const bool measured = reset_peak();
+  const int64_t before = peak_kb();
   auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y.mhs"), bytes);
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
@@ -231,6 +235,8 @@ TEST_CASE("a shard header with implausible sizes is refused before any allocatio
   check_refused(head + huge);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
+  if (!measured) SKIP("peak memory cannot be reset on this system");
+  CHECK(peak_kb() - before < 64 << 10);
 }
 
 TEST_CASE("a shard of another kind or vocabulary is refused, with both fingerprints in the message") {

@@ -5,6 +5,7 @@
 #include "attention/layer.h"
 #include "base/error.h"
 #include "fixtures/runs.h"
+#include "fixtures/status.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -80,9 +81,11 @@ TEST_CASE("frozen parameters do not change, and thawed ones start with fresh Ada
   at::Tensor first_step =
       (find(thawed, "decoder.layers.0.self.query.weight") - find(start, "decoder.layers.0.self.query.weight")).abs();
   CHECK(first_step.max().item<double>() == Approx(0.01).epsilon(0.01));
-  CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n"), Error);
-  CHECK_THROWS_AS(run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n"),
-                  Error);
+  CHECK(status_of(
+            [&] { run_of(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n"); }) == 2);
+  CHECK(status_of([&] {
+          run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n");
+        }) == 2);
 }
 
 TEST_CASE("block coordinate descent changes gates only in gate passes and other parameters in every epoch",
@@ -102,8 +105,9 @@ TEST_CASE("block coordinate descent changes gates only in gate passes and other 
     // Epoch 1 (from 0) has F passes only, which do not train gates.
     CHECK(at::equal(find(first, p.name()), find(second, p.name())));
   }
-  CHECK_THROWS_AS(run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n"),
-                  Error);
+  CHECK(status_of([&] {
+          run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n");
+        }) == 2);
 }
 
 TEST_CASE("an F pass after a gate pass continues from the momentum of the previous update", "[procedures]") {

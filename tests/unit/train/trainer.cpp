@@ -150,7 +150,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
   o.batch.tokens = 9;
-  CHECK_THROWS_AS(corpora::make_batches(corpora::text_of(shard, 0), o), Error);
+  CHECK(status_of([&] { corpora::make_batches(corpora::text_of(shard, 0), o); }) == 2);
 }
 
 TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text below 0.2 nats per token") {
@@ -290,7 +290,7 @@ TEST_CASE("chunks score every token exactly once for any context length") {
     }
     for (int times : times_scored) CHECK(times == 1);
   }
-  CHECK_THROWS_AS(data::make_chunks(10, 5, 5), Error);
+  CHECK(status_of([&] { data::make_chunks(10, 5, 5); }) == 2);
 }
 
 TEST_CASE("scores are independent of the batch size and equal a token-by-token evaluation") {
