@@ -1,4 +1,4 @@
-// Multi-head attention as plain loops in double precision, written from the equations:
+// Multi-head attention as naive loops in double precision, written from the equations:
 //   Q_i = x W^Q_i + b, K_i and V_i likewise from m;  A = Q_i K_iᵀ / √dk;  P = softmax of A over allowed keys;
 //   Z_i = P V_i;  y = concat(Z) W^O + b.
 #pragma once
@@ -12,7 +12,7 @@
 namespace reference {
 
 using Vector = std::vector<double>;
-using Weights = std::map<std::string, Vector>;  // by the parameter's name in its layer: "query.weight"
+using Weights = std::map<std::string, Vector>;  // parameters by their names in the layer: "query.weight"
 
 struct Sizes {
   int64_t batch, queries, keys, width, heads, key_size, value_size;

@@ -1,5 +1,5 @@
-// The sublayers of a transformer as plain loops in double precision, with the parameters of a model: embeddings, and
-// attention (oracle/attention.h) and feed-forward sublayers, each with its residual connection and layer norm.
+// The sublayers of a transformer as naive loops in double precision, with the parameters of a model: embeddings, and
+// attention (oracle/attention.h) and feed-forward sublayers with residual connection and layer norm.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,19 @@ struct Blocks {
   bool pre_norm;
   int64_t width = 16, heads = 4;
   int64_t head_size = 0;  // 0: width / heads
-  bool gelu = false;      // activation: GELU or ReLU
+  bool gelu = false;      // whether the activation is GELU; false: ReLU
   double epsilon = 1e-5;
 
   double activation(double v) const { return gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v); }
 
-  // Returns a parameter of the model, row-major.
+  // Returns the entries of the parameter `name` of the model, row-major.
   std::vector<double> parameter(const std::string& name) const {
     const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
     return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
   }
   using Rows = std::vector<std::vector<double>>;  // [position][d]
 
-  // Returns the embeddings of the tokens, times `scale`.
+  // Returns `scale` times the rows of the table owner.embedding.weight for the tokens.
   Rows embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
     const auto table = parameter(owner + ".embedding.weight");
     Rows x;
@@ -73,7 +73,8 @@ struct Blocks {
       for (double& v : x[t]) v += y[i++];
     return x;
   }
-  // Returns the output of an attention sublayer; `source`: the keys of cross-attention, or null.
+  // Returns the output of an attention sublayer. `source`: encoder outputs that cross-attention reads; null:
+  // self-attention.
   Rows attention_sublayer(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
     Weights w;
     for (const char* projection : {"query", "key", "value", "output"})
@@ -112,7 +113,7 @@ struct Blocks {
   }
 };
 
-// Returns the first `length` tokens of a row of `tokens` (B, T).
+// Returns the first `length` tokens of row `row` of `tokens` (B, T).
 inline std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
   std::vector<int64_t> values;
   for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());

@@ -21,17 +21,17 @@ using Tensors = std::vector<at::Tensor>;
 // Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and u, v (kBias) and r of relative
 // positions. All but q, k and v may be undefined.
 enum { kQ, kK, kV, kM, kScales, kU, kBias, kR };
-// Returns whether operand i has the type of q: the others are fp32 for any narrower type.
+// Returns whether operand i has the type of q. The matrix, the head scales, u and v are fp32 even if q is narrower.
 inline bool has_query_type(size_t i) { return i < kM || i == kR; }
 
 struct Inputs {
-  Tensors operands;  // by index; fp32, on the CPU
-  at::Tensor dout;   // (B, hv, Tq, dv)
+  Tensors operands;  // indexed by kQ … kR; fp32, on the CPU
+  at::Tensor dout;   // (B, hv, Tq, dv), gradient of the output
   AttentionSpec policy;
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
 };
 
-// Returns the key/value head that each query head reads.
+// Returns the heads of t (B, key/value heads, Tk, size) that the query heads read, (B, h, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
   const auto& heads = x.policy.key_heads;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));
@@ -43,7 +43,7 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   if (!t[kR].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
-  Tensors run_rows;  // (Tq, keys of the run): row of r for each query and key
+  Tensors run_rows;  // for each run (Tq, keys of the run): row of r that a query and a key use
   for (const kernels::Run& run : x.policy.relative.runs)
     run_rows.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
                        at::arange(run.count).unsqueeze(0));
@@ -70,7 +70,8 @@ inline at::Tensor probabilities_of(const Inputs& x, const at::Tensor& logits) {
   return at::softmax(a.masked_fill(masked, -INFINITY), -1).masked_fill(masked, 0);
 }
 
-// Returns the scaled head outputs (B, hv, Tq, dv), after dropout, mixing and the product with the values.
+// Applies dropout and mixing to the probabilities, multiplies them with the values, applies the head scales, and
+// returns the head outputs (B, hv, Tq, dv).
 inline at::Tensor head_outputs(const Inputs& x, const at::Tensor& probabilities, const Tensors& t) {
   at::Tensor p = probabilities;
   const at::Tensor &m = t[kM], &scales = t[kScales];
@@ -87,11 +88,13 @@ inline at::Tensor head_outputs(const Inputs& x, const at::Tensor& probabilities,
   return out * (scales.dim() == 2 ? scales : scales.unsqueeze(0)).unsqueeze(-1).unsqueeze(-1).to(out.scalar_type());
 }
 
+// Returns the head outputs (B, hv, Tq, dv) for the operands t of x.
 inline at::Tensor composed(const Inputs& x, const Tensors& t) {
   return head_outputs(x, probabilities_of(x, logits_of(x, t)), t);
 }
 
-// Returns the operands, rounded to the type `rounded`, as autograd leaves of a type on a device.
+// Returns the operands as autograd leaves of type `type` on `device`. Operands with the type of q are rounded to
+// `rounded` first.
 inline Tensors leaves_of(const Inputs& x, at::ScalarType rounded, at::ScalarType type, at::Device device) {
   Tensors leaves;
   for (size_t i = 0; i < x.operands.size(); ++i) {
@@ -118,8 +121,8 @@ Tensors results(const Inputs& x, at::ScalarType rounded, at::ScalarType type, at
   return all;
 }
 
-// Returns the output and gradients with the absolute value of each term of each sum: the rounding error of a sum is
-// proportional to this.
+// Returns, for the output and each gradient, the sums of the absolute values of the terms. The rounding error of a sum
+// is proportional to the sum of absolute terms.
 inline Tensors term_magnitudes(const Inputs& x, at::ScalarType rounded) {
   const Tensors leaves = leaves_of(x, rounded, at::kDouble, at::kCPU);
   const at::Tensor p = probabilities_of(x, logits_of(x, leaves)).detach().requires_grad_();
@@ -135,7 +138,7 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType rounded) {
   return all;
 }
 
-// Returns the largest sum of absolute terms of a logit.
+// Returns the maximum over all logits of the sum of the absolute values of a logit's terms.
 inline double logit_size(const Inputs& x, at::ScalarType rounded) {
   const c10::NoGradGuard no_gradient;
   Tensors magnitudes;

@@ -1,6 +1,6 @@
-// Attention layers with head mixing, as plain loops in double precision:
-//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k), with `sigmoid` exp(L'_k) σ(L'_k), over allowed keys;
-//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] W[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;
+// Attention layers with head mixing, as naive loops in double precision:
+//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `sigmoid`, over allowed keys;
+//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] query_weight[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;
 //   y = Z' W^O + b.
 #pragma once
 
@@ -14,10 +14,11 @@ namespace reference {
 
 struct HeadMixing {
   int64_t batch, queries, keys, width, heads;
-  int64_t inside;  // heads k of the probabilities, between `pre` and `post`
+  int64_t inside;  // number of heads k of the probabilities, between `pre` and `post`
   int64_t dk, dv;
   bool sigmoid = false;
-  // (h, inside), (inside, h), (h, dk) and (h, h). Empty: the identity, and zero for query_weight.
+  // Shapes: pre (h, inside), post (inside, h), query_weight (h, dk), alpha (h, h). Empty: the identity; for
+  // query_weight zero.
   Vector pre = {}, post = {}, query_weight = {}, alpha = {};
   // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d).
   Vector operator()(const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed) const {
@@ -78,7 +79,8 @@ struct HeadMixing {
   }
 };
 
-// Returns the output of the layer `mixing` with the mixing parameters in `w`.
+// Sets the mixing parameters of `mixing` to those in `w`, by their names in a layer, and returns the output y (B, Tq,
+// d).
 inline Vector head_mixing(HeadMixing mixing, const Weights& w, const Vector& x, const Vector& m,
                           const Allowed& allowed) {
   auto parameter = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };

@@ -1,9 +1,9 @@
-// Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as plain
+// Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as naive
 // loops from the equations:
 //   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
 //   P_j = softmax(scale A_j) over the visible keys, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
-//   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask and the other 1, and s_i is the head scale.
-// In double precision; optionally with every stored matrix rounded, as a composed path of another type stores it.
+//   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask, the other is 1, and s_i is the head scale.
+// All arithmetic is in double precision; `round` can round every matrix that the composed path stores to its type.
 #pragma once
 
 #include <algorithm>
@@ -32,24 +32,27 @@ struct PolicyCase {
   // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without them.
   Doubles u, v_bias, r;
   int64_t distances = 0;
-  std::vector<mh::kernels::Run> runs;  // of all keys
-  // Rounds Q + u and Q + v to the type in which every path stores them; part of the reference, not of its error.
+  std::vector<mh::kernels::Run> runs;  // runs of consecutive keys, together all keys
+  // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
+  // not count as an error.
   std::function<double(double)> round_sum = [](double x) { return x; };
-  // Dropout mask: (row b, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
+  // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each stored matrix
   bool from_outputs = false;  // delta is computed as dO · O with the rounded O, as fused kernels do
 };
 
 struct PolicyResult {
-  Doubles out, dq, dk, dv;  // dk and dv per reader: (batch, in, keys, key_size), (batch, out, keys, value_size)
+  // out and dq have the shapes of dout and q. dk (batch, in, keys, key_size) and dv (batch, out, keys, value_size) have
+  // one head for each head that reads keys or values, not summed over heads that read the same one.
+  Doubles out, dq, dk, dv;
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
   Doubles lse, lse_size;    // (batch, in, queries), infinite for fully masked rows; 1 + |lse|
   Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
-  // Σ |term| of each entry, which its rounding error is proportional to.
+  // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
   Doubles du_size, dv_bias_size, dr_size;
   Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;
-  double logit_size = 0;  // largest Σ |term| of a logit
+  double logit_size = 0;  // maximum of Σ |term| over all logits
 };
 
 // Returns the results of a case for q (batch, in, queries, key_size), k (batch, key_heads, keys, key_size), v (batch,

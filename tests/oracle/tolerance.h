@@ -20,21 +20,24 @@ inline double beside_composed(double composed_error, double unit, double size) {
   return 2 * std::max(composed_error, unit * size) + 16 * kFp32 * size;
 }
 
-// Returns the addition to that bound for sums weighted by probabilities: the error of the logits. A logit is a sum in
-// fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019; three times that is rare). The
-// softmax turns it into a relative error of each probability, once directly and once through the sum of the row. The
-// composed path of tests without LibTorch accumulates in double, so its own error lacks this part.
+// Returns the term to add to beside_composed() for sums weighted by probabilities, the effect of errors of the logits.
+// A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019; three times
+// that is rare). The softmax turns this error into a relative error of each probability, once directly and once through
+// the sum over the row. The composed path of tests without LibTorch accumulates in double precision, so its error does
+// not include this term.
 inline double of_logits(double logit_size, double size) { return 4 * kFp32 * logit_size * size; }
 
-// Factor on the size of fp16 results with head mixing, for beside_composed: their probabilities are rounded three
-// times, once more than on the composed path, since warps exchange them in fp16.
+// Factor on `size` in beside_composed() for fp16 results with head mixing: the kernel rounds probabilities three times,
+// once more than the composed path, since warps exchange probabilities in fp16.
 inline constexpr double kExchangedFp16 = 1.5;
 
 // Relative error of an fp32 product that the tensor cores of a GPU compute as three products of 11-bit numbers, with
-// x = high + low: low * low is omitted, and each of the two lows is rounded, three times 2^-11 · 2^-11.
+// each factor split as x = high + low: low · low is omitted and both low parts are rounded, three errors of 2^-11 ·
+// 2^-11.
 inline constexpr double kSplitProduct = 3 * 0x1p-22;
 
-// Returns the addition to the bound for fp32 on a GPU: the error of logits from split products, like of_logits().
+// Returns the term to add to beside_composed() for fp32 on a GPU: the effect, as in of_logits(), of logits computed
+// from split products (kSplitProduct).
 inline double of_split_logits(double logit_size, double size) { return kSplitProduct * logit_size * size; }
 
 // Returns the bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded
@@ -47,8 +50,8 @@ inline double of_sum(int64_t terms, double unit, double sizes) {
   return (accumulated / (1 - accumulated) + unit) * sizes;
 }
 
-// Returns the bound of of_sum() if the errors of single additions are independent: √terms in place of terms, where an
-// error of three times that is rare (Higham and Mary 2019).
+// Returns a bound like of_sum() that assumes independent errors of the additions and has 3 √terms in place of terms.
+// Larger errors are rare (Higham and Mary 2019).
 inline double of_long_sum(int64_t terms, double unit, double sizes) {
   return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * sizes;
 }
