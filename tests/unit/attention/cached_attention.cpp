@@ -30,7 +30,7 @@ std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Te
                                         q.scalar_type());
 }
 
-// Draws 1 to max_rows - 1 indices of the `rows` rows, with repetition, for Cache::reorder().
+// Draws 1 to max_rows - 1 row indices below `rows`, with repetition, for Cache::reorder().
 at::Tensor random_rows(int64_t rows, int64_t max_rows) {
   return at::tensor(
       *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange<int64_t>(1, max_rows)),
@@ -134,7 +134,7 @@ TEST_CASE("mixed_in_place equals head_mixing_cpu on contiguous keys after any re
   }));
 }
 
-TEST_CASE("cached_attention is bit-identical for any physical row of a position", "[search]") {
+TEST_CASE("cached_attention is bit-identical for any mapping of positions to physical cache rows", "[search]") {
   c10::NoGradGuard no_gradient;
   at::manual_seed(12);
   const at::Tensor past = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});

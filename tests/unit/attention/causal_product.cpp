@@ -1,5 +1,5 @@
-// Causal matrix products of the composed path and their gradients against plain loops in double precision, over lengths
-// below and above a block of queries.
+// Causal matrix products of the composed path and their gradients against a naive reference in double precision, for
+// fewer queries than a block and for several blocks of queries.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -24,12 +24,12 @@ struct Sizes {
 Sizes random_sizes() {
   Sizes n{*rc::gen::inRange(1, 3),   *rc::gen::inRange(1, 3), *rc::gen::inRange(1, 300),
           *rc::gen::inRange(1, 300), *rc::gen::inRange(1, 4), {}};
-  // Beyond both ends: fully masked queries, and queries that see all keys.
+  // Offsets beyond both ends give fully masked queries, and queries that see all keys.
   if (*rc::gen::inRange(0, 4) > 0) n.offset = *rc::gen::inRange<int64_t>(-n.queries - 5, n.keys + 5);
   return n;
 }
 
-// Calls visit(row, head, query, key) for every visible pair.
+// Calls visit(row, head, query, key) for every visible pair of query and key.
 template <class Visit>
 void for_each_visible(const Sizes& n, Visit&& visit) {
   for (int64_t b = 0; b < n.batch; ++b)
@@ -56,7 +56,7 @@ constexpr double kDoubleError = 1e-11;  // bound for sums of 300 numbers near 1
 
 }  // namespace
 
-TEST_CASE("causal product_with_keys and its gradients equal plain loops", "[causal-product]") {
+TEST_CASE("causal product_with_keys and its gradients match a naive reference", "[causal-product]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes n = random_sizes();
@@ -81,7 +81,7 @@ TEST_CASE("causal product_with_keys and its gradients equal plain loops", "[caus
   }));
 }
 
-TEST_CASE("causal products by blocks of queries in fp32 and bf16 are within rounding of double precision",
+TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double precision within rounding",
           "[causal-product]") {
   for (at::ScalarType type : {at::kFloat, at::kBFloat16})
     for (int64_t offset : {0, 7}) {
@@ -105,7 +105,7 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 are within roun
     }
 }
 
-TEST_CASE("causal product_with_values and its gradients equal plain loops", "[causal-product]") {
+TEST_CASE("causal product_with_values and its gradients match a naive reference", "[causal-product]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes n = random_sizes();
@@ -135,7 +135,7 @@ TEST_CASE("causal product_with_values and its gradients equal plain loops", "[ca
   }));
 }
 
-TEST_CASE("causal relative_product and its gradients equal plain loops", "[causal-product]") {
+TEST_CASE("causal relative_product and its gradients match a naive reference", "[causal-product]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes n = random_sizes();

@@ -18,8 +18,8 @@ using namespace mh::attention;
 
 namespace {
 
-// A layer of width 32 and a forward pass of 20 queries. Without `set_layer` and `set_pass`, and with registered stages,
-// the pass takes the fused path.
+// A layer of width 32 and a forward pass of 20 queries. set_layer and set_pass change the layer and the pass so that
+// one constraint is not met; without these changes, and with registered stages, the pass takes the fused path.
 struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
@@ -42,7 +42,8 @@ std::map<std::string, Case> cases() {
   };
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
-      // Every registered pairing, normaliser and combiner has a fused form; BuiltCase substitutes stages without one.
+      // Every registered pairing, normaliser and combiner has a fused form; for 'test-composed', BuiltCase substitutes
+      // a stage without a fused form.
       {"pairing", {"heads = 2\npairing = 'test-composed'\n", {}, {}, "pairing 'test-composed': it has no fused form"}},
       {"score",
        {"heads = 2\nscore = 'synthesizer-random'\n",
@@ -110,7 +111,8 @@ class ComposedCombiner : public Combiner {
   at::Tensor combine(const Context&, const at::Tensor& z) override { return z; }
 };
 
-// The layer and the forward pass of a case. Stages named 'test-composed' are the classes above.
+// The layer and the forward pass of a case. Stages named 'test-composed' are ComposedPairing, ComposedNormaliser and
+// ComposedCombiner.
 struct BuiltCase {
   nn::ParameterList parameters{at::kCPU};
   AttentionOptions options;
@@ -136,7 +138,7 @@ struct BuiltCase {
     step.training = c.training;
   }
 
-  // Removes the lines that name a stage of this test, which are not registered.
+  // Returns `toml` without the lines that name 'test-composed', which is not a registered stage.
   static std::string without_test_stages(const std::string& toml) {
     std::string registered;
     for (size_t at = 0, end; at < toml.size(); at = end + 1) {
@@ -157,7 +159,8 @@ struct BuiltCase {
   }
 };
 
-// Returns the constraint that the pass of a case does not meet, and its reason; null if it takes the fused path.
+// Returns the first constraint that the forward pass of a case does not meet; null if the pass takes the fused path.
+// Sets `why`, unless it is null, to the reason that the constraint gives.
 const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
   const BuiltCase built(c);
   LayerView layer = built.layer();
@@ -187,7 +190,7 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     CHECK(unmet_constraint(own_case->second, &why) == &constraint);
     if (own_case->second.why.empty()) CHECK(why.empty());
     else CHECK(why.find(own_case->second.why) != std::string::npos);
-    // Without the changes of the case to the layer or the pass all constraints are met.
+    // Without set_layer and set_pass all constraints are met.
     if (constraint.scope == Scope::built || constraint.scope == Scope::device) continue;
     Case unchanged = own_case->second;
     unchanged.set_layer = {}, unchanged.set_pass = {};
@@ -196,7 +199,7 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
   CHECK(names.size() == all.size());
 }
 
-TEST_CASE("constraints of a layer are reported without a forward pass, constraints of a pass are not") {
+TEST_CASE("constraints on the layer are reported without a forward pass, constraints on the forward pass are not") {
   c10::NoGradGuard no_gradient;
   for (const auto& [name, c] : cases()) {
     INFO(name);
@@ -219,7 +222,7 @@ TEST_CASE("constraints of a layer are reported without a forward pass, constrain
   }
 }
 
-TEST_CASE("constraints are ordered by scope, since each relies on those of earlier scopes") {
+TEST_CASE("constraints are ordered by scope, since each may rely on constraints of earlier scopes") {
   const auto all = constraints();
   CHECK(std::is_sorted(all.begin(), all.end(),
                        [](const Constraint& a, const Constraint& b) { return a.scope < b.scope; }));

@@ -1,4 +1,5 @@
-// The CPU attention kernel against the equation in double precision; its error is bounded by that of the composed path.
+// The CPU attention kernel against the equation in double precision. The bound on the error of the kernel follows from
+// the error of the composed path.
 #include "attention/fused/fused_cpu.h"
 
 #include <c10/core/GradMode.h>
@@ -52,7 +53,7 @@ struct Results {
   std::vector<at::Tensor> all() const { return {out, dq, dk, dv}; }
 };
 
-// Runs f(q, k, v, causal) and its backward pass in `type`.
+// Runs f(q, k, v, causal) and its backward pass in `type`, and returns the output and the gradients.
 template <class F>
 Results run(const F& f, const at::Tensor& q0, const at::Tensor& k0, const at::Tensor& v0, const at::Tensor& dout,
             bool causal, at::ScalarType type) {
@@ -125,7 +126,7 @@ TEST_CASE("split_projection concatenates separately allocated gradients of q, k 
   CHECK(at::equal(joint.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
 }
 
-TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and keeps a NaN in its row",
+TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and confines a NaN to its query",
           "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
   Results first = run(fused, q, k, v, dout, true, at::kFloat), second = run(fused, q, k, v, dout, true, at::kFloat);
@@ -140,7 +141,7 @@ TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits,
   CHECK_FALSE(out[0][0][4].isnan().any().item<bool>());
 }
 
-TEST_CASE("the CPU attention kernel ignores keys past each row's length, even NaN", "[attention]") {
+TEST_CASE("the CPU attention kernel ignores keys past the key length of each batch row, even NaN", "[attention]") {
   at::manual_seed(6);
   const int64_t heads = 3, size = 32;
   CHECK(rc::check([&] {
@@ -149,7 +150,7 @@ TEST_CASE("the CPU attention kernel ignores keys past each row's length, even Na
     for (int64_t b = 0; b < batch; ++b) lengths.push_back(*rc::gen::inRange<int64_t>(0, keys + 1));
     at::Tensor q = at::randn({batch, heads, queries, size}) * 2, k = at::randn({batch, heads, keys, size});
     at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    // Keys and values past the length are NaN, which any read of them would spread.
+    // Keys and values past the length are NaN, so that reading one would make the result NaN.
     for (int64_t b = 0; b < batch; ++b)
       for (at::Tensor* t : {&k, &v}) t->select(0, b).slice(1, lengths[static_cast<size_t>(b)]).fill_(NAN);
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -167,7 +168,7 @@ TEST_CASE("the CPU attention kernel ignores keys past each row's length, even Na
           RC_ASSERT(row(padded.out).eq(0).all().item<bool>() && row(padded.dq).eq(0).all().item<bool>());
           continue;
         }
-        // The same row in a batch of its own, without the padding.
+        // The same row as a batch of one row, without padding.
         const Results unpadded =
             run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
         RC_ASSERT(at::equal(row(padded.out), unpadded.out) && at::equal(row(padded.dq), unpadded.dq));
@@ -178,8 +179,7 @@ TEST_CASE("the CPU attention kernel ignores keys past each row's length, even Na
   }));
 }
 
-TEST_CASE("rows with key lengths below Tk, and of 0, equal the row without padding for few and many queries",
-          "[attention]") {
+TEST_CASE("batch rows with key lengths from 0 to Tk equal rows without padding, for 1 to 40 queries", "[attention]") {
   at::manual_seed(9);
   for (int64_t queries : {1, 5, 8, 9, 40}) {
     const at::Tensor q = at::randn({4, 2, queries, 32}), k = at::randn({4, 2, 21, 32}), v = at::randn_like(k),
@@ -208,7 +208,7 @@ TEST_CASE("rows with key lengths below Tk, and of 0, equal the row without paddi
       CHECK(fault_beside_composed(
                 {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
                 composed_results.all(), exact.all(), at::kFloat) == "");
-      c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+      c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
       CHECK(fault_beside_composed({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
                                   {composed_results.out}, {exact.out}, at::kFloat) == "");
     }
@@ -247,7 +247,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
         fault_beside_composed(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
     RC_LOG() << fault << "\n";
     RC_ASSERT(fault.empty());
-    c10::NoGradGuard no_gradient;  // few queries without gradients take another code path if nothing is dropped
+    c10::NoGradGuard no_gradient;  // the decoding path does not apply, since it has no dropout
     RC_ASSERT(fault_beside_composed({attend_fused(x, x.operands)}, {composed_results[0]}, {exact[0]}, at::kFloat,
                                     {magnitudes[0]})
                   .empty());
@@ -269,7 +269,7 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
         layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
     CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
   }
-  // The kernel takes no additive mask: Path::fused throws, Path::automatic falls back to the composed path.
+  // The kernel does not support an additive mask: Path::fused throws, Path::automatic falls back to the composed path.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
   attention::Mask mask;
   mask.causal = true;
@@ -284,7 +284,7 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
         std::string::npos);
 }
 
-TEST_CASE("causal attention after a memory sees all of the memory and no later position", "[attention]") {
+TEST_CASE("causal queries after a memory see the entire memory and no later position", "[attention]") {
   at::manual_seed(14);
   for (const auto& [queries, memory] : {std::pair<int64_t, int64_t>{1, 6}, {5, 1}, {33, 40}, {64, 100}}) {
     INFO(queries << " queries after a memory of " << memory);

@@ -1,5 +1,6 @@
-// The tensor interface of the GPU attention kernels: strides, options of AttentionSpec, layout of gradients. The
-// kernels run in the emulator, thread by thread on the CPU; they and the CPU kernels are compared with the equations.
+// The tensor interface of the GPU attention kernels: strides, options of AttentionSpec, layout of gradients. The GPU
+// kernels run in the emulator, thread by thread on the CPU. The results of the GPU kernels and of the CPU kernels are
+// compared with the reference equations.
 #include "attention/fused/fused_gpu.h"
 
 #include <rapidcheck.h>
@@ -69,7 +70,7 @@ attention::GpuKernels emulated_kernels() {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Draws a random spec for the operands of x.
+// Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
 void draw_policy(Inputs& x) {
   const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
                 keys = x.operands[kK].size(2), out = x.operands[kV].size(1);
@@ -89,7 +90,7 @@ void draw_policy(Inputs& x) {
     for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
 }
 
-// Adds relative positions for keys in one or two runs.
+// Adds relative positions, with the keys divided into one or two runs of consecutive positions.
 void add_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
                 size = x.operands[kQ].size(3), first = pick(1, keys), rows = queries + keys;
@@ -99,8 +100,8 @@ void add_positions(Inputs& x) {
   x.operands[kR] = at::randn({heads, 2 * rows, size});
 }
 
-// Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the equations, and that both return the same
-// types.
+// Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
+// kernels return the same types.
 void check(const Inputs& x, bool bf16) {
   const auto type = bf16 ? at::kBFloat16 : at::kFloat;
   const auto gpu = bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
@@ -129,12 +130,12 @@ void check(const Inputs& x, bool bf16) {
   }
 }
 
-// Returns (batch, heads, length, size), stored as (batch, length, heads, size).
+// Returns a random tensor (batch, heads, length, size), stored as (batch, length, heads, size).
 at::Tensor random_heads(int64_t batch, int64_t heads, int64_t length, int64_t size) {
   return at::randn({batch, length, heads, size}).transpose(1, 2);
 }
 
-// Returns head scales (h) or (B, h), or an undefined tensor.
+// Returns random head scales (h) or (B, h), or an undefined tensor.
 at::Tensor random_scales(int64_t batch, int64_t heads) {
   const int64_t dimensions = pick(0, 2);
   return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({heads}) : at::randn({batch, heads});
@@ -142,8 +143,9 @@ at::Tensor random_scales(int64_t batch, int64_t heads) {
 
 }  // namespace
 
-TEST_CASE("GPU and CPU attention kernels equal the equations over random specs", "[attention][policy]") {
-  CHECK(check_few("attention over random specs", [] {
+TEST_CASE("emulated GPU and CPU attention kernels match the reference equations over random options",
+          "[attention][policy]") {
+  CHECK(check_few("attention over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
@@ -165,8 +167,9 @@ TEST_CASE("GPU and CPU attention kernels equal the equations over random specs",
   }));
 }
 
-TEST_CASE("GPU and CPU head mixing kernels equal the equations over random specs", "[attention][mixed]") {
-  CHECK(check_few("head mixing over random specs", [] {
+TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equations over random options",
+          "[attention][mixed]") {
+  CHECK(check_few("head mixing over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 4), values = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);

@@ -1,4 +1,4 @@
-// Every option of AttentionSpec in the CPU kernels, with head mixing and without, against operations in double
+// Every option of AttentionSpec in the CPU kernels, with head mixing and without, against tensor operations in double
 // precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, shared key/value heads and head
 // scales, in any combination.
 #include "oracle/fused_policy.h"
@@ -38,7 +38,7 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Adds relative positions for keys in random runs with gaps between them, and a table of their distances.
+// Adds relative positions: random runs of consecutive keys with gaps between the runs, and random distance embeddings.
 void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.policy.relative;
   x.operands[kU] = at::randn({heads, size}), x.operands[kBias] = at::randn({heads, size});
@@ -53,9 +53,9 @@ void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int6
   x.operands[kR] = at::randn({heads, rows, size});
 }
 
-// Draws a case from rapidcheck's generators.
+// Draws random operands and options of a case, with head mixing if `mixed`.
 Inputs random_inputs(bool mixed) {
-  at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // reproduced by rapidcheck's seed
+  at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // so that rapidcheck's seed reproduces the tensors
   Inputs x;
   const int64_t batch = pick(1, 3), in = pick(1, 5), out = mixed ? pick(1, 5) : in, queries = pick(1, 80);
   const int64_t dk = mixed ? pick(1, 40) : 16 * pick(1, 3), dv = mixed ? pick(1, 40) : dk;
@@ -63,7 +63,7 @@ Inputs random_inputs(bool mixed) {
   const int64_t keys = x.policy.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.policy.causal && pick(0, 1) == 1) x.policy.window = pick(1, keys + 10);
   if (pick(0, 1) == 1) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
-  // Key/value heads, if h = hv: a rotation of the heads, or any of 1 to 6 heads.
+  // Key/value heads if h = hv: a rotation of the query heads, or a random choice among 1 to 6 key/value heads.
   int64_t num_key_heads = in, num_value_heads = out;
   if (in == out && pick(0, 1) == 1) {
     std::vector<int64_t>& key_heads = x.policy.key_heads;
@@ -89,7 +89,7 @@ Inputs random_inputs(bool mixed) {
   return x;
 }
 
-// Adds dropout of probabilities to one of three cases.
+// Adds dropout of probabilities to a third of the cases.
 void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
   const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
@@ -103,7 +103,7 @@ void add_dropout(Inputs& x) {
 
 }  // namespace
 
-TEST_CASE("fused attention and its gradients equal the equations over random specs, at each CPU level",
+TEST_CASE("fused attention and its gradients match the reference equations over random options at each CPU level",
           "[attention][policy]") {
   struct RestoreLevel {
     ~RestoreLevel() { kernels::use_level(kernels::best_level()), kernels::use_second_level_cache(0); }
@@ -123,7 +123,7 @@ TEST_CASE("fused attention and its gradients equal the equations over random spe
       CHECK(rc::check([&] {
         Inputs x = random_inputs(mixed);
         add_dropout(x);
-        kernels::use_second_level_cache(int64_t{1} << pick(10, 20));  // keys in one tile or several
+        kernels::use_second_level_cache(int64_t{1} << pick(10, 20));  // decides whether all keys fit into one tile
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
           const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
                         composed_results = results(x, type, type, at::kCPU, composed),
@@ -132,7 +132,7 @@ TEST_CASE("fused attention and its gradients equal the equations over random spe
                                                           composed_results, exact, type, magnitudes);
           RC_LOG() << fault << "\n";
           RC_ASSERT(fault.empty());
-          const c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+          const c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
           const std::string inference_fault =
               fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
                                     {exact[0]}, type, {magnitudes[0]});
@@ -187,8 +187,9 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
   }
 }
 
-TEST_CASE("layers with Sigsoftmax, relative positions, windows or head weights are equal on both paths",
-          "[attention][policy]") {
+TEST_CASE(
+    "layers with Sigsoftmax, relative positions, windows or head weights are equal on the fused and composed path",
+    "[attention][policy]") {
   for (const char* stages :
        {"normaliser = 'sigsoftmax'\n", "score = 'relative'\n",
         "score = 'relative'\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-a'\n",

@@ -1,4 +1,5 @@
-// Products of heads and mixing matrices against sums in double precision, outputs and gradients.
+// mix_heads and mix_values, the products of head tensors with mixing matrices, against sums in double precision:
+// outputs and gradients.
 #include "attention/head_mix.h"
 
 #include <rapidcheck.h>
@@ -58,7 +59,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
                    absolute_product(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dd, md)));
     RC_ASSERT(near(m.grad(), dm, matrix_per_query ? s : b * t * s, at::kFloat,
                    absolute_product(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy)));
-    // Double precision has no kernel and takes operations of LibTorch.
+    // Double precision has no kernel of ours and uses LibTorch operations.
     at::Tensor x_leaf = xd.clone().requires_grad_(), m_leaf = md.clone().requires_grad_();
     mix_heads(x_leaf, m_leaf, mixing).backward(visible_dy);
     RC_ASSERT(numbers::error(m_leaf.grad(), dm) < 1e-10 * std::max(1.0, numbers::size_of(dm)));
@@ -103,7 +104,7 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
                      m = (matrix_per_query ? normal({2, queries, in, heads}, 2) : normal({in, heads}, 2)).to(type);
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
           const char* equation = matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
-          // In double precision the equation, without blocks.
+          // In double precision, the equation without blocks of queries.
           const at::Tensor z =
               type == at::kFloat ? mix_values(p, m, v, mixing) : at::matmul(at::einsum(equation, {p, m}), v);
           (z * r.to(type)).sum().backward();

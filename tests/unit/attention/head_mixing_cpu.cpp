@@ -1,5 +1,5 @@
-// The CPU kernel of attention with head mixing against the equations in double precision, output and every gradient,
-// over random shapes, masks, matrices and dropout; and layers on both paths.
+// The CPU kernel of attention with head mixing against the reference equations in double precision: output and every
+// gradient, over random shapes, masks, matrices and dropout. Layers on the fused and on the composed path.
 #include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -33,16 +33,18 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], x.policy);
 }
 
-// These return the output and the gradients of q, k, v and m: by the kernel, by composed operations of the same type,
-// and by composed operations in double precision.
+// Returns the output and the gradients of q, k, v and m from the CPU kernel.
 Tensors fused_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, type, at::kCPU, attend_fused);
 }
 
+// Returns the output and the gradients of q, k, v and m from composed operations in `type`.
 Tensors composed_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, type, at::kCPU, composed);
 }
 
+// Returns the output and the gradients of q, k, v and m, rounded to `type`, from composed operations in double
+// precision.
 Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, at::kDouble, at::kCPU, composed);
 }
@@ -76,7 +78,8 @@ Inputs random_inputs(const Sizes& z) {
 
 }  // namespace
 
-TEST_CASE("the CPU head mixing kernel and its gradients equal the equations over random shapes", "[attention][mixed]") {
+TEST_CASE("the CPU head mixing kernel and its gradients match the reference equations over random shapes",
+          "[attention][mixed]") {
   at::manual_seed(31);
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -103,7 +106,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients equal the equations over
       const std::string fault = fault_beside_composed(fused_results(x, type), composed, exact, type, magnitudes);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
-      c10::NoGradGuard no_gradient;  // few queries without gradients take another code path
+      c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
       RC_ASSERT(fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
                                       type, {magnitudes[0]})
                     .empty());
@@ -146,7 +149,7 @@ TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads
   }
 }
 
-TEST_CASE("a row of the CPU head mixing kernel is independent of the other rows and of keys past its length",
+TEST_CASE("a batch row of the CPU head mixing kernel is independent of other rows and of keys past its key length",
           "[attention][mixed]") {
   at::manual_seed(34);
   for (int64_t queries : {1, 5, 40}) {
@@ -184,7 +187,7 @@ TEST_CASE("a row of the CPU head mixing kernel is independent of the other rows 
                             {},
                             {}};
       Tensors exact = exact_results(unpadded), composed = composed_results(unpadded);
-      exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all rows
+      exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all batch rows
       CHECK(fault_beside_composed({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
                                   at::kFloat) == "");
       CHECK(fault_beside_composed({row(inference_out)}, {composed[0]}, {exact[0]}, at::kFloat) == "");
@@ -210,7 +213,7 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
                               {gradient(at::kDouble, composed)}, at::kFloat) == "");
 }
 
-TEST_CASE("the CPU head mixing kernel is finite for extreme logits and keeps a NaN in its query",
+TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines a NaN to its query",
           "[attention][mixed]") {
   at::manual_seed(36);
   Inputs x = random_inputs({2, 2, 2, 65, 65, 32, 32, true, false});
@@ -227,7 +230,7 @@ TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[atte
   if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 2048, heads = 8, size = 16;
   Inputs x = random_inputs({1, heads, heads, n, n, size, size, true, false});
-  fused_results(x);  // warm-up: allocations that are reused
+  fused_results(x);  // warm-up: makes the allocations that later calls reuse
   reset_peak();
   const int64_t before = peak_kb();
   fused_results(x);
@@ -235,7 +238,7 @@ TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[atte
   CHECK(peak_kb() - before < 60 * 1024);
 }
 
-TEST_CASE("layers that mix probabilities have equal outputs and gradients on both paths, with dropout",
+TEST_CASE("layers that mix probabilities have equal outputs and gradients on the fused and composed path, with dropout",
           "[attention][mixed]") {
   for (const char* mixer :
        {"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'", "mixer = 'mean'",

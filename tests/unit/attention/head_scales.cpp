@@ -1,4 +1,5 @@
-// Head scales for ablation: their effect on each side of heads, and variants of rows with different scales in one pass.
+// Head scales for ablation: their effect on score, value and output heads, and variants, which compute the rows of a
+// batch with several sets of head scales in one forward pass.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -16,7 +17,7 @@ namespace {
 
 bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-4, 1e-5); }
 
-// Returns head scales for side 0 (score), 1 (value) or 2 (output), with `num_variants` variants of each row.
+// Returns head scales of the score (side 0), value (1) or output heads (2), with `num_variants` variants of each row.
 HeadScales scales_of_side(int side, const at::Tensor& scale, int64_t num_variants = 0) {
   HeadScales s;
   (side == 0 ? s.score : side == 1 ? s.value : s.output) = scale;
@@ -26,7 +27,8 @@ HeadScales scales_of_side(int side, const at::Tensor& scale, int64_t num_variant
 
 }  // namespace
 
-TEST_CASE("a pass with variants equals separate passes with the head scales of each variant", "[head-scales]") {
+TEST_CASE("a forward pass with variants equals separate forward passes with the head scales of each variant",
+          "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scales = normal({3, 4}, 2);
   for (const auto& mixer : mixers().names())
@@ -52,11 +54,10 @@ TEST_CASE("a pass with variants equals separate passes with the head scales of e
     }
 }
 
-TEST_CASE("variants that start from different blocks of rows equal separate passes over those blocks",
-          "[head-scales]") {
+TEST_CASE("variants of different groups of rows equal separate forward passes over each group", "[head-scales]") {
   c10::NoGradGuard no_gradient;
-  const at::Tensor x = normal({4, 5, 8}, 1), scales = normal({5, 4}, 2);  // x: two blocks of two rows
-  const std::vector<int64_t> source_blocks{0, 1, 1, 0, 1};                // of each variant
+  const at::Tensor x = normal({4, 5, 8}, 1), scales = normal({5, 4}, 2);  // x: two groups of two rows
+  const std::vector<int64_t> source_blocks{0, 1, 1, 0, 1};                // group of rows that each variant copies
   for (const std::string mixer : {"none", "mixhead-a", "mixhead-b", "talking-heads"})
     for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
       INFO(mixer << " " << combiner);
@@ -93,7 +94,8 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
   }
 }
 
-TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha, and a value head its column", "[head-scales]") {
+TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha; for a value head, its column of alpha",
+          "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 1.0F, 0.0F, 1.0F});
   Shaken l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
@@ -113,7 +115,8 @@ TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha, and a va
 
 TEST_CASE("layers and memories after a layer with variants process the rows of all variants", "[head-scales]") {
   c10::NoGradGuard no_gradient;
-  // At width 32 a segment of 20 takes the fused path and one of 4 the composed path; a stage's state serves both.
+  // At width 32 a segment of 20 tokens takes the fused path and a segment of 4 tokens the composed path; both paths use
+  // the same state of the stages.
   for (const auto& [backbone, width, combiner] :
        {std::tuple("decoder", 8, "concatenate"), std::tuple("transformer-xl", 8, "concatenate"),
         std::tuple("transformer-xl", 32, "mae")}) {

@@ -21,7 +21,7 @@ using numbers::close;
 
 namespace {
 
-// Doubles the tensor of one side of heads and records its sizes.
+// Doubles the tensor of the score, value or output heads and records its sizes.
 struct Doubles : Interceptor {
   HeadSide target;
   std::vector<std::vector<int64_t>> recorded_sizes;
@@ -47,7 +47,7 @@ struct DoublingObserver : Observer {
 
 }  // namespace
 
-TEST_CASE("an interceptor, an observer and head scales act on the same tensors of each side") {
+TEST_CASE("an interceptor, an observer and head scales act on the same tensors of score, value and output heads") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), twos = at::full({4}, 2.0);
   Mask mask;
@@ -78,7 +78,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
   }
 }
 
-TEST_CASE("Path::fused rejects an interceptor of probabilities and takes one of head outputs") {
+TEST_CASE("Path::fused rejects an interceptor that changes probabilities and accepts one that changes head outputs") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 20, 32}, 1);
   Mask mask;
@@ -96,7 +96,8 @@ TEST_CASE("Path::fused rejects an interceptor of probabilities and takes one of 
   CHECK(close(l(x, x, mask), fused));
 }
 
-TEST_CASE("show() passes an observation to subscribers of its type only, in order, with earlier changes") {
+TEST_CASE(
+    "show() passes an observation to subscribers of its type only, in order, each with the changes of earlier ones") {
   struct First : Observer, Subscriber<MixingObservation> {
     void receive(const LayerSpec&, MixingObservation& shown) override { shown.matrix = shown.matrix + 1; }
   } first;

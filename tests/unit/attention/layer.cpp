@@ -29,7 +29,7 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   const double composed_error = worst(doubles(l(x, x, mask)), expected);
   l.layer->set_path(Path::fused);
   const double fused_error = worst(doubles(l(x, x, mask)), expected);
-  // worst() is relative to the largest output, so the size is 1.
+  // worst() divides by the largest output, so the magnitude in the bound is 1.
   CHECK(fused_error <= tolerance::beside_composed(composed_error, tolerance::kFp32, 1));
 }
 
@@ -39,16 +39,16 @@ TEST_CASE("Path::fused with unequal value_size and head_size throws an error wit
   at::Tensor x = normal({1, 3, 8}, 1);
   try {
     l(x, x, {});
-    FAIL("the pass took the fused path");
+    FAIL("the forward pass took the fused path");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("value_size 3 differs from head_size 4") != std::string::npos);
   }
 }
 
-TEST_CASE("Path::fused rejects each pass that Path::automatic composes, and states the reason") {
+TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls back, and gives the reason") {
   const auto check_rejected = [](Layer& l, const std::string& reason, const auto& pass) {
     INFO(reason);
-    // Path::automatic falls back: its result equals that of Path::composed bit for bit.
+    // Path::automatic falls back to the composed path: its result is bit-identical to the result of Path::composed.
     l.layer->set_path(Path::composed);
     const at::Tensor composed = pass();
     l.layer->set_path(Path::automatic);
@@ -56,7 +56,7 @@ TEST_CASE("Path::fused rejects each pass that Path::automatic composes, and stat
     l.layer->set_path(Path::fused);
     try {
       pass();
-      FAIL("the pass took the fused path");
+      FAIL("the forward pass took the fused path");
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
       const std::string what = error.what();
@@ -72,7 +72,7 @@ TEST_CASE("Path::fused rejects each pass that Path::automatic composes, and stat
   const at::Tensor x = normal({2, 20, 32}, 1);
   const auto self_attention = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
 
-  // Constraints of the layer.
+  // Constraints that depend on the layer only.
   Layer logit_mixing("heads = 2\nmixer = 'talking-heads'\n", 32, 3),
       unequal_sizes("heads = 2\nvalue_size = 8\n", 32, 3),
       synthesizer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32, 3),
@@ -89,13 +89,13 @@ TEST_CASE("Path::fused rejects each pass that Path::automatic composes, and stat
   check_rejected(mixhead, "score heads are scaled before they are mixed", self_attention(mixhead, causal));
   set_head_scales(*mixhead.layer, {{}, at::tensor({0.5F, 1.0F}), {}});
   mixhead.layer->set_path(Path::fused);
-  // Scales of value heads multiply the output of the kernel, so the fused path takes them.
+  // Scales of value heads multiply the output of the kernel, so the fused path supports them.
   CHECK_NOTHROW(self_attention(mixhead, causal)());
   set_head_scales(*mixhead.layer, {});
   layers::Watch watch;
   check_rejected(mixhead, "an observer reads the probabilities", [&] { return mixhead(x, x, causal, {}, &watch); });
 
-  // Masks: an additive one, and key lengths shorter than the memory.
+  // An additive mask, and a causal mask with key lengths.
   Mask additive = causal, memory = causal;
   additive.additive = normal({1, 1, 20, 20}, 2);
   check_rejected(mixhead, "mixed heads with an additive mask or with a part of the keys",
@@ -119,7 +119,7 @@ TEST_CASE("Path::fused rejects each pass that Path::automatic composes, and stat
     CHECK(relative(first_queries, first_queries, causal).allclose(composed, 1e-4, 1e-6));
   }
 
-  // Decoding, where the released Mixhead mixes no heads.
+  // Incremental decoding, in which Mixhead with scope = 'released' mixes no heads.
   const auto decode = [&](Layer& l) {
     return [&] {
       Cache cache;
@@ -146,7 +146,8 @@ TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
   CHECK(log.first(AttentionKind::encoder_self, "few queries"));
 }
 
-TEST_CASE("an observer reads normalised probabilities, and zeroing a head in it equals a head scale of 0") {
+TEST_CASE(
+    "an observer reads probabilities that sum to 1, and zeroing a head in the observer equals a head scale of 0") {
   struct Watch : Observer {
     at::Tensor p;
     void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
@@ -165,7 +166,7 @@ TEST_CASE("an observer reads normalised probabilities, and zeroing a head in it 
   CHECK(watch.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
   CHECK(at::allclose(watch.p.sum(-1), at::ones({2, 2, 5})));
   CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
-  // Head scales (h) and (B, h).
+  // Head scales of shape (h), then of shape (B, h).
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F}), {}});
   CHECK(close(l(x, x, mask), ablated));
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});

@@ -1,7 +1,7 @@
 // Conformance of every registered stage in every kind of attention that it supports (Capabilities): outputs are finite
-// and independent of the other rows of the batch, causal outputs are independent of later tokens and all outputs of
-// padding, incremental decoding equals the full pass, and each trainable parameter has a finite gradient. The cases are
-// generated from the registries.
+// and independent of the other rows of the batch and of padding, causal outputs are independent of later tokens,
+// incremental decoding equals one forward pass over all tokens, and each trainable parameter has a finite gradient. The
+// cases are generated from the registries.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -38,7 +38,7 @@ struct Combination {
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
 
-// Returns combinations that cover each pair of two stages; with --full all combinations.
+// Returns combinations of stages in which every pair of two stages occurs; all combinations if MH_FULL is set.
 std::vector<Combination> combinations() {
   const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
              mixer = mixers().names(), combiner = combiners().names();
@@ -86,13 +86,14 @@ std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
   return layer;
 }
 
-// Compares with a tolerance relative to the largest entry, since the error of sums that cancel is relative to their
-// terms.
+// Returns whether a and b are close, with a tolerance relative to the largest entry, since the error of sums that
+// cancel is relative to their terms.
 bool close(const at::Tensor& a, const at::Tensor& b) {
   return at::allclose(a, b, 2e-4, 2e-5 * std::max(1.0, b.abs().max().item<double>()));
 }
 
-// Checks that outputs and gradients are finite and that each row equals the same row in a batch of its own.
+// Checks that outputs and gradients are finite, that each batch row equals the same row as a batch of one row, and that
+// the composed path has the same output.
 void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask) {
   at::Tensor full_batch;
   {
@@ -121,7 +122,7 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
       FAIL_CHECK("the gradient of " << p.name() << " is not finite");
 }
 
-// Checks that changes of the inputs from position `first` on change the outputs, but not those before `first`.
+// Checks that changes of the inputs from position `first` on change the outputs, but not the outputs before `first`.
 void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask, int64_t first) {
   c10::NoGradGuard no_gradient;
   const int64_t past = m.size(1) - x.size(1);
@@ -179,7 +180,7 @@ void check_bidirectional_self(const Combination& c) {
   check_rows(*l, x, x, {});
   const Mask mask = padding_mask({z.queries, z.num_real}, true);
   check_rows(*l, x, x, mask);
-  // Padding does not change real positions.
+  // The contents of padding do not change the outputs at real positions.
   c10::NoGradGuard no_gradient;
   at::Tensor changed = x.clone();
   changed[1].narrow(0, z.num_real, z.queries - z.num_real).add_(3);
