@@ -1,4 +1,4 @@
-// Alphas, which mix head outputs, against plain loops; folding into the output projection.
+// Alphas, which mix head outputs, against a naive reference; folding alphas into the output projection.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -15,13 +15,13 @@ using layers::Watch;
 using numbers::close;
 using numbers::normal;
 
-TEST_CASE("layers with alphas and their gradients equal plain loops", "[alphas]") {
+TEST_CASE("layers with alphas and their gradients match a naive reference", "[alphas]") {
   const std::vector<layers::MixingCase> cases{{"combiner = 'alphas'"}};
   layers::check_mixing(cases);
   layers::check_gradients_of_mixing(cases);
 }
 
-TEST_CASE("alphas start as multi-head attention, do not depend on the order of heads, and take the fused path",
+TEST_CASE("layers with alphas start as multi-head attention, ignore the order of heads, and take the fused path",
           "[alphas]") {
   layers::check_identity_at_start({"combiner = 'alphas'"});
   layers::check_head_order({"combiner = 'alphas'"});
@@ -49,7 +49,7 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
   CHECK(close(analysis::fold(alpha.t(), w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
 }
 
-TEST_CASE("alphas that are a permutation permute the blocks of the output projection", "[alphas]") {
+TEST_CASE("alphas equal to a permutation matrix permute the heads of the output projection", "[alphas]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 3\ncombiner = 'alphas'", 6, 5), plain("heads = 3", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);

@@ -1,4 +1,5 @@
-// Stochastic cross-head attention: the keys and values that permuted heads read, the rate, and evaluation.
+// Stochastic cross-head attention: the keys and values that permuted heads read, the rate of permutations, and
+// evaluation without permutations.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -73,7 +74,7 @@ TEST_CASE("a permuted head reads the keys, values and distance embeddings of ano
 
 TEST_CASE("heads are permuted with probability β = rate; a head reads its own keys with probability 1 - β + β / h",
           "[cross-head]") {
-  // The values of head j are the constant j, so the output shows the head that was read.
+  // The values of head j are the constant j, so the output of a head is the index of the head whose values it read.
   Layer l(configured("dot-product", 4, 0.3, 1), 4, 5);
   {
     c10::NoGradGuard no_gradient;
@@ -98,7 +99,7 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
   CHECK(num_own / double{draws} == Approx(4 * 0.7 + 0.3).margin(4 * std::sqrt((0.3 + 0.21 * 9) / draws)));
 }
 
-TEST_CASE("cross-head permutes no heads with rate 0 or in evaluation", "[cross-head]") {
+TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation", "[cross-head]") {
   Layer never(configured("relative", 4, 0), 8, 5), always(configured("relative", 4, 1), 8, 5);
   at::Tensor x = normal({2, 6, 8}, 1);
   Layer unpaired("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);  // the same parameters
@@ -115,14 +116,14 @@ TEST_CASE("cross-head permutes no heads with rate 0 or in evaluation", "[cross-h
   CHECK(num_equal < 5);
 }
 
-TEST_CASE("permutations leave the output unchanged if all heads have equal keys and values", "[cross-head]") {
+TEST_CASE("permutations of heads leave the output unchanged if all heads have equal keys and values", "[cross-head]") {
   Layer l(configured("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
   at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
   for (uint32_t i = 0; i < 10; ++i) CHECK(at::allclose(l.layer->forward(x, x, causal(), update(i)), plain, 1e-4, 1e-5));
 }
 
-TEST_CASE("cross-head has equal outputs and gradients on the composed and the fused path", "[cross-head]") {
+TEST_CASE("cross-head attention has equal outputs and gradients on the composed and the fused path", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1, 16), 8, 5);
   CHECK(l.layer->unfused_reasons(true).empty());
   at::Tensor x = normal({2, 6, 8}, 1);
@@ -137,7 +138,7 @@ TEST_CASE("cross-head has equal outputs and gradients on the composed and the fu
     }
     CHECK(at::allclose(y[0], y[1], 1e-4, 1e-5));
     const size_t n = gradients.size() / 2;
-    float largest = 0;  // scale of the comparison, since the gradient of key.bias is 0 up to rounding
+    float largest = 0;  // scale of the tolerance, since the gradient of key.bias is 0 up to rounding
     for (const at::Tensor& g : gradients) largest = std::max(largest, g.abs().max().item<float>());
     for (size_t g = 0; g < n; ++g) {
       INFO(l.parameters.all()[g].name());
@@ -146,7 +147,7 @@ TEST_CASE("cross-head has equal outputs and gradients on the composed and the fu
   }
 }
 
-TEST_CASE("the permutation of an update is equal in all micro-batches", "[cross-head]") {
+TEST_CASE("the permutation of heads in an update is equal in all micro-batches", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
   ForwardContext micro_step = update(2);

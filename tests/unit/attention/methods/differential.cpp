@@ -1,4 +1,4 @@
-// Differential attention against plain loops and against Mixhead A.
+// Differential attention against a naive reference and against Mixhead A.
 #include "attention/methods/differential/differential.h"
 
 #include <c10/core/GradMode.h>
@@ -29,8 +29,8 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-// Returns causal differential attention as plain loops, written from its equations with wide values: each pair of heads
-// has two queries and keys of size dk and one value of size 2 dv.
+// Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
+// with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
 Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs, int64_t dk, int64_t dv, double lambda0,
                     const Weights& w, const Vector& x) {
@@ -75,7 +75,7 @@ constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-
 
 }  // namespace
 
-TEST_CASE("differential attention and its gradients equal plain loops", "[differential]") {
+TEST_CASE("differential attention and its gradients match a naive reference", "[differential]") {
   CHECK(first_lambda(0) == Approx(0.2));
   CHECK(first_lambda(3) == Approx(0.8 - 0.6 * std::exp(-0.9)));
   CHECK(rc::check([] {

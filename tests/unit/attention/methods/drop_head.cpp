@@ -21,7 +21,8 @@ ForwardContext training(uint32_t update, int64_t row_offset = 0) { return {true,
 
 }  // namespace
 
-TEST_CASE("DropHead drops heads per row, rescales the rest to h in sum, and is inactive in evaluation", "[drop-head]") {
+TEST_CASE("DropHead drops heads per batch row, scales the others so that gates sum to h, and is inactive in evaluation",
+          "[drop-head]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 4\ncombiner = 'drop-head'\n[attention.drop-head]\nrate = 0.3", 8, 5), plain("heads = 4", 8, 5);
   const at::Tensor x = normal({6, 3, 8}, 1);
@@ -37,12 +38,12 @@ TEST_CASE("DropHead drops heads per row, rescales the rest to h in sum, and is i
       CHECK(close(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(num_kept))));
       num_dropped += 4 - num_kept, num_complete_rows += num_kept == 4;
     }
-    // The draw depends on the index of a row in the update, so it is equal in micro-batches.
+    // The dropped heads of a row depend on the index of the row in the update, so a micro-batch drops the same heads.
     if (update < 5)
       CHECK(close(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal(), training(update, 2)), y.narrow(0, 2, 4)));
   }
-  // Expected number of dropped heads per row: 4 · 0.3 - 4 · 0.3⁴, since a row that drops every head keeps them all;
-  // standard deviation of the mean of 1200 rows 0.026.
+  // Expected number of dropped heads per row: 4 · 0.3 - 4 · 0.3⁴, since no head is dropped if all four are drawn. The
+  // standard deviation of the mean of 1200 rows is 0.026.
   CHECK(static_cast<double>(num_dropped) / (6.0 * updates) == Approx(1.2 - 4 * std::pow(0.3, 4)).margin(0.11));
   CHECK(static_cast<double>(num_complete_rows) / (6.0 * updates) ==
         Approx(std::pow(0.7, 4) + std::pow(0.3, 4)).margin(0.06));

@@ -55,7 +55,8 @@ TEST_CASE("gates are sigmoids of a bias, or with input = true of a projection of
   }
 }
 
-TEST_CASE("permuting heads leaves layers with gates unchanged, and they take the fused path", "[gates]") {
+TEST_CASE("permuting the heads leaves the output of layers with gates unchanged, and the layers take the fused path",
+          "[gates]") {
   layers::check_head_order({"combiner = 'gates'", "combiner = 'gates'\n[attention.gates]\ninput = true"});
   layers::check_fused_beside("gates");
 }

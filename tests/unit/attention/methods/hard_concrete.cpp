@@ -19,7 +19,7 @@ using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
 
-TEST_CASE("hard-concrete gates, their gradients and their penalty equal the equations", "[hard-concrete]") {
+TEST_CASE("hard-concrete gates, their gradients and their penalty match the equations", "[hard-concrete]") {
   const HardConcrete options;
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, u = at::sigmoid(normal({40}, 2).to(at::kDouble) * 2);
   auto gate = [&](double log_a, double x) {
@@ -52,7 +52,7 @@ TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero 
         Approx(hard_concrete_penalty({}, a).item<double>()).margin(1e-4));
 }
 
-TEST_CASE("hard-concrete gates are drawn per seed and update, once for a batch, and constant in evaluation",
+TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, and are constant in evaluation",
           "[hard-concrete]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 8\nhead_size = 2\ncombiner = 'hard-concrete'", 6, 5);
@@ -77,7 +77,7 @@ TEST_CASE("hard-concrete gates are drawn per seed and update, once for a batch, 
   CHECK(close(gates(false, 1, 0), at::full({8}, 0.5)));  // log a = 0
 }
 
-TEST_CASE("permuting heads leaves layers with hard-concrete gates unchanged, and they take the fused path",
+TEST_CASE("permuting the heads leaves layers with hard-concrete gates unchanged, and the layers take the fused path",
           "[hard-concrete]") {
   layers::check_head_order({"combiner = 'hard-concrete'"});
   layers::check_fused_beside("hard-concrete");

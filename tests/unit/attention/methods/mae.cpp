@@ -1,5 +1,6 @@
-// The mixture of attentive experts against explicit sums over experts in double precision; its identities with
-// multi-head attention; sampling of experts; decoding, memories and padding; block coordinate descent.
+// The mixture of attentive experts (MAE) against explicit sums over experts in double precision; identities of MAE with
+// multi-head attention; sampling of experts; decoding, memories and padding; block coordinate descent, whose G passes
+// train the gate on the whole mixture and whose F passes sample one expert.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -24,13 +25,14 @@ using reference::Vector;
 
 namespace {
 
-// A layer of an attention kind, configured by lines of [attention].
+// A layer of one kind of attention, configured by lines of [attention].
 struct Layer : layers::Layer {
   explicit Layer(const std::string& toml, int64_t width, AttentionKind kind = AttentionKind::decoder_self,
                  uint64_t seed = 3)
       : layers::Layer(toml, width, seed, kind) {}
   bool has(const std::string& name) { return parameters.find("x." + name) != nullptr; }
-  // Randomises the statistics and parameters of the batch norm, and the gate, so that gates are far from uniform.
+  // Randomises the statistics and parameters of the batch norm and the last projection of the gate, so that gates are
+  // far from uniform.
   void randomise_gate(uint64_t seed) {
     const int64_t d = (*this)["gate.norm.mean"].size(0);
     set("gate.norm.mean", normal({d}, seed) * 0.3);
@@ -75,7 +77,8 @@ ForwardContext training(uint32_t update = 0, bool sample = false, int64_t row_of
   return {true, 7, update, row_offset, sample ? &samples : nullptr};
 }
 
-// Returns the sets of `drop` of `heads` heads in lexicographic order, by another algorithm than experts().
+// Returns all sets of `drop` dropped heads out of `heads` in lexicographic order, each as one flag per head, by another
+// algorithm than experts().
 std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t drop) {
   std::vector<bool> dropped(static_cast<size_t>(heads));
   std::fill(dropped.begin(), dropped.begin() + drop, true);
@@ -85,7 +88,7 @@ std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t drop) {
   return all;
 }
 
-// The mixture as plain loops, written from the equations of the paper.
+// The mixture of attentive experts in naive loops, written from the equations of the paper.
 struct Reference {
   Sizes z;
   int64_t drop = 1, hidden = 0, window = 0;
@@ -98,7 +101,7 @@ struct Reference {
   // Returns the gates (B, units, E) for inputs x (B, Tq, d) and m (B, Tk, d); units: Tq, or 1 for a full mean.
   Vector gates(const Vector& x, const Vector& m, const reference::Weights& w) const {
     const int64_t d = z.width, units = causal_mean ? z.queries : 1, memory = cross ? 0 : z.keys - z.queries;
-    auto input = [&](int64_t b, int64_t t, int64_t c) {  // t < 0: in the memory
+    auto input = [&](int64_t b, int64_t t, int64_t c) {  // t < 0: position in the memory
       return t < 0 ? m[static_cast<size_t>((b * z.keys + memory + t) * d + c)]
                    : x[static_cast<size_t>((b * z.queries + t) * d + c)];
     };
@@ -209,7 +212,7 @@ struct HeadWeightLayer : Layer {
 
 }  // namespace
 
-TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and expert_count() their number",
+TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and expert_count() counts the sets",
           "[mae]") {
   CHECK(experts(4, 2) == std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
   for (int64_t heads = 1; heads < 9; ++heads)
@@ -324,7 +327,7 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     if (cross) mask.query_lengths = at::tensor(n.num_real, at::kLong);
     else mask.key_lengths = at::tensor(n.num_real, at::kLong);
     at::Tensor x = normal({3, 4, 4}, 7).requires_grad_(), m = cross ? normal({3, 5, 4}, 8) : x;
-    at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss; 0 at padding
+    at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss by the output; 0 at padding
     for (int64_t b = 0; b < 3; ++b)
       r[b].narrow(0, n.num_real[static_cast<size_t>(b)], 4 - n.num_real[static_cast<size_t>(b)]).zero_();
     const Vector rd = doubles(r);
@@ -380,7 +383,8 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
   }
 }
 
-TEST_CASE("a gate of 1 for one expert scales the heads that it keeps by h / (h - t) and drops the others", "[mae]") {
+TEST_CASE("a gate of 1 for one expert scales the heads of the expert by h / (h - t) and drops the other heads",
+          "[mae]") {
   Layer plain("heads = 4\n", 12);
   at::Tensor x = normal({2, 6, 12}, 1);
   for (int64_t drop : {1, 2}) {
@@ -405,7 +409,7 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     RC_ASSERT(at::allclose(w.sum(-1), at::full({2, 5}, static_cast<double>(heads)), 1e-5));
     RC_ASSERT(w.min().item<float>() > -1e-5F);
     RC_ASSERT(w.max().item<float>() < static_cast<float>(heads) / static_cast<float>(heads - drop) + 1e-5F);
-    // The weight of head j sums the gates of the experts that keep it.
+    // The weight of head j is h / (h - t) times the sum of the gates of the experts that contain head j.
     at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
     const auto all = experts(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
@@ -458,7 +462,8 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
   }
   REQUIRE(distinct.size() == 6);
   CHECK(at::allclose(at::stack(distinct).mean(0), expected, 1e-4, 1e-5));
-  // The draws are uniform: 6,000 of rows or of positions; the standard deviation of a frequency is 0.0048.
+  // The experts are drawn uniformly: 6,000 draws, one per row or one per position; the standard deviation of a
+  // frequency is 0.0048.
   for (const auto& [unit, sizes] :
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
     HeadWeightLayer sampled(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
@@ -488,7 +493,7 @@ bool equal_in_row(const at::Tensor& dropped) {
 
 }  // namespace
 
-TEST_CASE("sampling draws one expert per row and layer in every backbone; sample_unit = position one per position",
+TEST_CASE("sampling draws one expert per row and layer in every backbone, with sample_unit = position one per position",
           "[mae]") {
   const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
   struct Case {
@@ -535,7 +540,7 @@ TEST_CASE("sampling draws one expert per row and layer in every backbone; sample
     }
 }
 
-TEST_CASE("the expert of a row is drawn from the mean of its gates over real positions", "[mae]") {
+TEST_CASE("the probabilities of the experts of a row are the means of the gates over its real positions", "[mae]") {
   HeadWeightLayer l(3, "mae.hidden = 4\n");
   l.randomise_gate(5);
   const int64_t rows = 4000, num_real = 5;
@@ -550,7 +555,7 @@ TEST_CASE("the expert of a row is drawn from the mean of its gates over real pos
   CHECK((watch.g[0].mean(0) - g).abs().max().item<float>() > 0.04F);
 }
 
-TEST_CASE("sampled experts have equal outputs and gradients on the fused and the composed path", "[mae]") {
+TEST_CASE("sampled experts have equal outputs and gradients on the fused and composed path", "[mae]") {
   for (const char* unit : {"sequence", "position"})
     for (const char* gate : {"learned", "uniform"}) {
       INFO(unit << " " << gate);
@@ -595,7 +600,7 @@ TEST_CASE("resume with sample_unit = position is bit-identical, and rejects a ch
   CHECK_FALSE(at::equal(runs::find(per_sequence, name), runs::find(uninterrupted, name)));
 }
 
-TEST_CASE("a sampling step has gradients for the kept heads only, and none for the gate", "[mae]") {
+TEST_CASE("an F pass has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
   const auto all = experts(4, 2);
@@ -605,7 +610,7 @@ TEST_CASE("a sampling step has gradients for the kept heads only, and none for t
   std::set<std::set<int64_t>> drawn_sets;
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
-    // Gates equal those of evaluation: running statistics, no dropout, no gradient.
+    // The gates of an F pass equal the gates of evaluation: running statistics, no dropout, no gradient.
     Watch watch;
     (l.forward(x, causal_mask(), training(update, true), &watch) * r).sum().backward();
     CHECK(!watch.g.requires_grad());
@@ -634,14 +639,14 @@ TEST_CASE("a sampling step has gradients for the kept heads only, and none for t
   CHECK(at::equal(l["gate.norm.variance"], variance));
 }
 
-TEST_CASE("experts are drawn with the probabilities of their gates", "[mae]") {
+TEST_CASE("experts are drawn with probabilities equal to their gates", "[mae]") {
   for (const char* unit : {"position", "sequence"}) {
     HeadWeightLayer l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
     l.randomise_gate(5);
     at::Tensor x = normal({1, 8, 3}, 1).expand({4000, 8, 3});
     Watch watch;
     at::Tensor w = l.forward(x, causal_mask(), training(3, true), &watch);
-    at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i leaves out head i
+    at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i drops head i
     if (std::string(unit) == "sequence") {
       CHECK(at::allclose(w, w.narrow(1, 0, 1).expand_as(w)));
       g = g.mean(0, true).expand({8, 3});
@@ -696,26 +701,27 @@ TEST_CASE("the batch norm of the gate updates running statistics like at::batch_
   l.forward(x, {}, training());
   CHECK(at::allclose(l["gate.norm.mean"], mean, 1e-5, 1e-6));
   CHECK(at::allclose(l["gate.norm.variance"], variance, 1e-5, 1e-6));
-  // Evaluation and sampling steps do not update them.
+  // Evaluation and F passes do not update the running statistics.
   mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
   l.forward(x, {}, training(0, true));
   CHECK(at::equal(l["gate.norm.mean"], mean));
-  // A padded batch counts only its real positions, here those of the first row.
+  // The statistics of a padded batch include only its real positions, here the positions of the first row.
   Mask mask = causal_mask();
   mask.key_lengths = at::tensor({3, 0}, at::kLong);
   causal.forward(x.narrow(0, 0, 2), mask, training());
   CHECK(at::allclose(causal["gate.norm.mean"], means[0].mean(0) * 0.1, 1e-5, 1e-6));
   CHECK(
       at::allclose(causal["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true), 1e-5, 1e-6));
-  // A batch with one real position has no variance, one with none has no statistics.
+  // A batch with one real position has no variance, a batch without real positions has no statistics; outputs are
+  // finite for both.
   mask.key_lengths = at::tensor({1, 0}, at::kLong);
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
   mask.key_lengths = at::tensor({0, 0}, at::kLong);
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
 }
 
-TEST_CASE("norm_statistics = batch normalises gates of sampling steps by the batch, without updating the statistics",
+TEST_CASE("with norm_statistics = batch, F passes use batch statistics and do not update the running statistics",
           "[mae]") {
   at::Tensor x = normal({5, 3, 8}, 1) + 3;
   Layer running("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
@@ -728,7 +734,7 @@ TEST_CASE("norm_statistics = batch normalises gates of sampling steps by the bat
   CHECK(!at::allclose(g, evaluated, 1e-3, 1e-3));
 }
 
-TEST_CASE("dropout in the gate is active in G passes and inactive in sampling steps", "[mae]") {
+TEST_CASE("dropout in the gate is active in G passes and inactive in F passes", "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
   CHECK(!at::allclose(gates_of(l, x, causal_mask(), training(0)), gates_of(l, x, causal_mask(), training(1))));
@@ -770,7 +776,8 @@ TEST_CASE("padding does not change MAE outputs at real positions", "[mae]") {
   }
 }
 
-TEST_CASE("incremental decoding has the gates and outputs of the full pass, also after a reorder", "[mae]") {
+TEST_CASE("incremental decoding with MAE has the gates and outputs of one forward pass, also after a reorder",
+          "[mae]") {
   c10::NoGradGuard no_gradient;
   for (AttentionKind kind : {AttentionKind::decoder_self, AttentionKind::decoder_cross})
     for (int64_t window : {0, 1, 2, 4, 100}) {
@@ -802,7 +809,7 @@ TEST_CASE("incremental decoding has the gates and outputs of the full pass, also
     }
 }
 
-TEST_CASE("incremental decoding excludes padding from the gates like the full pass", "[mae]") {
+TEST_CASE("incremental decoding with MAE excludes padding from the gates, like one forward pass", "[mae]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{12, 5, 8};
   for (int64_t window : {0, 3}) {
@@ -828,7 +835,7 @@ TEST_CASE("incremental decoding excludes padding from the gates like the full pa
   }
 }
 
-TEST_CASE("the mean of the gate includes the inputs of a memory", "[mae]") {
+TEST_CASE("the mean that the MAE gate reads includes the inputs in the memory", "[mae]") {
   for (int64_t window : {0, 3, 100}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
     l.randomise_gate(3);
@@ -840,7 +847,7 @@ TEST_CASE("the mean of the gate includes the inputs of a memory", "[mae]") {
   }
 }
 
-TEST_CASE("permuting the heads and their experts leaves MAE unchanged", "[mae]") {
+TEST_CASE("permuting the heads and the experts accordingly leaves the output of MAE unchanged", "[mae]") {
   Layer l("heads = 3\ncombiner = 'mae'\n", 12);
   l.randomise_gate(3);
   at::Tensor x = normal({2, 5, 12}, 1), before = l.forward(x, causal_mask());
@@ -871,7 +878,7 @@ TEST_CASE("MAE takes the fused path, and bf16 is within 5% of fp32", "[mae]") {
   CHECK(l["gate.up.weight"].grad().defined());
 }
 
-TEST_CASE("invalid MAE options are rejected with the reason; capabilities depend on the mean", "[mae]") {
+TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of a layer depend on mae.mean", "[mae]") {
   auto check_rejected = [](const std::string& toml, AttentionKind kind, const std::string& reason) {
     try {
       Layer l("combiner = 'mae'\n" + toml, 24, kind);
@@ -895,7 +902,7 @@ TEST_CASE("invalid MAE options are rejected with the reason; capabilities depend
   CHECK((full.self && !full.causal && !full.cross && !full.incremental));
   Capabilities causal = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
   CHECK((causal.self && causal.causal && causal.cross && causal.memory && causal.incremental));
-  // Uniform sampling has no gate, so its mean cannot leak later tokens.
+  // Uniform sampling has no gate, so mae.mean = 'full' cannot leak later tokens.
   CHECK(
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);
 }

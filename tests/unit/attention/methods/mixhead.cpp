@@ -1,4 +1,4 @@
-// Mixhead A and B and fixed mixing matrices against plain loops in double precision, and their identities with
+// Mixhead A and B and fixed mixing matrices against a naive reference in double precision, and their identities with
 // multi-head attention.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -32,11 +32,12 @@ const std::vector<layers::MixingCase>& cases() {
 
 }  // namespace
 
-TEST_CASE("layers with Mixhead or a fixed matrix equal plain loops over random shapes and masks", "[mixhead]") {
+TEST_CASE("layers with Mixhead or a fixed matrix match a naive reference over random shapes and masks", "[mixhead]") {
   layers::check_mixing(cases());
 }
 
-TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal finite differences of plain loops", "[mixhead]") {
+TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal finite differences of a naive reference",
+          "[mixhead]") {
   layers::check_gradients_of_mixing(cases());
 }
 
@@ -74,7 +75,7 @@ TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean ma
   plain(x, x, {}, {}, &plain_watch);
   mixed(x, x, {}, {}, &mixed_watch);
   CHECK(close(mixed_watch.p, plain_watch.p.index_select(1, index)));
-  // With values and output weights in the same order the layer equals the unmixed one.
+  // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain[name].chunk(3, axis);
     mixed.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
@@ -85,7 +86,8 @@ TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean ma
   CHECK(close(mixed_watch.p, plain_watch.p.mean(1, true).expand_as(plain_watch.p)));
 }
 
-TEST_CASE("Mixhead A equals multi-head attention with mixed value-output products of higher rank", "[mixhead]") {
+TEST_CASE("Mixhead A equals multi-head attention whose value-output products are mixed and have higher rank",
+          "[mixhead]") {
   c10::NoGradGuard no_gradient;
   const int64_t h = 3, d = 8, dv = 2;
   Layer l("heads = 3\nhead_size = 2\nbias = false\nmixer = 'mixhead-a'", d, 5),
@@ -158,7 +160,8 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
     l(x, x, {}, step, &watch);
     return watch.p;
   };
-  // The observer reads probabilities after mixing, from which dropout before mixing has removed entries of the rows.
+  // The observer reads probabilities after mixing. With dropout before mixing, dropped entries are missing from the
+  // sums of their rows.
   CHECK(close(observed_probabilities("after").sum(-1), at::ones({2, 4, 6})));
   CHECK(!close(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), 1e-2));
   CHECK(close(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3)));

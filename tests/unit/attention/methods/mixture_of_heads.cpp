@@ -21,7 +21,7 @@ using reference::projected;
 using reference::Vector;
 using reference::Weights;
 
-TEST_CASE("a mixture of heads weighs the shared heads and the top-k routed heads by its equations",
+TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads match the equations",
           "[mixture-of-heads]") {
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
@@ -65,7 +65,7 @@ TEST_CASE("a mixture of heads weighs the shared heads and the top-k routed heads
   }));
 }
 
-TEST_CASE("gradients of a mixture of heads equal finite differences; chosen > routed heads is rejected",
+TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen than routed heads are rejected",
           "[mixture-of-heads]") {
   const char* toml =
       "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 2";

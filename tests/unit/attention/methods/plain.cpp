@@ -1,4 +1,5 @@
-// Multi-head attention and its gradients against plain loops in double precision; head sizes independent of the width.
+// Multi-head attention and its gradients against a naive reference in double precision; head sizes independent of the
+// width.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -19,7 +20,7 @@ using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
 
-TEST_CASE("multi-head attention equals plain loops over random shapes and masks", "[plain]") {
+TEST_CASE("multi-head attention matches a naive reference over random shapes and masks", "[plain]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
@@ -79,8 +80,8 @@ TEST_CASE("gradients of every parameter and input of multi-head attention equal 
 }
 
 TEST_CASE("zero-padding heads to a larger head_size leaves the output unchanged", "[plain]") {
-  // Fixhead: a layer with larger heads whose added rows and columns are zero equals the smaller one if its queries are
-  // scaled by √9 / √4 for the larger divisor √dk.
+  // Fixhead: a layer with larger heads whose added rows and columns are zero equals the smaller layer if the queries of
+  // the larger layer are scaled by √9 / √4, which compensates for the larger divisor √dk.
   Layer small("heads = 2\nbias = false", 8, 3), large("heads = 2\nhead_size = 9\nbias = false", 8, 4);
   c10::NoGradGuard no_gradient;
   for (auto& p : large.parameters.all()) {
@@ -107,8 +108,8 @@ TEST_CASE("heads that do not divide the width are rejected unless head_size is s
 
 TEST_CASE("a head of size >= length can represent any positive attention matrix (low-rank bottleneck, Theorem 1)",
           "[plain]") {
-  // Row convention. X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive diagonal:
-  // A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
+  // Tokens are rows of X. For X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive
+  // diagonal: A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -155,7 +156,8 @@ TEST_CASE("head_size = width / heads equals the default layer in outputs and par
   Layer default_size("heads = 4", 12, 3), set_size("heads = 4\nhead_size = 3", 12, 3),
       five_heads("heads = 5\nhead_size = 3", 12, 3);
   CHECK(set_size.parameters.count() == default_size.parameters.count());
-  CHECK(five_heads.parameters.count() - set_size.parameters.count() == 4 * 12 * 3 + 3 * 3);  // 4 d dp, and biases
+  CHECK(five_heads.parameters.count() - set_size.parameters.count() ==
+        4 * 12 * 3 + 3 * 3);  // one more head: 4 d head_size weights and 3 head_size biases
   const at::Tensor x = normal({2, 5, 12}, 1);
   CHECK(at::equal(set_size(x, x, {}), default_size(x, x, {})));
 }

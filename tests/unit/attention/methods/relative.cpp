@@ -1,4 +1,5 @@
-// The relative score against plain loops over explicit distances, with memories of any length and with gaps.
+// The relative score of Transformer-XL against a naive reference with explicit distances, for memories of any length
+// and with gaps between positions.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -18,10 +19,11 @@ using Layer = layers::Shaken;
 
 namespace {
 
-// distance(t, s): argument of the sinusoid.
+// Returns the distance of query t and key s, which is the argument of the sinusoids.
 using Distance = std::function<int64_t(int64_t, int64_t)>;
 
-// Returns Transformer-XL's attention as plain loops: the relative terms are added to the logits of the dot product.
+// Returns the attention of Transformer-XL, (B, Tq, d), row-major, in naive loops: adds the relative terms to the
+// dot-product logits.
 Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
                           const reference::Allowed& allowed, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
@@ -76,7 +78,7 @@ std::vector<int64_t> random_memory(int64_t slots) {
 
 }  // namespace
 
-TEST_CASE("relative attention equals plain loops for memories of any length, with gaps, clamping and windows",
+TEST_CASE("relative attention matches a naive reference for memories of any length, gaps, clamping and windows",
           "[relative]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -115,7 +117,7 @@ TEST_CASE("relative attention equals plain loops for memories of any length, wit
     const Vector expected =
         relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
     RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), expected) < 3e-5);
-    // Keys in reverse order, each a run of its own, give the same result.
+    // Keys in reverse order, each of which forms its own run, give the same result.
     if (!causal && !padded && mask.window == 0) {
       Mask reversed = mask;
       reversed.key_positions = at::tensor(positions, at::kLong).flip(0);
@@ -124,8 +126,9 @@ TEST_CASE("relative attention equals plain loops for memories of any length, wit
   }));
 }
 
-TEST_CASE("gradients of relative attention equal finite differences of plain loops", "[relative]") {
-  // The second case has enough rows that the embeddings are projected before the product with the queries.
+TEST_CASE("gradients of relative attention equal finite differences of a naive reference", "[relative]") {
+  // The second case has enough queries in the batch that the distance embeddings are projected before the product with
+  // the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
     for (const char* distances : {"exact", "block_end"}) {
       const int64_t slots = 3, d = 4;
@@ -162,7 +165,7 @@ TEST_CASE("relative attention is invariant to a shift of all positions", "[relat
   at::Tensor x = normal({2, 4, 8}, 1), longer = at::cat({normal({2, 5, 8}, 2), x}, 1);
   Mask mask, windowed;
   mask.causal = windowed.causal = true;
-  windowed.window = 4;  // the keys that the last query of x sees
+  windowed.window = 4;  // number of keys that the last query of x sees
   at::Tensor unshifted = l.layer->forward(x, x, mask, {}), shifted = l.layer->forward(longer, longer, windowed, {});
   CHECK(at::allclose(unshifted.select(1, 3), shifted.select(1, 8), 1e-4, 1e-5));
 }
@@ -179,7 +182,7 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
   CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
   CHECK(at::allclose(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4), 1e-4,
                      1e-5));
-  // Keys in reverse order, each a run of its own: the dropout mask of a distance is the same.
+  // Keys in reverse order, each of which forms its own run, have the same dropout mask for each distance.
   Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
                 AttentionKind::encoder_self);
   Mask reversed;
@@ -212,7 +215,7 @@ TEST_CASE("the biases of relative scores are shared by the layers of a stack unl
   CHECK(build("relative.shared_biases = false\n[attention.decoder.self.1]\nheads = 4\n").size() == 4);
 }
 
-TEST_CASE("relative scores are rejected in cross-attention and for odd widths; block_end is not incremental",
+TEST_CASE("relative scores reject cross-attention and odd widths; distances = block_end has no incremental decoding",
           "[relative]") {
   CHECK_THROWS_AS(Layer("heads = 2\nscore = 'relative'\n", 8, 1, AttentionKind::decoder_cross), Error);
   CHECK_THROWS_AS(Layer("heads = 3\nscore = 'relative'\n", 9, 1), Error);

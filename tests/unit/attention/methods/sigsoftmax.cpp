@@ -1,4 +1,4 @@
-// Sigsoftmax against its equation and plain loops.
+// Sigsoftmax against its equation, and layers with Sigsoftmax against a naive reference.
 #include <catch2/catch.hpp>
 
 #include "attention/masked_softmax.h"
@@ -9,7 +9,7 @@ using namespace mh::attention;
 using numbers::close;
 using numbers::normal;
 
-TEST_CASE("layers with Sigsoftmax and their gradients equal plain loops", "[sigsoftmax]") {
+TEST_CASE("layers with Sigsoftmax and their gradients match a naive reference", "[sigsoftmax]") {
   const std::vector<layers::MixingCase> cases{{"normaliser = 'sigsoftmax'"}};
   layers::check_mixing(cases);
   layers::check_gradients_of_mixing(cases);

@@ -1,4 +1,4 @@
-// Synthesizers against plain loops; lengths, memories and kinds of attention that they reject.
+// Synthesizers against a naive reference; lengths, memories and kinds of attention that synthesizers reject.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -15,7 +15,8 @@ using Layer = layers::Shaken;
 
 namespace {
 
-// Returns attention with synthesized logits as plain loops. Zero keys remove the dot product of the reference.
+// Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
+// dot product from reference::attention().
 Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
                    int64_t first, const reference::Allowed& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
@@ -47,7 +48,7 @@ std::string configured(const std::string& score, int64_t heads, int64_t size, in
 
 }  // namespace
 
-TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synthesizer]") {
+TEST_CASE("synthesizers match a naive reference over random shapes and masks", "[synthesizer]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const bool random = *rc::gen::arbitrary<bool>(), per_head = *rc::gen::arbitrary<bool>(),
@@ -75,7 +76,7 @@ TEST_CASE("synthesizers equal plain loops over random shapes and masks", "[synth
   }));
 }
 
-TEST_CASE("gradients of synthesizers equal finite differences of plain loops", "[synthesizer]") {
+TEST_CASE("gradients of synthesizers equal finite differences of a naive reference", "[synthesizer]") {
   for (auto [score, extra] :
        {std::pair{"synthesizer-dense", ""}, {"synthesizer-dense", "per_head = true\n"}, {"synthesizer-random", ""}}) {
     Layer l(configured(score, 2, 3, 5, extra), 4, 5);
@@ -91,7 +92,8 @@ TEST_CASE("gradients of synthesizers equal finite differences of plain loops", "
 
 TEST_CASE("synthesizers have the parameters of a table or network instead of a key projection", "[synthesizer]") {
   auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.count(); };
-  // 8 heads of size 128 in a width of 1024: three projections with biases; W and b have 128 · 512 + 512 entries.
+  // 8 heads of size 128 in a width of 1024: three projections with biases, without keys; W and b have 128 · 512 + 512
+  // entries.
   const int64_t projections = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
   CHECK(count(configured("synthesizer-dense", 8, 128, 512)) == projections + 66048);
   CHECK(count(configured("synthesizer-dense", 8, 128, 16, "per_head = true\n")) == projections + 8 * (128 * 16 + 16));
@@ -99,7 +101,8 @@ TEST_CASE("synthesizers have the parameters of a table or network instead of a k
   CHECK(count(configured("synthesizer-random", 8, 128, 16, "train = false\n")) == projections);
 }
 
-TEST_CASE("synthesizers reject longer inputs and memories; the random form rejects cross-attention", "[synthesizer]") {
+TEST_CASE("synthesizers reject inputs above their length, and memories; synthesizer-random rejects cross-attention",
+          "[synthesizer]") {
   for (const char* score : {"synthesizer-dense", "synthesizer-random"}) {
     Layer l(configured(score, 2, 3, 5), 4, 5);
     at::Tensor x = normal({1, 6, 4}, 1);

@@ -1,4 +1,4 @@
-// Talking heads against plain loops in double precision.
+// Talking heads against a naive reference in double precision.
 #include <catch2/catch.hpp>
 
 #include "fixtures/head_mixing.h"
@@ -21,11 +21,11 @@ const std::vector<layers::MixingCase>& cases() {
 
 }  // namespace
 
-TEST_CASE("layers with talking heads equal plain loops over random shapes and masks", "[talking-heads]") {
+TEST_CASE("layers with talking heads match a naive reference over random shapes and masks", "[talking-heads]") {
   layers::check_mixing(cases());
 }
 
-TEST_CASE("gradients of layers with talking heads equal finite differences of plain loops", "[talking-heads]") {
+TEST_CASE("gradients of layers with talking heads equal finite differences of a naive reference", "[talking-heads]") {
   layers::check_gradients_of_mixing(cases());
 }
 
@@ -50,7 +50,8 @@ TEST_CASE("talking heads that mix logits take the composed path", "[talking-head
   CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32).layer->describe_path(false) != "fused");
 }
 
-TEST_CASE("invalid options of talking heads, and masks per head for inside != heads, are rejected", "[talking-heads]") {
+TEST_CASE("invalid options of talking heads are rejected, and so are masks per head if inside differs from heads",
+          "[talking-heads]") {
   const std::string common = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
   CHECK_THROWS_AS(Layer(common + "pre = false\npost = false", 4), Error);
   CHECK_THROWS_AS(Layer(common + "pre = false\ninside = 3", 4), Error);
