@@ -1,8 +1,8 @@
-// The CPU attention kernels within their memory bounds, also under the sanitizers: odd sizes, fully masked rows, tails,
-// few queries, both types, dropout before and after mixing, and every attention parameter. fused_policy.cpp compares
-// their results with the equations, where tensors are available; these tests check results of extreme logits and of
-// many logits, and that every element is written. Work that callers may do in parallel runs in threads, so that the
-// thread sanitizer detects conflicting accesses.
+// The CPU attention kernels without LibTorch, also under the sanitizers: accesses within the bounds of each buffer for
+// odd sizes, partial tiles, fully masked rows, decoding of few queries, fp32 and bf16, dropout before and after mixing,
+// and every attention parameter. unit/attention/fused_policy.cpp compares the results with the reference equations;
+// these tests check that every element is written, and results for extreme logits and for many keys. Work that callers
+// may do in parallel runs in threads, so that the thread sanitizer detects conflicting accesses.
 #include "cpu/attention.h"
 
 #include <rapidcheck.h>
@@ -29,7 +29,7 @@ using namespace mh::kernels;
 
 namespace {
 
-// Returns NaNs, to detect elements that are not written.
+// Returns a buffer of NaNs, which reveal elements that a kernel does not write.
 std::vector<float> unwritten(int64_t floats) {
   return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
 }
@@ -63,7 +63,7 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 
 int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 
-// Relative positions over random runs of keys, and their gradients.
+// Relative positions over random runs of consecutive keys, and their gradients.
 struct Positions {
   std::vector<float> u, v, rows, transposed, du, dv, dr;
   std::vector<Run> runs;
@@ -121,7 +121,7 @@ void draw_policy(AttentionParams& h) {
 
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
-// Computes a product of bf16 matrices with plain loops.
+// Computes c = a b, or c += a b if z.add, for bf16 matrices with naive loops.
 void multiply_by_loops(const Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
   for (int64_t i = 0; i < z.m; ++i)
     for (int64_t j = 0; j < z.n; ++j) {
@@ -132,7 +132,7 @@ void multiply_by_loops(const Bf16Product& z, const uint16_t* a, const uint16_t* 
     }
 }
 
-// Checks that both passes of plain attention write finite results.
+// Checks that the forward and the backward pass of attention without head mixing write finite results.
 template <class T>
 void check_plain(AttentionParams h, Positions* positions, std::mt19937& random) {
   const Tensor<T> q(1, h.queries, h.key_size, random), k(1, h.keys, h.key_size, random),
@@ -165,7 +165,8 @@ void in_threads(int64_t count, const F& f) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Checks that both passes with head mixing write finite results, and that decoding in steps equals the forward pass.
+// Checks that the forward and the backward pass with head mixing write finite results, and that the three steps of
+// decoding equal the forward pass.
 template <class T>
 void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, std::mt19937& random) {
   const Tensor<T> q(h.in_heads, h.queries, h.key_size, random), k(h.in_heads, h.keys, h.key_size, random),
@@ -187,7 +188,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
     });
   }
   RC_ASSERT(out.finite());
-  if (head_mixing_decodes(h)) {  // the same result in three steps, which divide the heads among threads
+  if (head_mixing_decodes(h)) {  // decoding: the result of the forward pass in three steps
     Tensor<T> decoded = dout;
     std::vector<float> shared = unwritten(head_mixing_decode_scratch(h));
     in_threads(h.in_heads, [&](int64_t j) { head_mixing_decode_logits<T>(h, j, q.read(), k.read(), shared.data()); });
@@ -202,7 +203,8 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
   in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
   const int64_t key_floats = head_mixing_key_floats(h), part_floats = key_floats + head_mixing_value_floats(h);
   std::vector<float> sums = unwritten(parts * part_floats);
-  // Each part writes the gradients of its queries' matrices, or its term of the gradient of a shared matrix.
+  // Each part of the queries writes the gradients of its queries' matrices, or its summand of the gradient of a shared
+  // matrix.
   std::vector<float> dm = unwritten((per_query ? h.queries : parts) * matrix_size);
   std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(parts) : 0,
                                         positions != nullptr ? *positions : Positions{});
@@ -230,7 +232,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
   for (const Positions& gradients : part_positions) RC_ASSERT(gradients.finite());
 }
 
-// The results of both passes of one head in fp32.
+// The results of the forward and backward pass of one head in fp32.
 struct Passes {
   Tensor<float> out, dq, dk, dv;
   std::vector<float> lse;
@@ -278,7 +280,7 @@ struct Passes {
 
 }  // namespace
 
-TEST_CASE("CPU head mixing stays within its declared memory and writes every result", "[kernels]") {
+TEST_CASE("CPU head mixing stays within its buffers and writes every element of its results", "[kernels]") {
   CHECK(rc::check([] {
     AttentionParams h{};
     h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
@@ -294,7 +296,7 @@ TEST_CASE("CPU head mixing stays within its declared memory and writes every res
       h.dropout_row = h.max_keys;
     }
     const int64_t parts = pick(1, 4);
-    h.l2_bytes = int64_t{1} << pick(10, 20);  // one span of keys, or several
+    h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
     draw_policy(h);
     const HeadChoices choices(h, h.in_heads, h.out_heads);
     std::optional<Positions> positions;
@@ -307,7 +309,8 @@ TEST_CASE("CPU head mixing stays within its declared memory and writes every res
   }));
 }
 
-TEST_CASE("plain CPU attention stays within its declared memory and writes every result", "[kernels]") {
+TEST_CASE("CPU attention without mixing stays within its buffers and writes every element of its results",
+          "[kernels]") {
   CHECK(rc::check([] {
     AttentionParams h{};
     h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
@@ -316,7 +319,7 @@ TEST_CASE("plain CPU attention stays within its declared memory and writes every
     h.key_size = 16 * pick_int(1, 4), h.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) h.dropout = dropout, h.dropout_row = max_keys;
-    h.l2_bytes = int64_t{1} << pick(10, 20);  // one span of keys, or several
+    h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
     draw_policy(h);
     const HeadChoices choices(h, 1, 1);
     std::optional<Positions> positions;
@@ -329,7 +332,7 @@ TEST_CASE("plain CPU attention stays within its declared memory and writes every
   }));
 }
 
-TEST_CASE("CPU attention ignores keys with logits of -inf in every division into spans", "[kernels]") {
+TEST_CASE("CPU attention ignores keys with logits of -inf for every division of the keys into spans", "[kernels]") {
   const int64_t queries = 20, keys = 256, size = 16;
   const float huge = 1e20F;
   std::mt19937 random(1);
@@ -366,7 +369,7 @@ TEST_CASE("CPU attention ignores keys with logits of -inf in every division into
           }
       for (const Passes* passes : {&plain, &head_mixing})
         for (int64_t c = 0; c < size; ++c) {
-          double bound = 0;  // the exponential function is at least e^-87 (cpu/vector.h)
+          double bound = 0;  // the exponential function returns at least e^-87 (cpu/vector.h)
           for (int64_t t = 0; t < queries; ++t)
             bound += std::exp(-87.0) * std::abs(dout.data[static_cast<size_t>(t * size + c)]);
           for (int64_t s = 0; s < 128; ++s)
@@ -393,7 +396,7 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
       h.scale = 1, h.l2_bytes = cache;
       Passes passes(queries, keys, size);
       passes.run_head_mixing(h, q, k, v, dout);
-      // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk is the same times a query of at most logit + 40.
+      // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk has the same terms, times a query of at most logit + 40.
       const double query_error = tolerance::of_sum(keys, 0, 2);
       const double key_error = query_error * queries / keys * static_cast<double>(logit + 40);
       CHECK(std::abs(passes.dm - queries) <= tolerance::of_sum(keys + queries, tolerance::kFp32, queries));
@@ -403,7 +406,7 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
 }
 
 TEST_CASE("the CPU gradient of a head scale is accurate for 6000 queries and keys", "[kernels]") {
-  // Uniform probabilities; dP is 1.3 for every query and key.
+  // The probabilities are uniform, and dP is 1.3 for every query and key.
   const int64_t n = 6000, size = 16;
   std::mt19937 random(3);
   Tensor<float> q(1, n, size, random), k = q, v = q, dout = q;
@@ -463,7 +466,7 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
 }
 
 TEST_CASE("CPU head mixing of a single key multiplies the values by the column sums of the matrix", "[kernels]") {
-  // One key: every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
+  // With one key every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
   const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
   float out[2], lse[2];
   AttentionParams h{};

@@ -1,4 +1,4 @@
-// GPU attention kernels without head mixing, in the emulator, compared with plain loops in double precision.
+// GPU attention kernels without head mixing, run in the emulator and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 
 #include "emulator/cuda_cases.h"
@@ -33,7 +33,7 @@ void check_case(int64_t max_length, bool relative) {
   RC_ASSERT(Launches::template forward_splits<false>(launcher, a, tensors) == nullptr);
   const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
   tensors.lse = x.lse.data();
-  // May exceed the number of keys.
+  // num_splits may exceed the number of keys.
   tensors.num_splits = pick(0, 1) == 1 ? static_cast<int>(pick(2, 7)) : 1;
   const auto partial_size = static_cast<size_t>(tensors.num_splits > 1 ? tensors.num_splits * (c.value_size + 2) : 0);
   std::vector<float> partial_out(x.lse.size() * partial_size, NAN);
@@ -77,17 +77,18 @@ void check_case(int64_t max_length, bool relative) {
 
 }  // namespace
 
-TEST_CASE("emulated GPU attention equals the equations over random cases", "[cuda]") {
+TEST_CASE("emulated GPU attention matches the reference equations over random cases", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(100, false); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 32>(100, false); }));
   CHECK(check_few("fp16", [] { check_case<Fp16, 64>(150, false); }));
 }
 
-TEST_CASE("emulated GPU attention with relative positions over runs of keys equals the equations", "[cuda]") {
+TEST_CASE("emulated GPU attention with relative positions over runs of keys matches the reference equations",
+          "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(90, true); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(90, true); }));
   CHECK(check_few("fp16", [] { check_case<Fp16, 32>(140, true); }));
-  // The backward pass has two warps and smaller tiles.
+  // For this head size the backward pass has two warps and smaller tiles.
   CHECK(check_few("fp32, head size 80", [] { check_case<float, 80>(60, true); }));
   // dQ is computed in two column blocks, dK and dV in separate passes; fp32 has a single pipeline stage.
   CHECK(check_few("bf16, head size 192", [] { check_case<Bf16, 192>(60, true); }));
@@ -95,16 +96,17 @@ TEST_CASE("emulated GPU attention with relative positions over runs of keys equa
 }
 
 TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a GPU", "[cuda]") {
-  // At least one block per multiprocessor: no split.
+  // At least one thread block per multiprocessor: no split.
   CHECK(best_num_splits(132, 64, 132) == 1);
   CHECK(best_num_splits(1000, 64, 132) == 1);
-  // 8 blocks, as for one query of 8 heads; a single block, which has fewer tiles than there are multiprocessors.
+  // 8 thread blocks, as for one query of 8 heads; a single thread block with fewer tiles than the GPU has
+  // multiprocessors.
   CHECK(best_num_splits(8, 64, 132) == 16);
   CHECK(best_num_splits(1, 64, 132) == 64);
-  // Two splits of 8 tiles would need a second round of blocks and save no time; 64 tiles are worth it.
+  // Two splits of 8 tiles would need a second wave of thread blocks and save no time; with 64 tiles splits save time.
   CHECK(best_num_splits(70, 8, 132) == 1);
   CHECK(best_num_splits(70, 64, 132) == 5);
-  // One tile, no tiles, and no blocks.
+  // One tile, no tiles, and no thread blocks: no split.
   CHECK(best_num_splits(1, 1, 132) == 1);
   CHECK(best_num_splits(1, 0, 132) == 1);
   CHECK(best_num_splits(0, 64, 132) == 1);
@@ -121,7 +123,7 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
 }
 
-TEST_CASE("relative positions of every head size fit into an A100, and 48 KiB are refused with a reason", "[cuda]") {
+TEST_CASE("relative positions of every head size fit into the shared memory of an A100; 48 KiB are refused", "[cuda]") {
   host::Device device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {

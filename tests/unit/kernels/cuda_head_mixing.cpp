@@ -1,4 +1,4 @@
-// GPU attention kernels with head mixing, in the emulator, compared with plain loops in double precision.
+// GPU attention kernels with head mixing, run in the emulator and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 
 #include "emulator/cuda_cases.h"
@@ -10,10 +10,10 @@ using namespace cuda_cases;
 
 namespace {
 
-// Returns the problem, or ""; RapidCheck cannot print a null string.
+// Returns the error text of a launch, or "" for null, which RapidCheck cannot print.
 std::string text_of(const char* problem) { return problem == nullptr ? "" : problem; }
 
-// Returns the plans of all kernels for `limit` bytes of shared memory.
+// Returns the tiling plans of all head mixing kernels for `limit` bytes of shared memory.
 template <class T, int kSize, bool kRelative>
 std::vector<HeadMixingPlan> plans_of(const AttentionParams& a, int limit) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
@@ -82,8 +82,8 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
   return sums;
 }
 
-// Checks all results of a random case, planned for a random limit of shared memory, from the minimum up to that of an
-// H100. all_memory: planned for an H100, where 16-bit types with few heads are mixed query by query.
+// Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the shared
+// memory of an H100. `all_memory`: tiled for an H100, on which 16-bit types with few heads are mixed query by query.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool relative = false, CaseKind kind = CaseKind::any,
                 bool all_memory = false) {
@@ -103,8 +103,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const int64_t matrix_size = c.in * c.out;
   std::vector<float> matrix(
       static_cast<size_t>((per_batch_row ? c.batch : 1) * (per_query ? a.queries : 1) * matrix_size));
-  // Any magnitude, since kernels scale the matrix to the range of fp16; 1 for fp16 results, which would be out of
-  // range.
+  // The matrix may have any magnitude, since the kernels scale it to the range of fp16. For fp16 results the magnitude
+  // is 1; otherwise the results would overflow.
   const float magnitude =
       std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
   for (float& x : matrix) x = magnitude * normal(random);
@@ -138,7 +138,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const int min_kib = min_shared_kib<T, kSize>(a, relative);
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib
                           : pick(0, 2) > 0          ? 2 * min_kib
-                                                    : 227;  // one pipeline stage, or several
+                                                    : 227;  // enough for one pipeline stage, or for several
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
   const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, a);
@@ -154,7 +154,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
     tensors.q_u = q_u.any_rows(), tensors.q_v = q_v.any_rows();
     tensors.dq_v = dq_v.any_rows(), tensors.dr = dr.data();
   }
-  // May exceed the number of keys.
+  // num_splits may exceed the number of keys.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
   std::vector<float> partial_out = unwritten(
       tensors.num_splits > 1 ? c.batch * a.queries * tensors.num_splits * std::max(2 * c.in, c.out * c.value_size) : 0);
@@ -169,13 +169,13 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const auto composed = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
-  // Allows for the additional rounding of exchanged fp16 probabilities.
+  // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
   const auto with_exchange = [](Doubles magnitudes) {
     for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kExchangedFp16 : 1;
     return magnitudes;
   };
   expect_close("out", out.to_doubles(), exact.out, composed.out, with_exchange(exact.out_size));
-  // Sums the gradients of a shared matrix over each batch row.
+  // Sums partial gradients (batch, count, in, out) over `count`, unless every query has a gradient of its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
     return num_gradients == a.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
   };
@@ -213,19 +213,19 @@ std::string find_invalid_plan(int limit, bool relative = false) {
 
 }  // namespace
 
-TEST_CASE("emulated GPU head mixing equals the equations over random cases", "[cuda]") {
+TEST_CASE("emulated GPU head mixing matches the reference equations over random cases", "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
   CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, CaseKind::windows); }));
   CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, CaseKind::lengths); }));
-  // The warps store their results through shared memory in turns.
+  // The warps store their results through shared memory one after another.
   CHECK(check_few("fp32, head size 96", [] { check_case<float, 96>(8, 5); }));
   CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
   // dQ is computed in two column blocks, dK and dV in separate passes.
   CHECK(check_few("fp32, head size 256", [] { check_case<float, 256>(5, 8); }));
 }
 
-TEST_CASE("emulated GPU head mixing query by query equals the equations over random cases", "[cuda]") {
+TEST_CASE("emulated GPU head mixing query by query matches the reference equations over random cases", "[cuda]") {
   const auto any = CaseKind::any;
   CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 64>(4, 90, false, any, true); }));
   CHECK(check_few("up to 8 heads", [=] { check_case<Bf16, 64>(8, 90, false, any, true); }));
@@ -235,7 +235,8 @@ TEST_CASE("emulated GPU head mixing query by query equals the equations over ran
   CHECK(check_few("head size 128", [=] { check_case<Bf16, 128>(8, 40, false, any, true); }));
 }
 
-TEST_CASE("emulated GPU head mixing with relative positions over runs of keys equals the equations", "[cuda]") {
+TEST_CASE("emulated GPU head mixing with relative positions over runs of keys matches the reference equations",
+          "[cuda]") {
   CHECK(check_few("fp32", [] { check_case<float, 32>(4, 50, true); }));
   CHECK(check_few("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
   CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, CaseKind::windows); }));

@@ -1,4 +1,4 @@
-// The GPU optimiser kernels over many tensors, in the emulator, compared with plain loops in double precision.
+// The GPU optimiser kernels over many tensors, run in the emulator and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -23,8 +23,8 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Returns the size of a tensor: mostly small, so that a case may have more tensors than a launch takes; sometimes of
-// several chunks.
+// Returns a random number of elements of a tensor: usually small, so that a case may have more tensors than one launch
+// processes; sometimes several chunks.
 int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
 
 struct Tensor {
@@ -42,7 +42,7 @@ NagPlan plan(NagPlan) {
   return {random_fraction(), random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
 
-// The state of one element, and the update rules as plain formulas.
+// The state of one element. updated() returns it after one step of the optimiser, by the formulas of the update rule.
 struct Element {
   double p, g, first, second;
 };
@@ -75,7 +75,7 @@ Element magnitudes(const NagPlan& a, const Element& x) {
   return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first, x.second};
 }
 
-// Checks an updated value, which an update computes with at most 20 roundings.
+// Checks an updated value. An update computes a value with at most 20 roundings.
 void expect_near(float actual, double expected, double magnitude) {
   RC_LOG() << "expected " << expected << "; found " << actual << "\n";
   RC_ASSERT(std::abs(static_cast<double>(actual) - expected) <= tolerance::of_sum(20, 0, magnitude));
@@ -116,8 +116,8 @@ void check_updates() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("emulated GPU optimisers update every tensor by the rule", "[cuda]", AdamPlan, MomentumPlan,
-                   NagPlan) {
+TEMPLATE_TEST_CASE("emulated GPU optimisers update every tensor by the formulas of the update rule", "[cuda]", AdamPlan,
+                   MomentumPlan, NagPlan) {
   CHECK(check_few("over random tensors", [] { check_updates<TestType>(); }));
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     host::Device device(static_cast<uint32_t>(pick(0, 9)));
     RC_ASSERT(squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
-    // The error of two sums of the same squares in double precision.
+    // The difference of two sums of the same squares in double precision.
     const double bound = 2.0 * static_cast<double>(kUpdateChunk) * 0x1p-53;
     for (size_t i = 0; i < sums.size(); ++i) RC_ASSERT(std::abs(sums[i] - expected[i]) <= bound * expected[i]);
   }));

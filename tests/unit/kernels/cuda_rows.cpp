@@ -1,5 +1,5 @@
-// The GPU kernels of rows (cross-entropy; residual sum, dropout and layer norm), in the emulator, compared with plain
-// loops in double precision.
+// The GPU kernels that process a tensor row by row (cross-entropy; residual sum, dropout and layer norm), run in the
+// emulator and compared with naive loops in double precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -41,7 +41,8 @@ std::vector<T> random_values(int64_t count, double stddev = 1) {
   return values;
 }
 
-// Returns the width of a row for a warp, or for a block; often not a multiple of four.
+// Returns a random row width: one that a warp processes, or one that a thread block processes; often not a multiple of
+// four.
 int64_t random_width(int64_t max_width) { return pick(0, 1) == 0 ? pick(1, 300) : pick(1025, max_width); }
 
 // Returns the number of additions in the sum of a row: the elements of a lane, the lanes of a warp, the warps of a
@@ -54,7 +55,7 @@ void expect_near(double actual, double expected, double bound, const char* name)
   RC_FAIL("the error exceeds the bound");
 }
 
-// Checks the losses and gradients of random rows.
+// Checks cross-entropy losses and gradients of random rows.
 template <class T>
 void check_cross_entropy() {
   const int64_t rows = pick(1, 3), n = random_width(3000);
@@ -115,7 +116,7 @@ Doubles dropout_factors(const Dropout* params, uint64_t first, int64_t count) {
 
 double at(const std::vector<float>& x, int64_t i) { return static_cast<double>(x[static_cast<size_t>(i)]); }
 
-// Checks the outputs and gradients of random rows.
+// Checks outputs and gradients of residual sum, dropout and layer norm for random rows.
 template <class Y>
 void check_sum_norm() {
   const int64_t rows = pick(1, 5), size = random_width(1300), chunk = pick(1, 3), num_elements = rows * size;
@@ -139,7 +140,7 @@ void check_sum_norm() {
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);
 
   Doubles s(x.size()), normed(x.size()), factor_exact(static_cast<size_t>(rows));
-  Doubles normed_error(x.size()), factor_error(factor_exact);  // of the first order, like all bounds below
+  Doubles normed_error(x.size()), factor_error(factor_exact);  // first-order bounds, like all bounds below
   const auto index = [&](int64_t r, int64_t i) { return static_cast<size_t>(r * size + i); };
   const double count = static_cast<double>(size);
   for (int64_t r = 0; r < rows; ++r) {
@@ -248,12 +249,13 @@ void check_dropout() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("emulated GPU cross-entropy equals the equations over random rows", "[cuda]", float, Bf16, Fp16) {
+TEMPLATE_TEST_CASE("emulated GPU cross-entropy matches the reference equations over random rows", "[cuda]", float, Bf16,
+                   Fp16) {
   CHECK(check_few("over random rows", [] { check_cross_entropy<TestType>(); }));
 }
 
-TEMPLATE_TEST_CASE("emulated GPU residual sum, dropout and layer norm equal the equations", "[cuda]", float, Bf16,
-                   Fp16) {
+TEMPLATE_TEST_CASE("emulated GPU residual sum, dropout and layer norm match the reference equations", "[cuda]", float,
+                   Bf16, Fp16) {
   CHECK(check_few("over random rows", [] { check_sum_norm<TestType>(); }));
 }
 

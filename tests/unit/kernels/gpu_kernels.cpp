@@ -42,7 +42,7 @@ struct Case {
   bool dropout_before = false;  // dropout acts before mixing
   bool grouped = false;         // several query heads read the same key/value head
   int64_t scale_dims = 0;       // dimensions of the head scales; 0: no head scales
-  bool relative = false;        // relative positions, with two runs of keys
+  bool relative = false;        // relative positions, with two runs of consecutive keys
 };
 
 const Case kCases[] = {
@@ -89,9 +89,9 @@ const Case kRelativeCases[] = {
      .relative = true},
 };
 
-// Returns random operands for a case.
+// Returns random operands and the options of a case.
 Inputs random_inputs(const Case& c, const Sizes& z) {
-  // Returns (B, heads, length, size), stored as (B, length, heads, size), as a joint projection stores it.
+  // Returns a random tensor (B, heads, length, size), stored as (B, length, heads, size) like a joint projection.
   const auto rows = [&](int64_t heads, int64_t length, int64_t size) {
     return at::randn({z.batch, length, heads, size}).transpose(1, 2);
   };
@@ -136,7 +136,7 @@ Inputs random_inputs(const Case& c, const Sizes& z) {
   return x;
 }
 
-// Returns the output of the GPU kernels.
+// Returns the output of the GPU kernels for the operands t of x.
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec policy = x.policy;
   policy.head_scales = t[kScales];
@@ -146,12 +146,12 @@ at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
                          : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
 }
 
-// Checks the output and gradients of a case.
+// Checks the output and gradients of a case against the reference equations.
 void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
   const Inputs x = random_inputs(c, z);
   INFO(c.name << ": batch " << z.batch << ", heads " << z.in << " and " << z.out << ", head sizes " << z.key_size
               << " and " << z.value_size << ", matrix of " << z.matrix_dims << " dimensions, " << c10::toString(type));
-  Tensors actual;  // the other cases run even if this one throws
+  Tensors actual;  // an exception fails this case only; the next cases still run
   try {
     actual = results(x, type, type, gpu, attend_with_kernels);
   } catch (const std::exception& exception) {
@@ -166,7 +166,7 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
                                        type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
-// Returns why this build has no kernels for these sizes, with head mixing or without; "" if it has.
+// Returns why this build has no kernels for these sizes, with head mixing if `mixes`; "" if it has kernels.
 std::string missing_kernels(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool mixes,
                             bool relative = false) {
   attention::LayerSpec spec;
@@ -182,7 +182,7 @@ constexpr int64_t kHeadSizes[] = {32, 35, 40, 64, 128};
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("GPU attention equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU attention matches the reference equations", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(51);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
@@ -194,7 +194,7 @@ TEMPLATE_TEST_CASE("GPU attention equals the equations", "[cuda-device]", float,
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("GPU head mixing equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU head mixing matches the reference equations", "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(52);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
@@ -209,8 +209,8 @@ TEMPLATE_TEST_CASE("GPU head mixing equals the equations", "[cuda-device]", floa
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions equal the equations", "[cuda-device]", float,
-                   at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions match the reference equations",
+                   "[cuda-device]", float, at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(56);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
@@ -229,7 +229,8 @@ TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions equal 
   if (!missing.empty()) SKIP(missing);
 }
 
-TEMPLATE_TEST_CASE("GPU mixing of 1 to 32 heads equals the equations", "[cuda-device]", float, at::BFloat16, at::Half) {
+TEMPLATE_TEST_CASE("GPU head mixing of 1 to 32 heads matches the reference equations", "[cuda-device]", float,
+                   at::BFloat16, at::Half) {
   NEEDS_GPU;
   at::manual_seed(53);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
@@ -249,7 +250,7 @@ TEMPLATE_TEST_CASE("GPU mixing of 1 to 32 heads equals the equations", "[cuda-de
 }
 
 // For compute-sanitizer, under which larger cases take too long.
-TEST_CASE("a small call of each GPU kernel equals the equations", "[cuda-device][small]") {
+TEST_CASE("each GPU attention kernel matches the reference equations on small inputs", "[cuda-device][small]") {
   NEEDS_GPU;
   at::manual_seed(54);
   const Case small{.name = "causal", .queries = 35, .keys = 71, .causal = true, .dropout = 0.3, .scale_dims = 2};
@@ -301,7 +302,7 @@ TEST_CASE("GPU head mixing takes at most 1/25 of the memory of the composed path
   const auto peak_bytes = [&](const auto& attend) {
     const auto allocated = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
     int64_t peak = 0;
-    for (int i = 0; i < 2; ++i) {  // the first call may allocate workspaces that stay
+    for (int i = 0; i < 2; ++i) {  // the first call may allocate workspaces that stay allocated
       const Tensors leaves = leaves_of(x, at::kBFloat16, at::kBFloat16, gpu);
       guard.synchronizeDevice(gpu.index());
       allocator.resetPeakStats(gpu.index());
