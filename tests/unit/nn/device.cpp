@@ -49,7 +49,7 @@ at::Tensor some_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
 
-// Chooses the device before the first test, since an earlier call of LibTorch would initialise it without CUDA.
+// Chooses the device before the first test, since an earlier call of LibTorch would initialise LibTorch without CUDA.
 struct ChooseDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
@@ -148,7 +148,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
   }
 }
 
-TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed error, bit-identical in two runs",
+TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed error; two calls are bit-identical",
           "[device]") {
   NEEDS_GPU;
   at::manual_seed(3);
@@ -183,8 +183,7 @@ TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed 
   }
 }
 
-TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU and are bit-identical in two runs",
-          "[device]") {
+TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two calls are bit-identical", "[device]") {
   NEEDS_GPU;
   at::manual_seed(4);
   for (const int64_t size : {5, 512, 1026, 4096})

@@ -1,6 +1,7 @@
-// Every tensor of a pass is on the device of the parameters. Checked without a GPU: the parameters are on LibTorch's
-// device "meta", which has sizes without data and throws for operands on the CPU and for reads of data. Code that reads
-// data on the host cannot be checked this way: bands of the vocabulary, and the loss.
+// Every tensor of a forward and backward pass is on the device of the parameters. This is checked without a GPU: the
+// parameters are on LibTorch's device "meta", which stores sizes without data and throws for operands on the CPU and
+// for reads of data. Code that reads data on the host cannot be checked this way: bands of the vocabulary, and the
+// loss.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
@@ -24,7 +25,8 @@ using namespace mh::nn;
 
 namespace {
 
-// Runs an operation without a C++ meta kernel with zeros on the CPU and returns results on "meta".
+// Meta kernel for operations that have none in C++: runs the operation on zeros on the CPU and returns results on
+// "meta".
 void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   INFO(op.schema().name());
   const auto convert = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& conversion) {
@@ -49,7 +51,7 @@ void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
     }));
 }
 
-// Registers run_with_zeros() for all such operations.
+// Registers run_with_zeros() for all ATen operations that have a CPU kernel and no meta kernel.
 void register_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -101,7 +103,7 @@ nn::ForwardContext training() {
   return step;
 }
 
-// Observes probabilities, and scores of all keys.
+// An observer that reads probabilities, and the logits of all keys.
 struct ScoreObserver : attention::Observer {
   bool wants_scores() const override { return true; }
 };
@@ -172,7 +174,7 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
 
 TEST_CASE("regularisers compute their terms on the device of the parameters", "[devices]") {
   for (const auto& name : train::regularisers().names()) {
-    if (name.rfind("test-", 0) == 0) continue;  // registered by another test
+    if (name.rfind("test-", 0) == 0) continue;  // registered by a test in another file
     INFO(name);
     const std::string stages = name == "hard-concrete-penalty" ? "combiner = 'hard-concrete'\n"
                                : name == "head-balance"        ? "combiner = 'mixture-of-heads'\n"

@@ -94,7 +94,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
         const auto [cpu, gpu] = run_on_both([&] { return results(identity); });
         check_errors(gpu, cpu, results(in_double));
       }
-  // More rows than a slice holds, and a target past the vocabulary.
+  // More rows than a slice holds, then a target past the vocabulary.
   const at::Tensor h = at::randn({8200, 2}), w = at::randn({3, 2}), targets = at::randint(3, {8200}, at::kLong);
   const auto [cpu, gpu] = run_on_both([&] { return Tensors{nn::sliced_log_probabilities(h, w, {}, targets, 3)}; });
   check_errors(gpu, cpu, {nn::sliced_log_probabilities(in_double(h), in_double(w), {}, targets, 3)});
@@ -111,7 +111,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
   for (const int64_t size : {1, 17})
     for (const double p : {0.0, 0.3})
       for (const bool bf16 : {false, true})
-        for (const int outputs : {0, 1, 2, 3}) {  // in the loss: norm, sum, both; 3: nn::add
+        for (const int outputs : {0, 1, 2, 3}) {  // outputs in the loss: 0, norm; 1, sum; 2, both; 3: result of nn::add
           INFO("size " << size << ", p " << p << ", bf16 " << bf16 << ", outputs " << outputs);
           const auto type = bf16 ? at::kBFloat16 : at::kFloat;
           const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
@@ -138,8 +138,8 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           };
           const auto [cpu, gpu] = run_on_both([&] { return results(identity); });
           const Tensors exact = results(in_double);
-          // Nearly equal numbers of a row cancel before the multiplication by 1 / deviation, which is 1 / √epsilon for
-          // size 1.
+          // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
+          // √epsilon for size 1.
           const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
                        cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(dnorm);
           check_errors(gpu, cpu, exact, {0, cancelled, cancelled, cancelled, cancelled, cancelled, cancelled});
@@ -188,7 +188,8 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
         for (const auto& entry : optimizer.state()) results.push_back(entry.second);
         return results;
       });
-      // Both round each of the few operations of an update, on numbers up to the largest one.
+      // The GPU and the CPU kernels round each of the few operations of an update, on numbers of at most the largest
+      // magnitude in the result.
       for (size_t i = 0; i < cpu.size(); ++i) {
         INFO("result " << i);
         CHECK(error(gpu[i], cpu[i]) <= tolerance::beside_composed(0, tolerance::kFp32, size_of(cpu[i])));
@@ -229,7 +230,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
         return all;
       };
       const auto [cpu, gpu] = run_on_both([&] { return results(0); });
-      // The effect of rounding is about that of a change of each weight by one unit roundoff.
+      // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
       const double unit = bf16 ? tolerance::kBf16 : tolerance::kFp32;
       const Tensors perturbed = results(unit);
       for (size_t i = 0; i < cpu.size(); ++i) {

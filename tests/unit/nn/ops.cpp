@@ -24,7 +24,7 @@ struct Results {
   at::Tensor y, dx, dw, db;
 };
 
-// Runs f(x, w, b) and its backward pass in `type`.
+// Runs f(x, w, b) and its backward pass in `type`, and returns the output and the gradients.
 template <class F>
 Results run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Tensor& b0, const at::Tensor& dy,
             at::ScalarType type) {
@@ -100,12 +100,12 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
         CHECK(nn::linear(x.narrow(0, row, 1), {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b})
                   .equal(first.narrow(0, row, 1)));
       c10::AutoGradMode gradient_mode(true);
-      CHECK(joint().requires_grad());  // cached weights have no gradient and are not used here
+      CHECK(joint().requires_grad());  // cached weights have no gradient and are not used if gradients are enabled
     }
   }
 }
 
-TEST_CASE("error of linear and its gradients is at most twice the composed error, in fp32 and bf16", "[ops]") {
+TEST_CASE("error of nn::linear and its gradients is at most twice the error of at::linear, in fp32 and bf16", "[ops]") {
   at::manual_seed(3);
   auto our_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
   auto torch_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
@@ -213,8 +213,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
     const auto fused = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
     RC_ASSERT(fused[3].scalar_type() == y0.scalar_type());
-    // Nearly equal numbers of a row cancel before the multiplication by 1 / deviation, which is 1 / √epsilon for
-    // size 1.
+    // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 / √epsilon
+    // for size 1.
     const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
                  cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
@@ -224,7 +224,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
       RC_LOG() << "result " << i << ": error " << error(fused[i], exact[i]) << " of " << bound << "\n";
       RC_ASSERT(error(fused[i], exact[i]) <= bound);
     }
-    // Without a gradient, and with only one of the two outputs, the results are bit-identical.
+    // Functions that compute only one of the two outputs, and computation without gradients, give bit-identical
+    // results.
     const c10::NoGradGuard no_gradient;
     RC_ASSERT(nn::norm_of_sum(x0, y0, drop, gain0, shift0, 1e-5).equal(fused[1]));
     RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fused[0]));
@@ -236,10 +237,10 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
   }));
 }
 
-TEST_CASE("add passes its gradient on to x and, with the dropout mask, to y", "[ops]") {
+TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the dropout mask to y", "[ops]") {
   at::manual_seed(7);
   const nn::ForwardContext step{true, 3, 5};
-  // Double precision has no kernel and takes single operations.
+  // Double precision has no kernel of ours and uses LibTorch operations.
   for (const auto& [x_type, y_type] :
        {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
     for (const double p : {0.0, 0.25}) {

@@ -1,4 +1,4 @@
-// Sliced cross-entropy and its gradients against plain loops in double precision.
+// Sliced cross-entropy and its gradients against naive loops in double precision.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -64,7 +64,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
 
 }  // namespace
 
-TEST_CASE("sliced cross-entropy, its gradients and log-probabilities equal the equation", "[ops]") {
+TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match the equation", "[ops]") {
   at::manual_seed(1);
   struct Case {
     int64_t n, d, rows, vocabulary;
@@ -86,7 +86,8 @@ TEST_CASE("sliced cross-entropy, its gradients and log-probabilities equal the e
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
       nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
-      double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // the row kernel's results are double, the loss is fp32
+      double tolerance =
+          type == at::kDouble ? 1e-6 : 2e-5;  // the kernel computes rows in double precision, the loss is fp32
       CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
       CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
       CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
@@ -133,7 +134,7 @@ TEST_CASE("error of bf16 cross-entropy is at most twice the error of composed op
         bound(error(composed_w.grad(), expected.dweight), size_of(expected.dweight)));
 }
 
-TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; no rows give 0", "[ops]") {
+TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; the nll of no rows is 0", "[ops]") {
   at::Tensor h = at::randn({9, 4}), w = at::randn({12, 4}).requires_grad_();
   at::Tensor targets = at::randint(12, {9}, at::kLong);
   double nll_with_graph = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0).nll.item<double>();
@@ -144,7 +145,7 @@ TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; no row
   CHECK(nn::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() == 0);
 }
 
-TEST_CASE("a weight tied between embedding and output sums both gradients", "[ops]") {
+TEST_CASE("the gradient of a weight tied between embedding and output layer is the sum of both gradients", "[ops]") {
   at::Tensor w = at::randn({20, 6}).requires_grad_();
   at::Tensor tokens = at::randint(20, {1, 15}, at::kLong), targets = at::randint(20, {15}, at::kLong);
   at::Tensor h = nn::embedding(tokens, w, 2).view({15, 6});

@@ -27,7 +27,7 @@ at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& st
 
 }  // namespace
 
-TEST_CASE("dropout decides by the random number of seed, stream, update, site and position", "[ops]") {
+TEST_CASE("dropout of an element depends on the random number of seed, stream, update, site and position", "[ops]") {
   nn::ForwardContext step{true, 7, 3, 0};
   for (auto [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {4, 64}, {7, 129}, {33, 4099}})
     for (double p : {0.1, 0.5, 0.9}) {
@@ -52,7 +52,8 @@ TEST_CASE("dropout is the identity in evaluation and with p = 0, and accepts emp
   CHECK(nn::dropout(at::empty({0, 3}), 0.5, {true, 1, 0, 0}, "s", 0).numel() == 0);
 }
 
-TEST_CASE("dropout is bit-identical for any number of threads and micro-batches; sites and streams differ", "[ops]") {
+TEST_CASE("dropout is bit-identical for any number of threads and micro-batches; masks of sites and streams differ",
+          "[ops]") {
   nn::ForwardContext step{true, 1, 9, 4};
   at::Tensor x = at::randn({6, 50000});
   at::Tensor whole = nn::dropout(x, 0.3, step, "s", 0);
