@@ -1,4 +1,4 @@
-// Adaptive input and adaptive softmax against plain loops in double precision; published parameter counts.
+// Adaptive input and adaptive softmax against naive loops in double precision; published parameter counts.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -86,7 +86,8 @@ struct Reference {
     return x;
   }
 
-  // Returns the scores of the entries [first, end) of the vocabulary, all of them in `band`, for the band's input x.
+  // Returns the scores of the entries [first, end) of the vocabulary, all of them in band `band`, for the input x of
+  // this band.
   Vector scores(int64_t band, int64_t first, int64_t end, const Vector& x) const {
     const std::string owner = o.tied ? "decoder.embedding" : "decoder.output";
     const bool one_table = has(owner + ".weight");
@@ -239,7 +240,7 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
   }));
 }
 
-TEST_CASE("adaptive input and softmax and their gradients equal the equations over random options", "[adaptive]") {
+TEST_CASE("adaptive input and softmax and their gradients match the equations over random options", "[adaptive]") {
   CHECK(rc::check("outputs and gradients", [] {
     ModelOptions o;
     o.cutoff_factor = *rc::gen::element<int64_t>(1, 2, 3);
@@ -343,7 +344,8 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
   options.optimizer.rule = "adamw";
   train::Groups groups;
   train::Optimizer optimizer(model.parameters, options, groups);
-  // The first batch has all bands, so that no moment is zero; the second only the first and the last band.
+  // The first batch has tokens of all bands, so that no moment is zero; the second batch has tokens of the first and
+  // the last band only.
   for (auto tokens :
        {at::arange(30, at::kLong).view({1, 30}), at::tensor({1, 4, 27, 25, 9, 29}, at::kLong).view({1, 6})}) {
     std::map<std::string, at::Tensor> before;
@@ -361,7 +363,7 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
   }
 }
 
-TEST_CASE("dropout_tail drops inputs of tail bands in training by the position of a token in the update",
+TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of the position of a token in the update",
           "[adaptive]") {
   auto o = options_with({10, 20}, 2, 32);
   EmbeddingAndOutput without_dropout(o, 30);
@@ -427,7 +429,7 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
   CHECK(peak_kb() - before < 200 * 1024);
 }
 
-TEST_CASE("initial deviations of bands follow the initialisation scheme", "[adaptive]") {
+TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {
   struct Expected {
     Scheme scheme;
     double embedding, projection, output, classes;
@@ -456,7 +458,7 @@ TEST_CASE("initial deviations of bands follow the initialisation scheme", "[adap
   }
 }
 
-TEST_CASE("invalid options of bands are rejected with the name of the key", "[adaptive]") {
+TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
   const std::string both_cutoffs = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
     build_language_model(configured("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);

@@ -1,4 +1,5 @@
-// The encoder and its heads (output layers for tasks): parameter counts, equations, padding, losses, gradients, keys.
+// The encoder and its output heads, the output layers for tasks: parameter counts, equations, padding, losses,
+// gradients, options.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -23,7 +24,7 @@ const char* const kBert =
     "512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = "
     "'bert'\n";
 
-// Returns the parameter count without the heads but with the pooler, like published counts of encoders.
+// Returns the number of parameters without the output heads but with the pooler, like published counts of encoders.
 int64_t encoder_count(const std::string& rest) {
   const auto model = build_language_model(configured(kBert + rest), 30522, at::kMeta);
   int64_t count = 0;
@@ -63,7 +64,7 @@ Input some_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   return input;
 }
 
-// Returns targets of a head for rows of the lengths 6 and 4.
+// Returns targets of an output head for two rows of the lengths 6 and 4.
 at::Tensor some_targets(const std::string& head) {
   if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
   if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});
@@ -146,7 +147,8 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
     CHECK(millions_with(static_cast<int>(heads), static_cast<int>(size)) == Approx(count).margin(0.05));
 }
 
-TEST_CASE("the encoder and its heads equal plain loops in double precision for rows of different lengths", "[bert]") {
+TEST_CASE("the encoder and its output heads match a naive reference in double precision for rows of different lengths",
+          "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{6, 1, 4};
   const Input input = some_input(lengths, 7);
@@ -195,7 +197,7 @@ TEST_CASE("an input without segments belongs to the first segment", "[bert]") {
   CHECK(!at::allclose(two_segments, first_segment));
 }
 
-TEST_CASE("losses and log-probabilities of the heads equal their equations", "[bert]") {
+TEST_CASE("losses and log-probabilities of the output heads of an encoder match the equations", "[bert]") {
   c10::NoGradGuard no_gradient;
   const Input input = some_input({6, 4}, 9);
   for (const std::string& head : kHeads) {
@@ -206,7 +208,7 @@ TEST_CASE("losses and log-probabilities of the heads equal their equations", "[b
     const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
     REQUIRE(log_p.sizes() == targets.sizes());
     const Reference reference = reference_of(*model);
-    double nll = 0, next_sentence_nll = 0;  // nll: of words, classes, number or span
+    double nll = 0, next_sentence_nll = 0;  // nll: loss of words, classes, number or span
     int64_t scored = 0;
     for (int64_t b = 0; b < 2; ++b) {
       const int64_t n = b == 0 ? 6 : 4;
@@ -255,7 +257,8 @@ TEST_CASE("losses and log-probabilities of the heads equal their equations", "[b
   }
 }
 
-TEST_CASE("an encoder row is independent of padding and of the other rows, in every stage and in spans", "[bert]") {
+TEST_CASE("an encoder row is independent of padding and of the other rows, with every stage and for span losses",
+          "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{7, 6, 2, 1};
   const Input batch = some_input(lengths, 5);
@@ -283,7 +286,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, in ev
         Approx(nll).epsilon(1e-4));
 }
 
-TEST_CASE("gradients of an encoder and its heads equal finite differences", "[bert]") {
+TEST_CASE("gradients of an encoder and its output heads equal finite differences", "[bert]") {
   for (const std::string& head : kHeads) {
     INFO(head);
     auto model = built(tiny(head) + "mixer = 'mixhead-b'\n");
@@ -294,7 +297,7 @@ TEST_CASE("gradients of an encoder and its heads equal finite differences", "[be
   }
 }
 
-TEST_CASE("invalid keys of an encoder and its heads are rejected; encoders cannot decode", "[bert]") {
+TEST_CASE("invalid options of an encoder and its output heads are rejected; encoders cannot decode", "[bert]") {
   const auto build = [](const std::string& toml) { build_language_model(configured(toml), 30, at::kMeta); };
   CHECK(refusal([&] { build(tiny("bert.head = 'classes'\n")); }).find("model.bert.classes") != std::string::npos);
   CHECK(refusal([&] { build(tiny("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);

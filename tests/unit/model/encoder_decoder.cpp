@@ -30,7 +30,7 @@ at::Tensor lengths(std::initializer_list<int64_t> values) {
   return at::tensor(std::vector<int64_t>(values), at::kLong);
 }
 
-// Returns random rows of these lengths; padding has random tokens.
+// Returns random source and target rows of these lengths, padded with random tokens.
 Input some_input(const std::vector<int64_t>& source, const std::vector<int64_t>& target, uint64_t seed) {
   const auto rows = static_cast<int64_t>(source.size());
   const int64_t source_length = *std::max_element(source.begin(), source.end()),
@@ -70,7 +70,7 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
 
 namespace {
 
-// The model of Vaswani et al. 2017 as plain loops in double precision.
+// The model of Vaswani et al. 2017 as naive loops in double precision.
 struct Reference : reference::Blocks {
   Rows embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
@@ -95,7 +95,7 @@ struct Reference : reference::Blocks {
 
 }  // namespace
 
-TEST_CASE("the encoder-decoder equals plain loops in double precision, pre-norm and post-norm, with padding",
+TEST_CASE("the encoder-decoder matches a naive reference in double precision, pre-norm and post-norm, with padding",
           "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const bool pre : {true, false}) {
@@ -120,7 +120,7 @@ TEST_CASE("the encoder-decoder equals plain loops in double precision, pre-norm 
   }
 }
 
-TEST_CASE("target logits ignore later target tokens and depend on source tokens, in every stage", "[translation]") {
+TEST_CASE("target logits ignore later target tokens and depend on source tokens, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
@@ -139,12 +139,12 @@ TEST_CASE("target logits ignore later target tokens and depend on source tokens,
   }
 }
 
-TEST_CASE("a translation row is independent of padding and of the other rows, in every stage", "[translation]") {
+TEST_CASE("a translation row is independent of padding and of the other rows, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    // A row that is one position shorter than the longest.
+    // A row that is one position shorter than the longest row.
     const Input one_shorter = some_input({7, 6}, {4, 3}, 5);
     const Input shorter{one_shorter.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
                         one_shorter.source.narrow(0, 1, 1).narrow(1, 0, 6),
@@ -163,7 +163,7 @@ TEST_CASE("a translation row is independent of padding and of the other rows, in
   }
 }
 
-TEST_CASE("padding does not change hidden states in training, in every stage", "[translation]") {
+TEST_CASE("the contents of padding do not change hidden states in training, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
   const Input original = some_input(source, target, 5);
@@ -186,7 +186,7 @@ TEST_CASE("padding does not change hidden states in training, in every stage", "
   }
 }
 
-TEST_CASE("incremental decoding with reordered rows equals the full pass of the encoder-decoder, in every stage",
+TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals one forward pass, with every stage",
           "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
@@ -234,7 +234,8 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
   }
 }
 
-TEST_CASE("invalid keys of an encoder-decoder are rejected, and its keys in a decoder", "[translation]") {
+TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encoder-decoder options in a decoder",
+          "[translation]") {
   const auto error_of = [](const std::string& lines, const Vocabularies& v) {
     return refusal([&] {
       build_language_model(

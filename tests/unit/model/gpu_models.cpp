@@ -1,5 +1,5 @@
-// Whole models on the test device (--device cuda) against the CPU: updates, decoding, spectra, and CUDA graph capture.
-// Without a GPU most of them compare the CPU with itself, which checks the tests.
+// Models on the test device (--device cuda) against the CPU: updates, beam search, singular values, and CUDA graph
+// capture. Without a GPU most of these tests compare the CPU with itself, which checks the tests.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -48,7 +48,8 @@ void require_near(const std::vector<Result>& actual, const std::vector<Result>& 
   }
 }
 
-// Returns the results of an update and the loss of the next.
+// Runs one update and returns its loss, hidden states, gradients and gradient norm, followed by the loss of the next
+// update.
 std::vector<Result> two_updates(const std::string& toml, at::Device device) {
   const auto model = built(toml, device);
   const bool encoder_only = toml.find("'bert'") != toml.npos;
@@ -62,7 +63,7 @@ std::vector<Result> two_updates(const std::string& toml, at::Device device) {
   for (uint32_t update = 0; update < 2; ++update) {
     const nn::ForwardContext step{true, 5, update, 0};
     const at::Tensor hidden = model->hidden(input.to(device), step);
-    at::Tensor loss = hidden.square().mean();  // targets depend on the encoder head
+    at::Tensor loss = hidden.square().mean();  // for encoders, since the form of targets depends on the output head
     if (!encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, step).smoothed / 10;
     loss.backward();
     model->parameters().collect_gradients();
@@ -80,7 +81,7 @@ std::vector<Result> two_updates(const std::string& toml, at::Device device) {
 
 }  // namespace
 
-TEST_CASE("updates of every model on the test device equal those on the CPU", "[device]") {
+TEST_CASE("updates of every model on the test device equal updates on the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
@@ -88,7 +89,7 @@ TEST_CASE("updates of every model on the test device equal those on the CPU", "[
   }
 }
 
-TEST_CASE("beam search on the test device has the hypotheses of the CPU", "[device]") {
+TEST_CASE("beam search on the test device returns the hypotheses of the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   const c10::NoGradGuard no_gradient;
   for (const char* stage : {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n"}) {
@@ -115,7 +116,7 @@ TEST_CASE("beam search on the test device has the hypotheses of the CPU", "[devi
   }
 }
 
-TEST_CASE("singular values on the test device equal those of the CPU", "[device]") {
+TEST_CASE("singular values on the test device equal singular values on the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   at::manual_seed(4);
   for (const int64_t columns : {7, 40, 90}) {

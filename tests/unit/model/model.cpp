@@ -55,7 +55,7 @@ TEST_CASE("later tokens do not change the logits of earlier positions of a decod
   }
 }
 
-TEST_CASE("incremental decoding equals the full pass in pairwise combinations of all stages") {
+TEST_CASE("incremental decoding equals one forward pass for pairwise combinations of all stages") {
   c10::NoGradGuard no_gradient;
   const auto pairings = attention::pairings().names(), scores = attention::scores().names(),
              normalisers = attention::normalisers().names(), mixers = attention::mixers().names(),
@@ -77,7 +77,7 @@ TEST_CASE("incremental decoding equals the full pass in pairwise combinations of
       position += step;
     }
     CHECK(state->length() == 11);
-    // Reordered rows continue as the rows they came from.
+    // Reordered rows of the decoding state continue as their source rows.
     state->reorder(at::tensor({2, 0}, at::kLong));
     at::Tensor next = some_tokens(2, 1, 30, 5);
     at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
@@ -93,7 +93,8 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
     auto model = build_language_model(
         configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
     model->parameters().initialise(1);
-    // The rows of the vocabulary are equal in both tables; the longer one draws further rows after them.
+    // Models with and without padded rows have equal initial rows for the vocabulary; the padded rows are drawn after
+    // them.
     return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
   CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));
@@ -137,7 +138,7 @@ TEST_CASE("invalid decoder configurations are rejected") {
   CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
 }
 
-TEST_CASE("a decoder rejects the keys of a memory, and new_state() stages that cannot decode incrementally") {
+TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects stages that cannot decode incrementally") {
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
@@ -149,7 +150,7 @@ TEST_CASE("a decoder rejects the keys of a memory, and new_state() stages that c
   CHECK_THROWS_AS(state("block_end"), Error);
 }
 
-TEST_CASE("output_bias adds a bias to the logits and dropout_output drops the final hidden state") {
+TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops elements of the final hidden state") {
   c10::NoGradGuard no_gradient;
   auto model = build_language_model(
       configured(

@@ -1,4 +1,5 @@
-// Transformer-XL: memories against the full pass, Skip-Retain, parameter counts, agreement of devices and types.
+// Transformer-XL: segments with a memory against one forward pass over the text, Skip-Retain, parameter counts,
+// agreement of devices and types.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -23,12 +24,12 @@ namespace {
 const char* kPublished =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n";
 
-// `model` and `attention` are lines of these sections.
+// Returns the configuration with the lines `model` in [model] and `attention` in [attention].
 ModelConfig configured(const std::string& model, const std::string& attention) {
   return models::configured(str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
 }
 
-// Initialises with matrices 12 times as large as usual, so that attention is far from uniform.
+// Initialises the parameters and multiplies matrices by 12, so that attention is far from uniform.
 void initialise_large(ParameterList& parameters, uint64_t seed) {
   parameters.initialise(seed);
   c10::NoGradGuard no_gradient;
@@ -109,7 +110,7 @@ TEST_CASE("parameter counts of Transformer-XL equal published sizes and the form
   }
 }
 
-TEST_CASE("segments with a memory longer than the text equal the full pass for any segmentation", "[txl]") {
+TEST_CASE("segments with a memory longer than the text equal one forward pass for any segmentation", "[txl]") {
   for (const char* norm : {"post", "pre"}) {
     auto model = build_language_model(
         configured(str("backbone = 'transformer-xl'\nnorm = '", norm,
@@ -128,7 +129,7 @@ TEST_CASE("segments with a memory longer than the text equal the full pass for a
   }
 }
 
-TEST_CASE("same_length gives every query M keys, so any segmentation equals the full pass", "[txl]") {
+TEST_CASE("same_length gives every query M keys, so any segmentation equals one forward pass", "[txl]") {
   // M memory slots equal a window of M keys, the position of the query included.
   auto model = tiny("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
   at::Tensor x = tokens(2, 15, 5), full = model->hidden(x, {}), changed = x.clone();
@@ -147,8 +148,9 @@ TEST_CASE("same_length gives every query M keys, so any segmentation equals the 
   CHECK(!near(changed_output.narrow(1, 13, 1), full.narrow(1, 13, 1)));
 }
 
-TEST_CASE("a memory stores the last positions: inputs with a graph, keys and values without", "[txl]") {
-  // Both forms drop the same positions.
+TEST_CASE("a memory stores the last positions: layer inputs if gradients are enabled, otherwise keys and values",
+          "[txl]") {
+  // With and without gradients the memory drops the same positions.
   auto model = tiny("transformer-xl.memory = 4\n");
   at::Tensor x = tokens(2, 15, 5);
   std::vector<at::Tensor> outputs;
@@ -277,7 +279,7 @@ TEST_CASE("a skipped layer passes its input on and leaves its memory unchanged",
   CHECK(num_all_skipped > 0);
 }
 
-TEST_CASE("Skip-Retain with rate 0 equals the model without it in every update", "[txl]") {
+TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every update", "[txl]") {
   auto plain = tiny("transformer-xl.memory = 6\n"), rate_0 = tiny("transformer-xl.memory = 6\n"),
        rate_90 = tiny("transformer-xl.memory = 6\n");
   SkipDraws rate_0_skips(*rate_0, "schedule = 'all'\nrate = 0.0\n"),
@@ -315,8 +317,8 @@ TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)"
     const double n = steps - 20;
     double mean = 0;
     for (auto [age, count] : ages[static_cast<size_t>(l)]) mean += static_cast<double>(age) * count / n;
-    // Ages of consecutive updates are correlated: their variance is about (1 + p) / (1 - p) times that of independent
-    // ones. Margins of five standard deviations.
+    // Ages of consecutive updates are correlated: the variance of their mean is about (1 + p) / (1 - p) times the
+    // variance for independent ages. The margins are five standard deviations.
     const double deviation_factor = std::sqrt((1 + p) / (1 - p));
     CHECK(mean == Approx(1 / (1 - p)).margin(1e-9 + 5 * deviation_factor * std::sqrt(p) / (1 - p) / std::sqrt(n)));
     for (int64_t age = 1; age <= 4; ++age) {
@@ -328,7 +330,7 @@ TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)"
 }
 
 TEST_CASE("a layer attends to its memory at the true positions after skipped updates", "[txl]") {
-  // One layer against its sublayers with explicit key positions.
+  // A model of one layer against the same sublayers with explicit key positions.
   auto model = tiny("transformer-xl.memory = 8\n", "", 1);
   SkipDraws skips(*model, "schedule = 'all'\nrate = 0.5\n");
   int num_gaps = 0;
@@ -415,7 +417,7 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   }
 }
 
-TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without a graph", "[txl]") {
+TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without gradients", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n", "", 2), bf16_model = tiny("transformer-xl.memory = 6\n", "", 2);
   for (auto* m : {model.get(), bf16_model.get()}) m->parameters().initialise(1);
   bf16_model->parameters().set_bf16(true);
@@ -429,7 +431,7 @@ TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without a graph",
   }
 }
 
-TEST_CASE("segments equal the full pass with every stage; stages without memory support are rejected", "[txl]") {
+TEST_CASE("segments equal one forward pass with every stage; stages without memory support are rejected", "[txl]") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = tokens(2, 9, 5);
   auto check_stage = [&](const std::string& attention) {
@@ -480,7 +482,8 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     at::manual_seed(3);
     for (auto& p : model->parameters().all())  // so that gates are far from uniform
       if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
-    // One layer: the last segment sees the eight tokens before it; the first eight of the 24 are dropped.
+    // With one layer the last segment sees only the eight tokens before it; the first eight of the 24 tokens are
+    // dropped.
     auto last_segment = [&](const at::Tensor& text) {
       auto state = model->new_state();
       return in_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
@@ -498,6 +501,6 @@ TEST_CASE("Transformer-XL rejects absolute positions, and same_length without a 
         configured("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30, at::kMeta);
   };
   CHECK_NOTHROW(build("positions = 'none'\ntransformer-xl.memory = 4\n"));
-  CHECK_THROWS_AS(build("transformer-xl.memory = 4\n"), Error);  // sinusoidal
+  CHECK_THROWS_AS(build("transformer-xl.memory = 4\n"), Error);  // sinusoidal positions by default
   CHECK_THROWS_AS(build("positions = 'none'\ntransformer-xl.same_length = true\n"), Error);
 }
