@@ -29,7 +29,7 @@ struct PolicyCase {
   Doubles scales;                    // (batch, out); empty: 1
   Doubles matrix;                    // M (batch, queries, in, out); empty: the identity
   bool dropped_first = false;        // dropout acts before mixing
-  // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without them.
+  // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without relative positions.
   Doubles u, v_bias, r;
   int64_t distances = 0;
   std::vector<mh::kernels::Run> runs;  // runs of consecutive keys, together all keys
