@@ -29,7 +29,7 @@ TEST_CASE("masked_softmax_in_place overwrites the logits only if nothing else re
   CHECK(at::equal(p, expected));
 }
 
-TEST_CASE("rows of probabilities sum to 1, masked entries are exactly 0, fully masked rows are zero", "[mixing]") {
+TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully masked rows are zero", "[mixing]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 70);

@@ -212,7 +212,7 @@ void check_cross(const Combination& c) {
 
 }  // namespace
 
-TEST_CASE("pairwise combinations of all stages conform in every kind of attention that they support",
+TEST_CASE("pairwise combinations of all stages pass the conformance checks in each supported kind of attention",
           "[combinations]") {
   for (const Combination& c : combinations()) {
     INFO(c.name());
@@ -222,7 +222,7 @@ TEST_CASE("pairwise combinations of all stages conform in every kind of attentio
   }
 }
 
-TEST_CASE("every pair of two stages occurs in a combination", "[combinations]") {
+TEST_CASE("every pair of two stages occurs in one of the pairwise combinations", "[combinations]") {
   std::set<std::pair<std::string, std::string>> covered;
   for (const Combination& c : combinations()) {
     const std::string stages[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
@@ -238,7 +238,7 @@ TEST_CASE("every pair of two stages occurs in a combination", "[combinations]") 
   CHECK(covered.size() == expected);
 }
 
-TEST_CASE("random combinations of stages and shapes conform in every kind of attention that they support",
+TEST_CASE("random combinations of stages and shapes pass the conformance checks in each supported kind of attention",
           "[combinations]") {
   CHECK(rc::check([&] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };

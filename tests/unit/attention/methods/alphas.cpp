@@ -21,7 +21,7 @@ TEST_CASE("layers with alphas and their gradients match a naive reference", "[al
   layers::check_gradients_of_mixing(cases);
 }
 
-TEST_CASE("layers with alphas start as multi-head attention, ignore the order of heads, and take the fused path",
+TEST_CASE("layers with alphas start as multi-head attention, ignore permutations of heads, and take the fused path",
           "[alphas]") {
   layers::check_identity_at_start({"combiner = 'alphas'"});
   layers::check_head_order({"combiner = 'alphas'"});

@@ -42,7 +42,8 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
 
 }  // namespace
 
-TEST_CASE("a permuted head reads the keys, values and distance embeddings of another head", "[cross-head]") {
+TEST_CASE("cross-head attention lets a permuted head read keys, values and distance embeddings of another head",
+          "[cross-head]") {
   for (const char* score : {"dot-product", "relative"}) {
     const std::string toml = configured(score, 3, 1);
     Layer l(toml, 8, 5);
@@ -116,7 +117,8 @@ TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation",
   CHECK(num_equal < 5);
 }
 
-TEST_CASE("permutations of heads leave the output unchanged if all heads have equal keys and values", "[cross-head]") {
+TEST_CASE("cross-head permutations leave the output unchanged if all heads have equal keys and values",
+          "[cross-head]") {
   Layer l(configured("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
   at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
@@ -147,7 +149,7 @@ TEST_CASE("cross-head attention has equal outputs and gradients on the composed 
   }
 }
 
-TEST_CASE("the permutation of heads in an update is equal in all micro-batches", "[cross-head]") {
+TEST_CASE("the cross-head permutation of an update is equal in all micro-batches", "[cross-head]") {
   Layer l(configured("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
   ForwardContext micro_step = update(2);

@@ -14,7 +14,7 @@ using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
 
-TEST_CASE("gates are sigmoids of a bias, or with input = true of a projection of the input", "[gates]") {
+TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a projection of the layer input", "[gates]") {
   const at::Tensor x = normal({2, 4, 6}, 1), r = normal({2, 4, 6}, 2);
   for (bool reads_input : {false, true}) {
     Layer l(str("heads = 3\nhead_size = 4\ncombiner = 'gates'\n[attention.gates]\nstart = 0.75\ninput = ",

@@ -233,7 +233,7 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
   CHECK(experts(3, 4).empty());
 }
 
-TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters, uniform sampling none", "[mae]") {
+TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; uniform sampling adds none", "[mae]") {
   auto added = [](int64_t width, const std::string& more) {
     auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.count(); };
     return count("heads = 8\ncombiner = 'mae'\n" + more) - count("heads = 8\n");
@@ -383,7 +383,7 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
   }
 }
 
-TEST_CASE("a gate of 1 for one expert scales the heads of the expert by h / (h - t) and drops the other heads",
+TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h / (h - t) and drops the others",
           "[mae]") {
   Layer plain("heads = 4\n", 12);
   at::Tensor x = normal({2, 6, 12}, 1);
@@ -421,7 +421,7 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
   }));
 }
 
-TEST_CASE("the gradient of a gate is -h / (h - 1) times the output of the dropped head", "[mae]") {
+TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the dropped head", "[mae]") {
   Reference n;
   n.z = {2, 3, 3, 6, 3, 2, 2};
   n.hidden = 4;
@@ -493,7 +493,7 @@ bool equal_in_row(const at::Tensor& dropped) {
 
 }  // namespace
 
-TEST_CASE("sampling draws one expert per row and layer in every backbone, with sample_unit = position one per position",
+TEST_CASE("MAE samples one expert per row and layer in every backbone; with sample_unit = position, one per position",
           "[mae]") {
   const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
   struct Case {
@@ -540,7 +540,7 @@ TEST_CASE("sampling draws one expert per row and layer in every backbone, with s
     }
 }
 
-TEST_CASE("the probabilities of the experts of a row are the means of the gates over its real positions", "[mae]") {
+TEST_CASE("the probabilities of the MAE experts of a row are the means of the gates over its real positions", "[mae]") {
   HeadWeightLayer l(3, "mae.hidden = 4\n");
   l.randomise_gate(5);
   const int64_t rows = 4000, num_real = 5;
@@ -555,7 +555,7 @@ TEST_CASE("the probabilities of the experts of a row are the means of the gates 
   CHECK((watch.g[0].mean(0) - g).abs().max().item<float>() > 0.04F);
 }
 
-TEST_CASE("sampled experts have equal outputs and gradients on the fused and composed path", "[mae]") {
+TEST_CASE("sampled MAE experts have equal outputs and gradients on the fused and composed path", "[mae]") {
   for (const char* unit : {"sequence", "position"})
     for (const char* gate : {"learned", "uniform"}) {
       INFO(unit << " " << gate);
@@ -577,7 +577,8 @@ TEST_CASE("sampled experts have equal outputs and gradients on the fused and com
     }
 }
 
-TEST_CASE("resume with sample_unit = position is bit-identical, and rejects a change to sequence", "[mae]") {
+TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with another sample_unit is rejected",
+          "[mae]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
@@ -600,7 +601,7 @@ TEST_CASE("resume with sample_unit = position is bit-identical, and rejects a ch
   CHECK_FALSE(at::equal(runs::find(per_sequence, name), runs::find(uninterrupted, name)));
 }
 
-TEST_CASE("an F pass has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
+TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
   const auto all = experts(4, 2);
@@ -639,7 +640,7 @@ TEST_CASE("an F pass has gradients for the heads of the sampled expert only, and
   CHECK(at::equal(l["gate.norm.variance"], variance));
 }
 
-TEST_CASE("experts are drawn with probabilities equal to their gates", "[mae]") {
+TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae]") {
   for (const char* unit : {"position", "sequence"}) {
     HeadWeightLayer l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
     l.randomise_gate(5);
@@ -664,7 +665,7 @@ TEST_CASE("experts are drawn with probabilities equal to their gates", "[mae]") 
   }
 }
 
-TEST_CASE("mean = full draws one expert per sequence", "[mae]") {
+TEST_CASE("mae.mean = full draws one expert per sequence", "[mae]") {
   for (const char* gate : {"learned", "uniform"}) {
     HeadWeightLayer l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), AttentionKind::encoder_self);
     at::Tensor w = l.forward(normal({40, 5, 4}, 1), {}, training(1, true));
@@ -673,7 +674,7 @@ TEST_CASE("mean = full draws one expert per sequence", "[mae]") {
   }
 }
 
-TEST_CASE("micro-batches draw the same experts as the whole batch, independent of padding", "[mae]") {
+TEST_CASE("micro-batches draw the same MAE experts as the whole batch, independent of padding", "[mae]") {
   for (const char* unit : {"position", "sequence"})
     for (const char* gate : {"learned", "uniform"}) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.sample_unit = '", unit, "'\nmae.gate = '", gate, "'\n"), 8);
@@ -690,7 +691,7 @@ TEST_CASE("micro-batches draw the same experts as the whole batch, independent o
     }
 }
 
-TEST_CASE("the batch norm of the gate updates running statistics like at::batch_norm, over real positions only",
+TEST_CASE("the batch norm of the MAE gate updates running statistics like at::batch_norm, over real positions only",
           "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 4, AttentionKind::encoder_self),
       causal("heads = 2\ncombiner = 'mae'\n", 4);
@@ -721,7 +722,7 @@ TEST_CASE("the batch norm of the gate updates running statistics like at::batch_
   CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
 }
 
-TEST_CASE("with norm_statistics = batch, F passes use batch statistics and do not update the running statistics",
+TEST_CASE("with mae.norm_statistics = batch, F passes use batch statistics and do not update running statistics",
           "[mae]") {
   at::Tensor x = normal({5, 3, 8}, 1) + 3;
   Layer running("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
@@ -734,14 +735,14 @@ TEST_CASE("with norm_statistics = batch, F passes use batch statistics and do no
   CHECK(!at::allclose(g, evaluated, 1e-3, 1e-3));
 }
 
-TEST_CASE("dropout in the gate is active in G passes and inactive in F passes", "[mae]") {
+TEST_CASE("dropout in the MAE gate is active in G passes and inactive in F passes", "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
   CHECK(!at::allclose(gates_of(l, x, causal_mask(), training(0)), gates_of(l, x, causal_mask(), training(1))));
   CHECK(at::equal(gates_of(l, x, causal_mask(), training(0, true)), gates_of(l, x, causal_mask(), training(1, true))));
 }
 
-TEST_CASE("causal gates ignore later tokens and tokens before the window", "[mae]") {
+TEST_CASE("causal MAE gates ignore later tokens and tokens before the window", "[mae]") {
   for (int64_t window : {0, 1, 3, 100}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8);
     l.randomise_gate(3);

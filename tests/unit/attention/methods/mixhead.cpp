@@ -117,7 +117,7 @@ TEST_CASE("permuting the heads of all parameters leaves layers with Mixhead or a
                             "mixer = 'random-uniform'", "mixer = 'mean'"});
 }
 
-TEST_CASE("parameter counts of Mixhead equal those of the table in the paper", "[mixhead]") {
+TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]") {
   for (auto [layers, h, dk, added_by_a, added_by_b] : {std::tuple{6, 8, 64, 384, 3456},
                                                        {16, 8, 128, 1024, 17408},
                                                        {16, 10, 41, 1600, 8160},
@@ -132,7 +132,7 @@ TEST_CASE("parameter counts of Mixhead equal those of the table in the paper", "
   }
 }
 
-TEST_CASE("columns of fixed matrices sum to 1, random ones depend on the seed; no mixing matrix has weight decay",
+TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on the seed; none has weight decay",
           "[mixhead]") {
   for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
     Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other_seed(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
@@ -167,7 +167,7 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
   CHECK(close(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3)));
 }
 
-TEST_CASE("scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {
+TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {
   c10::NoGradGuard no_gradient;
   const char* released = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
   CHECK(Layer(released, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);

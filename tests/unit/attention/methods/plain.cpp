@@ -135,7 +135,8 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
 TEST_CASE("a head smaller than the length cannot represent every attention matrix", "[plain]") {
   c10::NoGradGuard no_gradient;
   for (uint64_t seed = 1; seed < 6; ++seed) {
-    // Tokens of ones and a last token of zeros: without biases its query is 0, so it attends uniformly.
+    // Tokens of ones and a last token of zeros: without biases the query of the last token is 0, so that it attends
+    // uniformly.
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
