@@ -86,8 +86,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
       nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
-      double tolerance =
-          type == at::kDouble ? 1e-6 : 2e-5;  // the kernel computes rows in double precision, the loss is fp32
+      double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // losses of rows are stored as double, their sum as fp32
       CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
       CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
       CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
@@ -176,7 +175,7 @@ TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of t
   CHECK(peak_kb() - before < 200 * 1024);
 }
 
-TEST_CASE("cross-entropy gradients are bit-identical in two runs", "[ops]") {
+TEST_CASE("cross-entropy gradients are bit-identical in two calls", "[ops]") {
   at::Tensor h0 = at::randn({700, 48}), w0 = at::randn({900, 48}), targets = at::randint(900, {700}, at::kLong);
   auto run = [&](at::ScalarType type) {
     at::Tensor h = h0.to(type).detach().clone().requires_grad_(), w = w0.to(type).detach().clone().requires_grad_();
