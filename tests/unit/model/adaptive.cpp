@@ -180,7 +180,8 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 
 TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
   // Baevski & Auli on WikiText-103: 247M. Mixhead's tables 7 to 10 keep the width and change the size of heads: 314M,
-  // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; its 267,735 entries give the same digits.
+  // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; the 267,735 entries without padding give
+  // the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
     return count(str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
                      "input_cutoffs = ",

@@ -185,7 +185,7 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
     }
 }
 
-TEST_CASE("an input without segments belongs to the first segment", "[bert]") {
+TEST_CASE("an encoder input without segment numbers belongs to the first segment", "[bert]") {
   c10::NoGradGuard no_gradient;
   auto model = built(tiny(""));
   Input input = some_input({5, 3}, 3);

@@ -93,8 +93,8 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
     auto model = build_language_model(
         configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
     model->parameters().initialise(1);
-    // Models with and without padded rows have equal initial rows for the vocabulary; the padded rows are drawn after
-    // them.
+    // Models with and without padded rows have the same initial embeddings of the vocabulary, since padded rows are
+    // drawn last.
     return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
   CHECK(loss("vocabulary_rows = 40\n") == Approx(loss("")).epsilon(1e-6));

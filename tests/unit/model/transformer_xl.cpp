@@ -172,7 +172,7 @@ TEST_CASE("a memory stores the last positions: layer inputs if gradients are ena
   CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), windowed->hidden(x, {})));
 }
 
-TEST_CASE("evaluation reads a memory of training, but training rejects a memory of evaluation", "[txl]") {
+TEST_CASE("evaluation reads a memory that training wrote; training rejects a memory that evaluation wrote", "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n");
   at::Tensor x = tokens(2, 12, 5);
   auto trained = model->new_state(), evaluated = model->new_state();
@@ -294,7 +294,7 @@ TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every
   CHECK(num_equal == 0);
 }
 
-TEST_CASE("ages of memories are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
+TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
   // Skips are independent, so an age of a segments has probability p^(a - 1) (1 - p).
   auto model = build_language_model(
       configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"), 30,
@@ -381,7 +381,8 @@ TEST_CASE("the bias of the output layer is part of the loss, the log-probabiliti
   CHECK(model->loss(hidden, targets, 0).nll.item<double>() == Approx(-expected.sum().item<double>()).epsilon(1e-4));
 }
 
-TEST_CASE("distances = block_end stores inputs instead of keys in evaluation, too", "[txl]") {
+TEST_CASE("with relative.distances = block_end a memory stores layer inputs instead of keys in evaluation, too",
+          "[txl]") {
   auto model = tiny("transformer-xl.memory = 6\n", "relative.distances = 'block_end'\n");
   at::Tensor x = tokens(2, 12, 5);
   std::vector<at::Tensor> outputs;
@@ -431,7 +432,7 @@ TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without gradients
   }
 }
 
-TEST_CASE("segments equal one forward pass with every stage; stages without memory support are rejected", "[txl]") {
+TEST_CASE("segments equal one forward pass for every stage; stages without memory support are rejected", "[txl]") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = tokens(2, 9, 5);
   auto check_stage = [&](const std::string& attention) {
