@@ -21,7 +21,7 @@ using numbers::close;
 
 namespace {
 
-// Doubles the tensor of the score, value or output heads and records its sizes.
+// Multiplies the tensor of the score, value or output heads by 2 and records its sizes.
 struct Doubles : Interceptor {
   HeadSide target;
   std::vector<std::vector<int64_t>> recorded_sizes;
