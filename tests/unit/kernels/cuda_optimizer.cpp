@@ -61,7 +61,7 @@ Element updated(const NagPlan& a, const Element& x) {
   return {x.p * (1.0 - a.decay) + m * m * c * x.first - (1 + m) * step, x.g, m * c * x.first - step, x.second};
 }
 
-// Returns the sums of absolute terms of an updated element; the coefficients of the plans are positive.
+// Returns the sums of absolute terms of an element after the step; the coefficients of the plans are positive.
 Element magnitudes(const AdamPlan& a, const Element& x) {
   const Element sums = updated(a, {0, std::abs(x.g), std::abs(x.first), x.second});
   return {std::abs(x.p) * (1.0 + a.decay) - sums.p, 0, sums.first, sums.second};
@@ -75,7 +75,7 @@ Element magnitudes(const NagPlan& a, const Element& x) {
   return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first, x.second};
 }
 
-// Checks an updated value. An update computes a value with at most 20 roundings.
+// Checks a value after the step, which computes a value with at most 20 roundings.
 void expect_near(float actual, double expected, double magnitude) {
   RC_LOG() << "expected " << expected << "; found " << actual << "\n";
   RC_ASSERT(std::abs(static_cast<double>(actual) - expected) <= tolerance::of_sum(20, 0, magnitude));
