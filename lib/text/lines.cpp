@@ -9,7 +9,7 @@
 namespace mh::text {
 
 Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
-  // NUL is kept, since metrics treat it like any other character.
+  // NUL is allowed, since metrics treat NUL like any other character.
   std::string_view rest = checked_text(text, name, NulBytes::keep);
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
@@ -29,7 +29,7 @@ void require_as_many(const std::string& others, size_t sentences, const Lines& l
   throw Error(Exit::input, Problem{lines.name, str(sentences, " lines, as many as in ", others),
                                    str(found, " lines; line ", std::min(sentences, found) + 1, " of ", longer,
                                        " has no counterpart"),
-                                   "give both sides of the same sentences"});
+                                   "give two files with the same sentences, one per line"});
 }
 
 }  // namespace mh::text

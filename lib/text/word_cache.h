@@ -1,4 +1,4 @@
-// A cache from words to their tokens, which encoders use since most words repeat.
+// A cache that maps words to their tokens. Encoders use it because most words of a text repeat.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-// Calls visit(word) for each word; only spaces separate words, other white space belongs to them.
+// Calls visit(word) for each word of `text`. Only U+0020 separates words; other white space is part of a word.
 template <class Visit>
 void each_spaced_word(std::string_view text, const Visit& visit) {
   for (size_t at = 0; at < text.size();) {
@@ -25,7 +25,8 @@ void each_spaced_word(std::string_view text, const Visit& visit) {
 
 class WordCache {
  public:
-  // Appends the tokens of a word to `out`; segment(word, tokens) computes the tokens of a word that is not cached.
+  // Appends the tokens of `word` to `out`. For a word that is not in the cache, segment(word, tokens) appends its
+  // tokens to `tokens`.
   template <class Segment>
   void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
     if (word.text.size() > kLongestCached) return segment(word.text, out);
@@ -34,7 +35,7 @@ class WordCache {
       out.insert(out.end(), begin, begin + run->count);
       return;
     }
-    // Clears a full cache, to bound its memory.
+    // Clears the cache when it is full, to bound its memory.
     if (spans_.size() >= kMostWords) {
       spans_.clear();
       tokens_.clear();
@@ -50,8 +51,8 @@ class WordCache {
     size_t begin = 0;
     uint32_t count = 0;
   };
-  static constexpr size_t kLongestCached = 64;
-  static constexpr size_t kMostWords = 1 << 19;
+  static constexpr size_t kLongestCached = 64;   // bytes of a word; longer words are not cached
+  static constexpr size_t kMostWords = 1 << 19;  // capacity of the cache in words
   WordMap<TokenSpan> spans_;
   std::vector<int32_t> tokens_;
 };

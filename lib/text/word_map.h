@@ -1,6 +1,6 @@
-// The inner loop of encoding: finds the words of a text, eight bytes at a time, and looks them up in a hash map. The
-// map uses open addressing; a slot holds the first 16 bytes of its key, so most look-ups need no other memory access,
-// and looking up an existing word never allocates.
+// The inner loop of encoding: finds the words of a text, eight bytes at a time, and looks up each word in a hash map.
+// The map uses open addressing; a slot holds the first 16 bytes of its key, so most look-ups access no memory besides
+// the slot, and looking up an existing word never allocates memory.
 #pragma once
 
 #include <xxhash.h>
@@ -23,8 +23,8 @@ inline uint64_t load_eight(const char* p) {
   return word;
 }
 
-// A word with its hash and its first 16 bytes as two numbers, padded with zeros; these and the length determine a word
-// of up to 16 bytes.
+// A word with its hash and its first 16 bytes, stored as two integers and padded with zeros. The two integers and the
+// length identify a word of up to 16 bytes.
 struct WordKey {
   static constexpr size_t kInline = 16;
   std::string_view text;
@@ -32,7 +32,8 @@ struct WordKey {
   uint64_t hash = 0;
 
   WordKey() = default;
-  // May read the bytes after the word, up to `readable`, so that a word inside a text needs no copy.
+  // `readable` is the end of the memory that may be read, at or after the end of `word`. If 16 bytes are readable, they
+  // are loaded without a copy of the word.
   WordKey(std::string_view word, const char* readable) : text(word) {
     const size_t size = text.size();
     if (readable - text.data() >= static_cast<ptrdiff_t>(kInline)) {
@@ -50,19 +51,21 @@ struct WordKey {
 
  private:
   static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
-  // Mixes as wyhash does: XOR of both halves of a 128-bit product.
+  // Mixes two integers as wyhash does: XOR of both halves of a 128-bit product.
   static uint64_t mixed(uint64_t a, uint64_t b) {
     auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }
 };
 
-// Returns the end of the word that starts at `p`: the next space, or `end`. Only bytes up to 0x20 can be spaces.
+// Returns the end of the word that starts at `p`: the next byte for which is_space() holds, or `end`. is_space() must
+// be false for bytes above 0x20.
 template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
     uint64_t word = load_eight(p);
-    // Sets the high bit of every byte up to 0x20, and of some bytes after such a byte: candidates, checked one by one.
+    // Sets the high bit of every byte up to 0x20 and, owing to borrows, of some bytes after such a byte. The loop below
+    // therefore checks each candidate with is_space().
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
       if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
@@ -71,7 +74,7 @@ const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   return p;
 }
 
-// Calls visit(WordKey) for every word; `is_space` may hold only for bytes up to 0x20.
+// Calls visit(WordKey) for every word of `text`, in order; is_space() must be false for bytes above 0x20.
 template <class IsSpace, class Visit>
 void each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
   const char* p = text.data();
@@ -131,17 +134,17 @@ class WordMap {
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
-  // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses one.
+  // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t head = 0, tail = 0;
     uint32_t length = kFree;
     Value value{};
-    size_t key = 0;  // index in keys_
+    size_t key = 0;  // offset of the key's bytes in keys_
     bool used() const { return length != kFree; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
-  // Load factor of at most 3/4. Vocabularies insert frequent words first, so these occupy the first slot of their probe
-  // sequence.
+  // Returns whether the load factor of `entries` keys is at most 3/4. Vocabularies insert frequent words first, so
+  // frequent words usually occupy the first slot of their probe sequence.
   bool room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;
