@@ -1,5 +1,6 @@
-// Tokens that a Hugging Face model folder adds to its vocabulary or gives a role, such as padding. Our tokenizers never
-// produce them from text; they are stored so that a folder converted back from a model has them.
+// Tokens that a Hugging Face model folder adds to its vocabulary or gives a role, such as pad_token. multihead's
+// tokenizers do not recognise added tokens in text; they store them, so that converting a model back to a folder
+// restores them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace mh::text {
 
-// Attributes by token number: flags and roles, named as in transformers, and kAppended.
+// Attributes of added tokens, by token id: flags and roles, named as in transformers, and kAppended.
 using AddedTokens = std::map<int64_t, std::set<std::string>>;
 
 constexpr const char* kAppended = "appended";  // the token is not in the model's own vocabulary
@@ -20,14 +21,14 @@ constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "s
                                        "pad_token", "cls_token", "mask_token"};
 constexpr const char* kMoreSpecialTokens = "additional_special_tokens";  // role that several tokens may have
 
-// Returns the number of the first token with this role, or -1.
+// Returns the lowest id of a token with the role `role`, or -1.
 int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
 
-// Appends one line for each token as in a vocabulary file, mh-vocab(5): the number and the attributes, separated by
-// spaces.
+// Appends to `text` one line for each token, in the format of a vocabulary file (mh-vocab(5)): the token id and the
+// attributes, separated by spaces.
 void write_added_tokens(const AddedTokens& tokens, std::string& text);
-// Parses such a line and adds its token to `tokens`. Returns false for a malformed line, an unknown or repeated
-// attribute, a number outside [0, entries), or a number not above all previous ones.
+// Parses a line in the format of write_added_tokens() and adds its token to `tokens`. Returns false for a malformed
+// line, an unknown or repeated attribute, an id outside [0, entries), or an id not above all ids in `tokens`.
 bool parse_added_token(std::string_view line, uint64_t entries, AddedTokens& tokens);
 
 }  // namespace mh::text

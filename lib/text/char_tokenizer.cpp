@@ -1,4 +1,4 @@
-// Tokenizers of characters (Unicode code points) and of bytes. The line end is a token like any other.
+// Tokenizers of characters (Unicode code points) and of bytes. The line feed is a token like any other character.
 #include <cstdio>
 
 #include "text/piece_tokenizer.h"
@@ -7,7 +7,7 @@ namespace mh::text {
 
 namespace {
 
-// Returns the length of the valid UTF-8 sequence that starts with this byte.
+// Returns the length in bytes of the valid UTF-8 sequence that starts with the byte `first`.
 size_t sequence_length(char first) {
   auto c = static_cast<unsigned char>(first);
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;

@@ -1,5 +1,5 @@
-// Base class of tokenizers with a list of pieces: a token is the index of its piece. Entry 0 is the end of a line,
-// entry 1 the unknown piece.
+// Base class of tokenizers with a list of pieces: a token is the index of its piece. Entry 0 is the end-of-line
+// piece, entry 1 the unknown piece.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class PieceTokenizer : public Tokenizer {
   std::string serialize() const override { return write_vocabulary(type(), pieces_); }
 
   const WordMap<int32_t>& ids() const { return ids_; }
-  // Returns the token of a piece, or the unknown one.
+  // Returns the token of `piece`, or the unknown token.
   int32_t id_of(const WordKey& piece) const {
     const int32_t* id = ids_.find(piece);
     return id != nullptr ? *id : unknown();

@@ -1,5 +1,5 @@
-// Tokenizer of subword-nmt: words between spaces, split by merges (merges.h). A piece ends in @@ unless it is the last
-// of its word.
+// Tokenizer of subword-nmt, which splits space-separated words by BPE merges (merges.h). A piece ends in @@ unless it
+// is the last piece of its word.
 #include "text/merges.h"
 #include "text/piece_tokenizer.h"
 #include "text/word_cache.h"

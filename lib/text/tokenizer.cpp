@@ -1,4 +1,4 @@
-// Creates the tokenizer of a vocabulary file of any type, and implements the shared parts of tokenizers.
+// Creates the tokenizer of a vocabulary file of any type, and implements the functions that all tokenizers share.
 #include "text/tokenizer.h"
 
 #include <xxhash.h>

@@ -1,6 +1,7 @@
 // Interface of tokenizers, which convert text to tokens and back: words, bytes, characters, SentencePiece, BPE of
 // subword-nmt, WordPiece of BERT (wordpiece.h) and byte-level BPE of GPT-2 (byte_bpe.h). Shards and checkpoints store
-// their tokenizer whole; two files can be used together only if the fingerprints of their tokenizers are equal.
+// a complete copy of their tokenizer; two files can be used together only if the fingerprints of their tokenizers are
+// equal.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,12 @@
 
 namespace mh::text {
 
-// Encodes segments of text. Not thread-safe: it may cache words.
+// Converts text to tokens. Not thread-safe, since an encoder may cache words.
 class Encoder {
  public:
   virtual ~Encoder() = default;
   // Appends the tokens of `text`, which contains no line end, to `out`. A line may be passed in several calls, split at
-  // Tokenizer::cut(); the caller adds the end-of-line token.
+  // positions that Tokenizer::cut() returns; the caller appends the end-of-line token.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) = 0;
 };
 
@@ -31,14 +32,15 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::string type() const = 0;     // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
-  virtual int64_t size() const = 0;         // tokens are in [0, size)
-  virtual int32_t end_of_line() const = 0;  // ends each line; the first token is predicted from it
-  virtual int32_t unknown() const = 0;      // -1: every text can be encoded
-  virtual std::string piece(int32_t token) const = 0;  // for display
+  virtual int64_t size() const = 0;         // number of vocabulary entries; tokens are in [0, size())
+  virtual int32_t end_of_line() const = 0;  // end-of-line token; it is also the context of the first token of a text
+  virtual int32_t unknown() const = 0;      // token of unknown text; -1: none, since every text can be encoded
+  virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  // Returns the text of the tokens of one line; end-of-line tokens become line ends.
+  // Returns the text of tokens that begin at the start of a line; end-of-line tokens become line feeds.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
-  // Returns the length of a prefix of `text` at which a long line can be split without changing its tokens, or npos.
+  // Returns the length of a prefix of `text`, the start of a long line, such that encoding the prefix and the rest of
+  // the line separately gives the tokens of the line; npos if there is no such prefix.
   virtual size_t cut(std::string_view text) const = 0;
   // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
@@ -46,19 +48,20 @@ class Tokenizer {
   virtual std::string serialize() const = 0;
   // Returns the part of serialize() that determines the tokens of a text.
   virtual std::string content() const { return serialize(); }
-  // Returns the 128-bit XXH3 hash of type and content as 32 hexadecimal digits.
+  // Returns the 128-bit XXH3 hash of type() and content() as 32 hexadecimal digits.
   std::string fingerprint() const;
 };
 
-// Returns the number of unknown tokens.
+// Returns how many of `tokens` are tokenizer.unknown().
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
 
-// Parses a vocabulary file of any type. `name` is for messages. Throws Error(input) for other or damaged content.
+// Return the tokenizer of a vocabulary file of any type, given the bytes of the file or its path. `name` is the file
+// name in messages. Throw Error(input) if the content is not a vocabulary or is damaged.
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Decodes tokens: append(token, first, text) appends the text of one token, where `first` is true at the start of a
-// line; the end-of-line token becomes a line feed.
+// Returns the text of `tokens`. append(token, first, text) appends the text of one token to `text`; `first` is true for
+// the first token of a line. Each end-of-line token becomes a line feed.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
   std::string text;
@@ -71,37 +74,39 @@ std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, c
   return text;
 }
 
-// An entry of a vocabulary, and how often it occurs in the text of the vocabulary.
+// A vocabulary entry, with its number of occurrences in the text from which the vocabulary was made (0: not counted).
 struct Piece {
   std::string text;
   uint64_t count = 0;
 };
-// Pieces by token number; numbers may have gaps.
+// Pieces by token id; ids may have gaps.
 using NumberedPieces = std::map<uint64_t, std::string>;
 // A merge of byte pair encoding (merges.h): two symbols to join.
 struct Merge {
   std::string left, right;
   bool operator==(const Merge&) const = default;
 };
-// Make tokenizers from pieces in the order of their tokens; see mh-vocab(5).
+// Return a tokenizer of the type in the name of the function; pieces[i] is the piece of token i, see mh-vocab(5).
+// `model` is the content of a SentencePiece model file, and `name` its name in messages.
 std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_subword_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges);
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model, const std::string& name);
 
-// Returns whether `c` separates words.
+// Returns whether `c` separates words in a vocabulary of the type word.
 inline bool is_word_space(char c) { return c == ' ' || c == '\t' || c == '\v' || c == '\f'; }
 
 constexpr const char* kEndOfLinePiece = "<eos>";
 constexpr const char* kUnknownPiece = "<unk>";
 
-// Returns a piece as in vocabulary files and tables: white space, control characters and backslashes as \xNN.
+// Returns `piece` in the notation of vocabulary files and tables: ASCII white space and control characters as \xNN, and
+// backslashes doubled.
 std::string escaped(const std::string& piece);
 
-// Returns the text form of all vocabularies but SentencePiece's (mh-vocab(5)). Only the types subword-nmt and byte-bpe
-// have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added tokens. Throws
-// Error(input) for entries and merges that read_vocabulary() would reject.
+// Returns the content of a vocabulary file (mh-vocab(5)) of any type except sentencepiece. Only the types subword-nmt
+// and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added
+// tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,
                              const AddedTokens& added = {});

@@ -9,8 +9,8 @@ namespace mh::text {
 
 namespace {
 
-// Maximum size in bytes: base64, with four characters for three bytes, may fill nine tenths of a checkpoint's header;
-// the rest describes tensors.
+// Maximum total size of the serialised tokenizers in bytes. In base64, with four characters for three bytes, they may
+// fill nine tenths of a checkpoint's header; the remaining tenth describes tensors.
 constexpr uint64_t kLargestTokenizers = io::kLargestHeader / 10 * 9 / 4 * 3;
 
 }  // namespace
@@ -23,7 +23,7 @@ Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name)
                                      str(bytes, " bytes"), "use a smaller vocabulary"});
   Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
   if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
-  require_vocabularies(header, name, found, "its own tokenizer");
+  require_vocabularies(header, name, found, "the tokenizer stored in the shard");
   return found;
 }
 
@@ -40,9 +40,10 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
   auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
   const std::string& fingerprint = checkpoint.entry(fingerprint_key);
   if (fingerprint != tokenizer->fingerprint())
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + fingerprint_key,
-                                     "the fingerprint of its tokenizer, " + tokenizer->fingerprint(), fingerprint,
-                                     "the entries of two checkpoints are mixed; use an unmodified checkpoint"});
+    throw Error(Exit::input,
+                Problem{checkpoint.name() + ": " + fingerprint_key,
+                        "the fingerprint of the stored tokenizer, " + tokenizer->fingerprint(), fingerprint,
+                        "the metadata of two checkpoints is mixed; use an unmodified checkpoint"});
   return tokenizer;
 }
 
@@ -87,7 +88,7 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
   if (header.vocabulary_of(side) != tokenizer.size())
-    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of its tokenizer"),
+    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
                 str(header.vocabulary_of(side)));
 }
 

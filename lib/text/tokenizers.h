@@ -1,5 +1,6 @@
-// The tokenizers of a model or a shard: the target's, and the source's if it differs. Reads them from headers, writes
-// them to headers, and checks that a shard has the same vocabularies.
+// The tokenizers of a model or a shard: one for the target text, and one for the source text of a translation if the
+// source has its own vocabulary. Functions read tokenizers from shards and checkpoints, write tokenizers to them, and
+// check that a shard has the vocabularies of a model.
 #pragma once
 
 #include <memory>
@@ -13,29 +14,30 @@ namespace mh::text {
 
 struct Tokenizers {
   std::unique_ptr<Tokenizer> target;
-  std::unique_ptr<Tokenizer> source;  // null: both sides share `target`, or there is only one side
+  std::unique_ptr<Tokenizer> source;  // null: the source uses `target`, or there is no source text
 
   const Tokenizer& of_source() const { return source != nullptr ? *source : *target; }
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
 };
 
-// Returns the tokenizers in a shard's header. Throws Error(input) unless their sizes equal the sizes in the header and
-// the metadata of a checkpoint can hold them.
+// Returns the tokenizers in a shard's header; `name` is the shard's name in messages. Throws Error(input) if their
+// fingerprints or sizes differ from the header's, or if the tokenizers are too large for the metadata of a checkpoint.
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name);
-// Returns the tokenizers in a checkpoint. Throws Error(input) unless they match the stored fingerprints.
+// Returns the tokenizers in a checkpoint. Throws Error(input) if a tokenizer does not match its stored fingerprint.
 Tokenizers tokenizers_of(const io::Checkpoint& checkpoint);
-// Returns a shard header with this vocabulary on the target side.
+// Returns a shard header with `tokenizer` as the target (or only) vocabulary.
 io::ShardHeader header_of(const Tokenizer& tokenizer);
-// Returns the tokenizers as metadata of a checkpoint.
+// Returns the checkpoint metadata that stores the tokenizers and their fingerprints.
 io::Metadata entries_of(const Tokenizers& tokenizers);
 
-// Throws Error(input), with both fingerprints and advice, if the vocabulary of either side of a shard is not
-// `tokenizers`. `owner` names the owner of the tokenizers, such as a model.
+// Throws Error(input), with both fingerprints and advice, if the source or target vocabulary of the shard `name`
+// differs from that of `tokenizers`. `owner` names the owner of `tokenizers` in the message, such as a model.
 void require_vocabularies(const io::ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
                           const std::string& owner);
 
-// Throws Error(input) if one side of a shard has another vocabulary, or if the size in its header is not the size of
-// the tokenizer, so that every token of the shard is an entry.
+// Throws Error(input) if the vocabulary of `side` (source or target) of the shard `name` differs from `tokenizer`, or
+// if the vocabulary size in the header differs from tokenizer.size(); thus every token of the shard is a vocabulary
+// entry. `owner` names the owner of `tokenizer` in the message.
 void require_vocabulary(const io::ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
                         const std::string& owner, io::Side side = io::Side::target);
 

@@ -1,4 +1,4 @@
-// Tokenizer of words, separated by spaces, tabs, \v and \f.
+// Tokenizer of words, which are separated by spaces, tabs, \v and \f.
 #include "text/piece_tokenizer.h"
 
 namespace mh::text {
@@ -41,7 +41,7 @@ class WordEncoder : public Encoder {
   }
 
  private:
-  static constexpr size_t kTogether = 32;  // words in a group of look-ups whose memory accesses overlap
+  static constexpr size_t kTogether = 32;  // words prefetched together, so that their memory accesses overlap
   const WordTokenizer& tokenizer_;
 };
 
