@@ -38,7 +38,7 @@ void each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Returns the special pieces, then the others by decreasing count, at most options.size in total.
+// Returns the pieces `special`, then the other keys of `counts` by decreasing count, at most options.size in total.
 std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
   if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
@@ -60,8 +60,8 @@ std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, con
   return special;
 }
 
-// Warns about words that end in @@, since subword-nmt marks its pieces so: the vocabulary then counts pieces, not
-// words.
+// Warns about words that end in @@, as the pieces of subword-nmt do: the text is probably segmented already, so the
+// vocabulary would count pieces instead of words.
 void warn_about_pieces(const Counts& words) {
   uint64_t entries = 0, total = 0;
   words.each([&](std::string_view word, uint64_t count) {
@@ -70,8 +70,8 @@ void warn_about_pieces(const Counts& words) {
   if (entries > 0)
     log_warning(str(with_commas(static_cast<int64_t>(total)), " words of the text (",
                     with_commas(static_cast<int64_t>(entries)),
-                    " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU of this vocabulary count "
-                    "pieces as words; sed 's/@@ //g' joins them"));
+                    " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU with this vocabulary count "
+                    "pieces as words; sed 's/@@ //g' joins the pieces"));
 }
 
 std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
@@ -129,7 +129,7 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
 BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
 
 std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
-  Counts parts, words;  // counts of the text between spaces, and of normalised words
+  Counts parts, words;  // counts of the strings between spaces, and of normalised words
   uint64_t lines = 0;
   each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
@@ -162,8 +162,8 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   if (options.size == 0)
-    throw Error(Exit::usage,
-                Problem{"--size", "a number of pieces for --type " + options.type, "none", "such as --size 8000"});
+    throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none",
+                                     "give a number, such as --size 8000"});
   return make_sentencepiece_tokenizer(learn_sentencepiece(options, text), "the model just trained");
 }
 
@@ -184,9 +184,10 @@ void VocabularyOptions::check() const {
     if (merges != plain.merges) refuse("--merges", "subword-nmt");
     if (!codes.empty()) refuse("--codes", "subword-nmt");
   } else if ((merges > 0) == !codes.empty()) {
-    throw Error(Exit::usage, Problem{"--type subword-nmt",
-                                     "either --merges, a number of merges to learn, or --codes, a file of merges",
-                                     merges > 0 ? "both" : "neither", "such as --merges 10000"});
+    throw Error(
+        Exit::usage,
+        Problem{"--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
+                merges > 0 ? "both" : "neither", "give exactly one of them, such as --merges 10000"});
   }
   const bool bytes = type == ByteBpeTokenizer::kType;
   if (bytes && from.empty())
@@ -200,7 +201,7 @@ void VocabularyOptions::check() const {
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
   } else if ((size > 0) == !from.empty()) {
     throw Error(Exit::usage, Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
-                                     size > 0 ? "both" : "neither", "such as --size 30000"});
+                                     size > 0 ? "both" : "neither", "give exactly one of them, such as --size 30000"});
   } else if (!from.empty()) {
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece with --size");
     if (min_count != plain.min_count) refuse("--min-count", "wordpiece with --size");

@@ -1,4 +1,4 @@
-// Makes vocabularies from text or from existing vocabulary files: the work of mh-prep vocab.
+// Makes vocabularies from text or from existing vocabulary files, for mh-prep vocab.
 #pragma once
 
 #include <string>
@@ -25,37 +25,49 @@ struct VocabularyOptions {
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "type of the tokens",
+    f.field("type", type, "type of the vocabulary",
             {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece", "byte-bpe"});
     f.field("size", size,
-            "maximum number of entries, special ones included; 0: no limit (bpe, unigram and wordpiece need one)",
+            "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram and learnt "
+            "wordpiece",
             at_least(0));
     f.field("min_count", min_count,
-            "word, char, subword-nmt: minimum count of an entry; wordpiece: minimum count of a pair of pieces to join",
+            "word, char, subword-nmt: minimum count of an entry in the text; wordpiece: minimum count of a pair of "
+            "pieces that is merged",
             at_least(1));
-    f.field("merges", merges, "subword-nmt: number of merges to learn from the text, as learn-bpe does", at_least(0));
-    f.field("codes", codes, "subword-nmt: codes file or vocabulary to read merges from, instead of --merges");
+    f.field("merges", merges,
+            "subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: merges come "
+            "from --codes",
+            at_least(0));
+    f.field("codes", codes, "subword-nmt: file with BPE merges (a codes file or a vocabulary), instead of --merges");
     f.field("from", from,
-            "wordpiece: BERT's vocab.txt or the folder of a BERT model to read entries from, instead of learning them; "
-            "byte-bpe: the folder of a GPT-2 model");
-    f.field("cased", cased, "wordpiece: keep the case of letters");
+            "existing vocabulary to convert; wordpiece: BERT's vocab.txt or the folder of a BERT model, instead of "
+            "learning from the text; byte-bpe: the folder of a GPT-2 model");
+    f.field("cased", cased,
+            "wordpiece: whether the case of letters is kept; otherwise text is converted to lower case");
     f.field("strip_accents", strip_accents, "wordpiece: whether accents are removed; auto: yes unless --cased",
             {"auto", "yes", "no"});
-    f.field("alphabet", alphabet, "wordpiece: maximum number of characters with a piece, the most frequent ones",
-            at_least(1));
+    f.field(
+        "alphabet", alphabet,
+        "wordpiece: maximum number of distinct characters that get a piece; the most frequent characters are chosen",
+        at_least(1));
     f.field("character_coverage", character_coverage,
-            "bpe, unigram: fraction of the characters of the text that pieces cover", between(0.98, 1));
-    f.field("byte_fallback", byte_fallback, "bpe, unigram: encode unknown characters as bytes");
-    f.field("threads", threads, "bpe, unigram: number of trainer threads; 0: all cores", between(0, 128));
+            "bpe, unigram: fraction of the characters of the text that are covered; the rarest characters get no piece",
+            between(0.98, 1));
+    f.field("byte_fallback", byte_fallback,
+            "bpe, unigram: whether characters without a piece are encoded as UTF-8 bytes instead of as <unk>");
+    f.field("threads", threads,
+            "bpe, unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
+            between(0, 128));
   }
-  // Throws Error(usage) for options that the type does not use.
+  // Throws Error(usage) for options that `type` does not use, and for missing or contradictory options.
   void check() const;
 };
 
-// Reads the text once and returns its vocabulary. Words and characters are ordered by decreasing count, ties bytewise.
+// Reads `text` once and returns its vocabulary. Words and characters are ordered by decreasing count, then bytewise.
 // SentencePiece models are trained by the SentencePiece library, with <unk> 0, <s> 1, </s> 2 (the end of a line).
 // Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are ordered like words.
-// WordPieces are learnt (learn_wordpieces). With --from, entries are read in their order and the text is not read.
+// WordPieces are learnt (learn_wordpieces). With --from, entries keep the order of the file and `text` is not read.
 // Throws Error(input) for text without a word.
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 

@@ -1,6 +1,7 @@
-// Reads and writes the text form of a vocabulary, mh-vocab(5): five header lines, then one line per piece with its
-// count. Merges add a header line, and one line each after the pieces; WordPiece adds two header lines; added tokens
-// add a header line, and one line each at the end.
+// Reads and writes vocabulary files, mh-vocab(5): five header lines, then one line per piece with its count. A
+// vocabulary with merges has another header line, and one line per merge after the pieces; a vocabulary of the type
+// wordpiece has two more header lines; a vocabulary with added tokens has another header line, and one line per added
+// token at the end.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -155,9 +156,9 @@ class VocabularyReader {
     std::string_view text;
     while (file.added.size() < added && next(text))
       if (!parse_added_token(text, count, file.added))
-        refuse("a number of an entry, in increasing order, and its attributes", shortened(text));
+        refuse("the id of an entry, in increasing order, and the attributes of the added token", shortened(text));
     if (!rest_.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
-      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, and then the end"),
+      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, then the end of the file"),
              str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added.size(),
                  " added tokens", rest_.empty() ? "" : ", and more lines"));
     return file;
@@ -172,7 +173,7 @@ class VocabularyReader {
 
   static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
 
-  // Reads the next line; returns false at the end.
+  // Reads the next line into `text`; returns false at the end of the file.
   bool next(std::string_view& text) {
     const size_t end = rest_.find('\n');
     if (end == rest_.npos) return false;
@@ -182,7 +183,7 @@ class VocabularyReader {
     return true;
   }
 
-  // Returns the value of a header line "key value".
+  // Reads a header line "KEY VALUE" with the given key and returns VALUE.
   std::string entry(const std::string& key) {
     std::string_view text;
     if (!next(text) || text.substr(0, key.size() + 1) != key + " ") refuse("a line '" + key + " …'", shortened(text));
@@ -213,8 +214,8 @@ class VocabularyReader {
 
   void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
     WordMap<bool> seen;
-    // Bounds the reservation for a damaged count: an entry takes at least four bytes (a piece of one byte, a tab, a
-    // digit, a line feed).
+    // Limits the reserved memory if `count` is damaged: an entry takes at least four bytes (a piece of one byte, a tab,
+    // a digit, a line feed).
     seen.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     pieces.reserve(std::min<uint64_t>(count, rest_.size() / 4));
     std::string_view text;
