@@ -40,8 +40,8 @@ constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900
                                  {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 utf8proc_category_t category(char32_t c) {
-  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // as before Unicode 12.0 and 11.0
-  if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // as before 14.0
+  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // category before Unicode 12.0 and 11.0
+  if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // category before Unicode 14.0
   if (within(kNewer, c)) return UTF8PROC_CATEGORY_CN;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
@@ -68,7 +68,7 @@ int order_of(char32_t c) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
-// Cleans the text, and inserts spaces around ideographs.
+// Removes and replaces characters ("cleaning" in bert_text.h), and inserts spaces around ideographs.
 std::vector<BertCharacter> cleaned(std::string_view text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size() + 8);
@@ -96,7 +96,7 @@ std::vector<BertCharacter> cleaned(std::string_view text) {
   return out;
 }
 
-// A character of a decomposition; `added` is true for all but the first.
+// A character of a canonical decomposition; `added` is true for all characters but the first of the decomposition.
 struct Part {
   char32_t c;
   int order;
@@ -104,7 +104,7 @@ struct Part {
 };
 
 void append_parts(char32_t c, std::vector<Part>& parts) {
-  utf8proc_int32_t codes[4];  // no canonical decomposition is longer
+  utf8proc_int32_t codes[4];  // the longest canonical decomposition has 4 code points
   int boundary = 0;
   utf8proc_ssize_t count = 0;
   if (c >= 0xC0 && !within(kNewer, c))
@@ -144,7 +144,7 @@ void strip_accents(std::vector<BertCharacter>& text) {
 
 char32_t lower_case(char32_t c) {
   if (c < 0x80) return static_cast<char32_t>(bert_ascii(static_cast<char>(c), true));
-  // Lower case added in Unicode 16.0.
+  // Lower-case mappings added in Unicode 16.0.
   switch (c) {
     case 0x1C89:
       return 0x1C8A;
@@ -165,7 +165,7 @@ void lower_case(std::vector<BertCharacter>& text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size());
   for (const BertCharacter& now : text) {
-    const bool dotted = now.c == 0x130;  // the only character that becomes two
+    const bool dotted = now.c == 0x130;  // U+0130, the only character whose lower case is two characters
     out.push_back({dotted ? U'i' : lower_case(now.c), now.begin, now.end});
     if (dotted) out.push_back({0x307, now.begin, now.end});
   }

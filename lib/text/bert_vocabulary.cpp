@@ -10,7 +10,7 @@ namespace mh::text {
 
 namespace {
 
-// A .safetensors file starts with the length of its JSON header in eight bytes.
+// Returns whether the file starts like a .safetensors file: the length of the JSON header in eight bytes, then '{'.
 bool is_checkpoint(const std::string& path) {
   if (!MappedFile::possible(path)) return false;
   char head[9];

@@ -1,5 +1,5 @@
-// Options that choose the vocabulary of BERT data: a vocabulary of mh-prep, the vocabulary of a model, or BERT's own
-// vocab.txt.
+// Command-line options that select the vocabulary of BERT data: a vocabulary file of mh-prep vocab, the vocabulary of a
+// multihead model, BERT's vocab.txt, or the folder of a BERT model.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,18 @@ struct BertVocabulary {
   std::string strip_accents = "auto";
   void describe(Fields& f) {
     f.field("vocab", vocab,
-            "vocabulary of the type wordpiece made by mh-prep vocab, or a model (.safetensors) with one");
-    f.field("wordpiece", wordpiece, "instead of --vocab: BERT's vocab.txt or the folder of a BERT model");
-    f.field("cased", cased, "with --wordpiece: keep the case of letters");
+            "WordPiece vocabulary: a file of mh-prep vocab, or a model (.safetensors) that contains the vocabulary");
+    f.field("wordpiece", wordpiece,
+            "WordPiece vocabulary of BERT, instead of --vocab: vocab.txt or the folder of a BERT model");
+    f.field("cased", cased,
+            "with --wordpiece: whether the case of letters is kept; otherwise text is converted to lower case");
     f.field("strip_accents", strip_accents, "with --wordpiece: whether accents are removed; auto: yes unless --cased",
             {"auto", "yes", "no"});
   }
-  // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and for options that only apply to
-  // --wordpiece.
+  // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and if `cased` or `strip_accents` is set
+  // for a vocabulary that states its own normalisation (`vocab`, or a folder).
   void check() const;
-  // Returns the path of the vocabulary, the model or the folder.
+  // Returns the path of the vocabulary file, of the model or of the folder.
   const std::string& file() const { return wordpiece.empty() ? vocab : wordpiece; }
   // Calls check(), then loads the vocabulary. Throws Error(input) for a vocabulary of a type other than wordpiece, and
   // for a checkpoint without a vocabulary.

@@ -4,7 +4,7 @@
 // can be encoded, and its tokens decode to the same bytes.
 //
 // Special tokens are not recognised in text: "<|endoftext|>" is encoded character by character. Callers insert the
-// token by its number, end_of_line().
+// token by its id, end_of_line().
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace mh::text {
 
 constexpr const char* kEndOfText = "<|endoftext|>";
 
-// Returns the end of the word that begins at `begin`, by GPT-2's expression
+// Returns the byte offset of the end of the word that begins at offset `begin`, by GPT-2's regular expression
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // `text` is valid UTF-8. \p{L} and \p{N} are the categories of Unicode 16.0, as in tokenizers 0.22.
 size_t byte_bpe_word_end(std::string_view text, size_t begin);
@@ -30,7 +30,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin);
 // Returns the character that represents a byte in GPT-2's files: the byte itself if it is printable, otherwise a
 // character from U+0100 on.
 char32_t letter_of_byte(uint8_t byte);
-// Returns the byte that such a character represents, or -1.
+// Returns the byte for which letter_of_byte() returns `letter`, or -1.
 int byte_of_letter(char32_t letter);
 
 class ByteBpeTokenizer : public Tokenizer {
@@ -58,14 +58,14 @@ class ByteBpeTokenizer : public Tokenizer {
   const std::vector<Merge>& merges() const { return merges_; }
   // Returns the added tokens; if there are none, <|endoftext|> with all roles it has in GPT-2.
   AddedTokens added_tokens() const;
-  // Appends the tokens of one word.
+  // Appends the tokens of `word`, which byte_bpe_word_end() delimits.
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
  private:
   std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
   AddedTokens added_;
-  std::vector<std::string> bytes_;  // bytes of each piece
+  std::vector<std::string> bytes_;  // text of each piece, as decode() returns it
   std::array<int32_t, 256> token_of_byte_{};
   MergeTable merge_table_;
   int32_t end_ = -1;
@@ -74,8 +74,9 @@ class ByteBpeTokenizer : public Tokenizer {
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added = {});
 
-// Read GPT-2's files. vocab.json maps pieces to numbers; added tokens fill gaps in the numbers, and in_order() throws
-// for any other gap. merges.txt has an optional first line "#version: …", then one merge per line. Throw Error(input).
+// Read GPT-2's files, given their content and the file name for messages. vocab.json maps pieces to ids; added tokens
+// fill gaps in the ids, and in_order() throws for any other gap. merges.txt has an optional first line "#version: …",
+// then one merge per line. Throw Error(input) for malformed content.
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Writes vocab.json. Throws Error(input) if the reader would return different pieces.

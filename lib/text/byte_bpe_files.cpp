@@ -21,7 +21,7 @@ NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string&
 
 namespace {
 
-// Parses a line of merges.txt; returns nothing if it is not a merge.
+// Parses a line of merges.txt; returns std::nullopt if the line is not a merge.
 std::optional<Merge> merge_of_line(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');
@@ -32,7 +32,8 @@ std::optional<Merge> merge_of_line(std::string_view line) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{where, expected, found, "keep the vocabulary of mh-prep instead"});
+  throw Error(Exit::input,
+              Problem{where, expected, found, "keep the vocabulary file of mh-prep instead of converting it"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Splits text into words by GPT-2's expression, and maps bytes to the characters of GPT-2's vocabulary files.
+// Splits text into words by GPT-2's regular expression, and maps bytes to the characters of GPT-2's vocabulary files.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 
 enum class Class : uint8_t { space, letter, number, other };
 
-// Letters and numbers added in Unicode 15.1 and 16.0.
 struct Range {
   char32_t first, last;
   Class what;
 };
+// Letters and numbers added in Unicode 15.1 and 16.0, which is_letter() and is_number() do not know.
 constexpr Range kNewer[] = {
     {0x1C89, 0x1C8A, Class::letter},   {0xA7CB, 0xA7CD, Class::letter},   {0xA7DA, 0xA7DC, Class::letter},
     {0x105C0, 0x105F3, Class::letter}, {0x10D40, 0x10D49, Class::number}, {0x10D4A, 0x10D65, Class::letter},
@@ -46,7 +46,7 @@ constexpr auto kAscii = [] {
 Class class_of(char32_t c) {
   if (is_letter(c)) return Class::letter;
   if (is_number(c)) return Class::number;
-  if (is_space(c)) return Class::space;  // equals \s outside ASCII
+  if (is_space(c)) return Class::space;  // equals \s of the regular expression outside ASCII
   const Range* r =
       std::lower_bound(std::begin(kNewer), std::end(kNewer), c, [](const Range& a, char32_t b) { return a.last < b; });
   return r != std::end(kNewer) && r->first <= c ? r->what : Class::other;
@@ -68,7 +68,7 @@ Character character_at(std::string_view text, size_t at) {
 
 bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Returns the end of the run of characters of class `what` that starts at `at`.
+// Returns the offset of the first character from offset `at` on that is not of class `what`, or the size of `text`.
 size_t run_end(std::string_view text, size_t at, Class what) {
   while (at < text.size()) {
     const Character now = character_at(text, at);
@@ -78,7 +78,7 @@ size_t run_end(std::string_view text, size_t at, Class what) {
   return at;
 }
 
-// Returns the number of letters of a contraction after its apostrophe, or 0.
+// Returns the number of letters of the contraction with which `rest`, the text after an apostrophe, starts; 0: none.
 size_t contraction(std::string_view rest) {
   for (std::string_view letters : {"s", "t", "re", "ve", "m", "ll", "d"})
     if (rest.starts_with(letters)) return letters.size();
@@ -108,7 +108,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   if (next == text.size()) return next;
   const Character second = character_at(text, next);
   if (second.what != Class::space) return text[begin] == ' ' ? run_end(text, next, second.what) : next;
-  // The last white-space character of a run belongs to the next word.
+  // The last of several white-space characters starts the next word.
   size_t end = run_end(text, next, Class::space);
   if (end == text.size()) return end;
   while (is_continuation_byte(text[--end])) continue;
@@ -116,7 +116,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
 }
 
 size_t ByteBpeTokenizer::cut(std::string_view text) const {
-  // Splits before a space that follows a word: a word starts there, whatever text follows.
+  // Splits before a space that follows a non-space character: such a space starts a word, whatever text follows.
   for (size_t at = text.rfind(' '); at != text.npos && at > 0; at = text.rfind(' ', at - 1)) {
     size_t before = at - 1;
     while (before > 0 && is_continuation_byte(text[before])) --before;
