@@ -142,7 +142,7 @@ class FolderReader {
     from_json_ = std::move(json.added);
   }
 
-  // Adds the tokens of all files. Returns the numbers of the `expected` tokens, -1 for one that is missing.
+  // Adds the added tokens of all files of the folder. Returns the ids of the tokens `expected`; -1: not in the folder.
   std::vector<int64_t> add_tokens(const std::vector<std::string>& expected) {
     for (const auto& [number, piece] : pieces_)
       if (!numbers_.emplace(piece, number).second)
@@ -174,16 +174,16 @@ class FolderReader {
   }
 
   [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
-    throw Error(Exit::input, Problem{where, "a token with a unique number", found, "copy the folder again"});
+    throw Error(Exit::input, Problem{where, "a token with a unique id", found, "copy the folder again"});
   }
 
-  // Adds a token. The files repeat each other's tokens; the flags of the first file count.
+  // Adds a token that the file `where` lists. Several files may list a token; the flags in the first file apply.
   void add(const std::string& where, uint64_t number, const std::string& piece, std::set<std::string> flags) {
     const auto [of_number, fresh] = pieces_.emplace(number, piece);
     const auto [of_piece, unseen] = numbers_.emplace(piece, number);
     if (of_number->second != piece || of_piece->second != number)
-      refuse_token(where, str("'", piece, "' with the number ", number, ", but ",
-                              fresh ? "its number is " : "this number is that of '",
+      refuse_token(where, str("'", piece, "' with the id ", number, ", but ",
+                              fresh ? "the piece has the id " : "the id belongs to '",
                               fresh ? std::to_string(of_piece->second) : of_number->second + "'"));
     if (fresh) flags.insert(kAppended);
     added_.emplace(static_cast<int64_t>(number), std::move(flags));
@@ -208,7 +208,7 @@ class FolderReader {
     added_[number].insert({role, kSpecialToken});
   }
 
-  // Assigns the roles that the files name; a role that no file names is taken from `default_tokens`.
+  // Assigns the roles that the folder's files name; `default_tokens` gives the roles that no file names.
   void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
       const int64_t number = token_of_role(default_tokens, role);
@@ -221,8 +221,8 @@ class FolderReader {
           if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds by itself. Ignores the
-  // flag "normalized" of special tokens, which differs between versions of transformers.
+  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds without being given
+  // them. Ignores the flag "normalized" of special tokens, which differs between versions of transformers.
   AddedTokens unusual(const AddedTokens& default_tokens) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)

@@ -11,13 +11,13 @@
 
 namespace mh::text {
 
-// Read the tokenizer. Throw Error(input), with the file and the setting, if files are missing, disagree, or require
-// unsupported text processing.
+// Read the tokenizer of the model folder `folder`. Throw Error(input), with the file and the setting, if files are
+// missing, disagree, or require unsupported text processing.
 std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder);
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder);
 
-// Throws Error(usage) for --cased and --strip-accents, since a folder states its own normalisation. `option` is the
-// option that names the folder.
+// Throws Error(usage) if --cased or --strip-accents is given, since a model folder states its own normalisation.
+// `option` is the option that names the folder.
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents);
 
 }  // namespace mh::text

@@ -248,7 +248,7 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
       throw Error(Exit::input,
                   Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
                           str("'", escaped(piece), "', which readers of this format would change or refuse"),
-                          "keep the vocabulary of mh-prep instead"});
+                          "keep the vocabulary file of mh-prep instead of converting it"});
     text += piece + "\n";
   }
   return text;
