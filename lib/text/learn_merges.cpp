@@ -1,7 +1,7 @@
 // Learns merges exactly as subword-nmt's learn-bpe does. If a symbol arises from several merges (ab + a and a + ba),
-// the counts of learn-bpe are not exact and its result depends on how it counts and prunes, so this code repeats both:
-// pairs next to a symbol that already occurred in a word are counted again; pairs below a threshold are set aside with
-// their current count, and later occurrences are counted from zero.
+// the counts of learn-bpe are not exact and its result depends on how it counts and prunes, so this code reproduces
+// both: pairs next to a symbol that already occurred in a word are counted again; pairs below a threshold are set aside
+// with their current count, and later occurrences are counted from zero.
 #include <algorithm>
 #include <unordered_map>
 
@@ -52,10 +52,10 @@ class Learner {
   };
   struct Pair {
     int32_t left, right;
-    int64_t count = 0;  // while active
-    int64_t aside = 0;  // count when the pair was last set aside
-    bool active = false, kept = false;
-    std::unordered_map<size_t, int32_t> words;  // number of occurrences in each word
+    int64_t count = 0;                          // current count, valid while the pair is active
+    int64_t aside = 0;                          // count when the pair was last set aside
+    bool active = false, kept = false;          // active: listed in active_; kept: has been set aside at least once
+    std::unordered_map<size_t, int32_t> words;  // number of occurrences by index of the word in words_
   };
 
   void add_word(std::string_view text, int64_t count) {
@@ -83,7 +83,7 @@ class Learner {
     if (fresh) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` to the count of the pair at position `at` of a word's symbols.
+  // Adds `sign` times the count of word number `word` to the count of the pair of symbols[at] and symbols[at + 1].
   void change(const std::vector<int32_t>& symbols, size_t at, size_t word, int sign) {
     const int32_t p = pair_of(symbols[at], symbols[at + 1]);
     Pair& pair = of(p);
@@ -96,7 +96,7 @@ class Learner {
     pair.words[word] += sign;
   }
 
-  // Returns the pair with the highest count; ties take the bytewise greatest symbols.
+  // Returns the pair with the highest count; among equal counts, the pair with the bytewise greatest symbols.
   int32_t most_frequent() const {
     return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = of(a), &y = of(b);
@@ -130,7 +130,7 @@ class Learner {
     }
   }
 
-  // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the pairs around them.
+  // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the neighbouring pairs.
   void merge(int32_t best) {
     const int32_t left = of(best).left, right = of(best).right;
     const int32_t both = number_of(text_of(left) + text_of(right));
@@ -148,7 +148,7 @@ class Learner {
         }
         now.push_back(both);
         if (i > 0) change(old, i - 1, w, -1);
-        // If another occurrence follows immediately, that one updates the pair between both.
+        // If another occurrence follows immediately, the iteration that joins it updates the pair between the two.
         if (i + 2 < old.size() && !occurs(old, i + 2, left, right)) change(old, i + 1, w, -1);
         ++i;
       }

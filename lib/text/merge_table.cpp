@@ -26,7 +26,7 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   struct Links {
     int64_t before, after;
   };
-  // A doubly linked list; a symbol of 0 bytes was joined to the symbol before it.
+  // Doubly linked list of the remaining symbols; a symbol of 0 bytes was joined to the symbol before it.
   std::vector<Links> links(symbols.size());
   for (int64_t i = 0; i < count; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
   auto symbol = [&](int64_t at) -> Symbol& { return symbols[static_cast<size_t>(at)]; };

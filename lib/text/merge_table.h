@@ -15,25 +15,26 @@ namespace mh::text {
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
-  int32_t number;  // -1: occurs in no merge
-  size_t bytes;
+  int32_t number;  // id of the symbol; -1: the symbol occurs in no merge
+  size_t bytes;    // length of the symbol's text
 };
 
 class MergeTable {
  public:
   struct Entry {
-    size_t rank = SIZE_MAX;
-    int32_t symbol = -1;
+    size_t rank = SIZE_MAX;  // index of the merge in the list of merges
+    int32_t symbol = -1;     // id of the joined symbol
   };
-  // Returns the entry of a pair of symbols; the caller fills in a new one, whose symbol is -1.
+  // Returns the entry of the merge of a pair of symbols. Inserts a default entry for a new pair, which the caller then
+  // sets.
   Entry& of(int32_t left, int32_t right);
-  // Returns the entry of a pair, or null.
+  // Returns the entry of the merge of a pair of symbols, or null if the pair has no merge.
   const Entry* find(int32_t left, int32_t right) const;
-  // Applies all merges to n symbols, in O(n log n).
+  // Applies all merges to `symbols` in place, in O(n log n) for n symbols.
   void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
 
  private:
-  WordMap<Entry> merge_table_;  // key: the numbers of both symbols, as bytes
+  WordMap<Entry> merge_table_;  // key: the ids of both symbols, as bytes
 };
 
 }  // namespace mh::text

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kCodesHead = "#version: 0.2";
 
-// Parses a line of codes as subword-nmt does; returns nothing if it is not a merge.
+// Parses a line of a codes file as subword-nmt does; returns std::nullopt if the line is not a merge.
 std::optional<Merge> merge_of(std::string_view line) {
   constexpr std::string_view skipped = " \r";
   const size_t begin = line.find_first_not_of(skipped);
@@ -49,7 +49,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     if (file.type != "subword-nmt")
       throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of the type subword-nmt",
                                        "a vocabulary of the type " + file.type,
-                                       "make one with mh-prep vocab --type subword-nmt --merges"});
+                                       "make a vocabulary with mh-prep vocab --type subword-nmt --merges"});
     return std::move(file.merges);
   }
   std::vector<Merge> merges;
@@ -66,7 +66,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
         throw Error(Exit::input,
                     Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHead) + "'",
                             "'" + escaped(std::string(text.substr(0, 40))) + "'",
-                            "learn them with subword-nmt learn-bpe, or give --merges"});
+                            "learn codes with subword-nmt learn-bpe, or give --merges"});
       continue;
     }
     auto merge = merge_of(text);
@@ -83,7 +83,7 @@ Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
     MergeTable::Entry& j = merge_table_.of(symbol_of(m.left), symbol_of(m.right));
-    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // the first occurrence of a repeated merge counts
+    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a repeated merge, the first rank applies
   }
 }
 

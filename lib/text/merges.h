@@ -17,9 +17,9 @@ namespace mh::text {
 
 constexpr std::string_view kEndOfWord = "</w>";
 
-// Returns the merges that subword-nmt's learn-bpe finds in these words with their counts: at most `merges`, fewer if no
-// pair occurs twice any more. The results are equal unless words contain white space other than spaces, at which
-// learn-bpe splits symbols.
+// Returns the merges that subword-nmt's learn-bpe learns from `words`, which maps words to counts: at most `merges`,
+// and fewer if no pair of symbols occurs twice any more. The result equals learn-bpe's unless words contain white space
+// other than spaces, at which learn-bpe splits symbols.
 std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges);
 
 // Returns the text of a codes file of subword-nmt: "#version: 0.2", then one merge per line, its symbols separated by a
@@ -30,8 +30,8 @@ std::string write_codes(const std::vector<Merge>& merges, const std::string& nam
 // Error(input).
 std::vector<Merge> read_codes(const std::string& bytes, const std::string& name);
 
-// Splits words as subword-nmt's apply-bpe does: while any two adjacent symbols have a merge, joins all occurrences of
-// the earliest such merge in the list, from left to right. Takes O(n log n) for a word of n characters.
+// Splits words into pieces as subword-nmt's apply-bpe does: while any two adjacent symbols have a merge, joins all
+// occurrences of the earliest such merge in the list, from left to right. Takes O(n log n) for a word of n characters.
 class Segmenter {
  public:
   explicit Segmenter(const std::vector<Merge>& merges);
