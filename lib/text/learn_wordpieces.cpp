@@ -1,7 +1,7 @@
 // Learns WordPieces with the queue of Hugging Face's WordPieceTrainer, whose details determine the order of joins. A
 // pair that arises again after it was queued, because several joins yield the same symbol, is queued a second time;
-// each entry has the words in which the pair arose at that time, and its count is updated only when it reaches the
-// front.
+// each queue entry stores the words in which the pair arose at that time, and the count of an entry is updated only
+// when the entry reaches the front.
 #include <algorithm>
 #include <unordered_map>
 
@@ -64,7 +64,7 @@ class Learner {
     if (static_cast<size_t>(options.size) < pieces_.size())
       throw Error(Exit::usage, Problem{"--size",
                                        str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(),
-                                           " characters, and again with ## each of them that follows another"),
+                                           " characters, and again with ## each character that follows another one"),
                                        str(options.size), "raise --size, or lower --alphabet"});
     words.each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
@@ -101,7 +101,7 @@ class Learner {
     int64_t count;
     Pair pair;
     std::vector<uint32_t> words;
-    bool operator<(const Entry& other) const {  // highest count first, then the lowest numbers
+    bool operator<(const Entry& other) const {  // highest count first, then the lowest ids
       return count != other.count ? count < other.count : other.pair < pair;
     }
   };
@@ -113,7 +113,8 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool> continues;  // whether a character of the alphabet ever follows another one
+    std::unordered_map<char32_t, bool>
+        continues;  // whether each character of the alphabet ever follows another character
     for (char32_t c : alphabet) {
       continues[c] = false;
       number_of(utf8(c));
@@ -127,7 +128,7 @@ class Learner {
       if (continues[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
   }
 
-  // Adds a word. Characters outside the alphabet are omitted, so their neighbours become adjacent.
+  // Adds a word with its count. Characters outside the alphabet are omitted, so their neighbours become adjacent.
   void add_word(std::string_view text, int64_t count) {
     Word word{{}, count};
     bool first = true;
@@ -161,7 +162,7 @@ class Learner {
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();
   }
-  // Joins a pair in word `w`, from left to right, and updates the counts.
+  // Joins all occurrences of `pair` in word number `w`, from left to right, and updates the counts of pairs.
   void join_in(uint32_t w, const Pair& pair, int32_t both) {
     const std::vector<int32_t> old = std::move(words_[w].symbols);
     std::vector<int32_t> now;
@@ -190,9 +191,9 @@ class Learner {
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  // Words in which a pair has arisen since the last queue_changed().
+  // For each pair, the words in which the pair has arisen since the last queue_changed().
   std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;
-  std::vector<Entry> queue_;  // heap, the next entry in front
+  std::vector<Entry> queue_;  // binary heap; its first element is the next entry
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 // the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
 // Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
-// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their numbers, special(). [SEP] is the
+// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special(). [SEP] is the
 // end-of-line token.
 #pragma once
 
@@ -20,14 +20,14 @@
 
 namespace mh::text {
 
-// The byte range [begin, end) of a piece in its text.
+// The byte range [begin, end) in a text that a token encodes.
 struct TextRange {
   uint32_t begin = 0, end = 0;
   bool operator==(const TextRange&) const = default;
 };
 
-constexpr std::string_view kWordPieceGoesOn = "##";
-// In the order of WordPieceTokenizer::Special.
+constexpr std::string_view kWordPieceGoesOn = "##";  // prefix of a piece that continues a word
+// The special pieces, and their roles in transformers, in the order of the members of WordPieceTokenizer::Special.
 constexpr const char* kSpecialPieces[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr const char* kSpecialPieceRoles[] = {"pad_token", "unk_token", "cls_token", "sep_token", "mask_token"};
 
@@ -73,7 +73,8 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t token;
     size_t begin, end;  // range of the word's bytes
   };
-  // Returns the pieces of a normalised word, stored in `parts`; none if the pieces cannot spell it.
+  // Splits a normalised word into pieces, writes them to `parts`, and returns the used prefix of `parts`. Returns an
+  // empty span if the pieces cannot spell the word.
   std::span<const Part> divide(std::string_view word, std::span<Part, kLongestWord> parts) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
@@ -83,7 +84,7 @@ class WordPieceTokenizer : public Tokenizer {
   BertText text_;
   Special special_;
   WordMap<int32_t> first_, further_;  // pieces that start a word, and pieces that continue one, without ##
-  size_t longest_first_ = 0, longest_further_ = 0;  // bytes
+  size_t longest_first_ = 0, longest_further_ = 0;  // maximum length in bytes of a key of each map
 };
 
 // Returns the normalisation set by the options --cased and --strip-accents (auto, yes, no).
@@ -92,8 +93,8 @@ BertText bert_text(bool cased, const std::string& strip_accents);
 std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
                                                              const std::string& name, AddedTokens added = {});
 
-// Returns the tokenizer as a WordPiece tokenizer, or throws Error(input) with advice. `name` is its owner in the
-// message.
+// Returns `tokenizer` as a WordPieceTokenizer. Throws Error(input) if it is of another type; `name` is the vocabulary
+// or model in the message.
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name);
 
 // Reads BERT's vocab.txt: one piece per line, numbered from 0. Throws Error(input) for empty and repeated lines.
@@ -110,9 +111,9 @@ struct WordPieceOptions {
 // Learns pieces from normalised words and their counts as the WordPieceTrainer of tokenizers 0.22 does, by byte pair
 // encoding: repeatedly joins the most frequent pair of adjacent symbols. The order of the pieces is [PAD] [UNK] [CLS]
 // [SEP] [MASK], the characters by code point, the characters that follow another one, with ##, by code point, then the
-// joined pieces. Ties take the pair with the lower numbers. tokenizers numbers the characters with ## in the order of a
-// hash table, so its vocabulary differs from run to run if counts are equal; with the numbering of this function it
-// would learn the same pieces. Throws Error(usage) if `size` is too small.
+// joined pieces. Among equal counts, the pair with the lower ids is joined. tokenizers assigns ids to the characters
+// with ## in the order of a hash table, so its vocabulary differs between executions if counts are equal; with the ids
+// of this function it would learn the same pieces. Throws Error(usage) if `size` is too small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text

@@ -1,4 +1,4 @@
-// The WordPiece tokenizer: encoding with and without ranges, decoding, and BERT's vocab.txt.
+// The WordPiece tokenizer: encoding with and without byte ranges, decoding, and BERT's vocab.txt.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -26,7 +26,7 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Returns whether this first piece would make vocab.txt look like a file of another type.
+// Returns whether `piece` on the first line of vocab.txt would make the file look like a file of another type.
 bool starts_word(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
@@ -171,7 +171,7 @@ void WordPieceTokenizer::encode_part(std::string_view text, std::vector<int32_t>
 void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
                                             std::vector<TextRange>& ranges) const {
   std::string word;
-  std::vector<uint32_t> owners;  // index of the character of each byte of the word
+  std::vector<uint32_t> owners;  // index in `characters` of the character of each byte of `word`
   std::array<Part, kLongestWord> parts;
   each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
     word.clear();
@@ -206,7 +206,7 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
   if (wordpiece == nullptr)
     throw Error(Exit::input,
                 Problem{name, "a vocabulary of the type wordpiece", "a vocabulary of the type " + tokenizer.type(),
-                        "make one with mh-prep vocab --type wordpiece"});
+                        "make a vocabulary with mh-prep vocab --type wordpiece"});
   return *wordpiece;
 }
 
@@ -230,7 +230,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     };
     if (piece.empty()) refuse("an empty line");
     size_t& first = lines[piece];
-    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', as in line ", first));
+    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which is already in line ", first));
     first = line;
     pieces.push_back({std::string(piece), 0});
   }
