@@ -29,18 +29,19 @@ namespace {
 
 constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, which the trainer uses for unknown characters
 constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, which the trainer uses for spaces
-constexpr std::string_view kUnknownName = "<unk>";       // the trainer reads it as one character without a piece
+constexpr std::string_view kUnknownName = "<unk>";       // the trainer reads <unk> as one character without a piece
 constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
 // Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
-// ones, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
+// lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
 constexpr char kLongLine = '\0';
-// The first byte of the child's result. The child also succeeds if it replies with a status or a long word.
+// The first byte of the child's result. A child that replies with kStatus or kLongWord also exits with status 0.
 enum Result : char {
   kModel = 'M',     // the model
-  kStatus = 'S',    // the library's reason for having no model
+  kStatus = 'S',    // the library's error status
   kLongWord = 'W',  // index of the marked line, a space, characters of its longest word
 };
-// Compatibility normalisation expands a character to at most 18 characters (U+FDFA, which has three bytes).
+// Maximum number of characters that compatibility normalisation yields for a byte: U+FDFA, which has three bytes,
+// becomes 18 characters.
 constexpr size_t kMostCharactersOfByte = 6;
 
 size_t characters_of(std::string_view text) {
@@ -58,10 +59,11 @@ struct LongWord {
 // Prints the library's message to standard error, which the parent logs with -v, and throws.
 [[noreturn]] void fail_to_normalise(const sentencepiece::util::Status& status) {
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "the characters of a line", "a failure",
+  throw Error(Exit::failed, Problem{"SentencePiece's normaliser", "text that SentencePiece can normalise", "a failure",
                                     "see SentencePiece's messages with -v"});
 }
 
+// The single line "a", which suffices to train a character model.
 class OneLine : public sentencepiece::SentenceIterator {
  public:
   bool done() const override { return done_; }
@@ -92,7 +94,7 @@ class LongestWord {
     const auto status = characters_.Encode(line, &pieces);
     if (!status.ok()) fail_to_normalise(status);
     size_t longest = 0, now = 0;
-    for (const std::string& piece : pieces) {  // a run of unknown characters is one piece
+    for (const std::string& piece : pieces) {  // consecutive unknown characters are one piece
       now = piece == kWordStart ? 0 : now + characters_of(piece);
       longest = std::max(longest, now);
     }
@@ -103,6 +105,7 @@ class LongestWord {
   sentencepiece::SentencePieceProcessor characters_;
 };
 
+// The lines that the parent sends. Replaces U+2585, and throws LongWord for a marked line with a word too long for BPE.
 class InputLines : public sentencepiece::SentenceIterator {
  public:
   explicit InputLines(ChildInput& input) : input_(input) { Next(); }
@@ -134,7 +137,7 @@ class InputLines : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads its messages
+  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads the trainer's messages
   InputLines lines(input);
   std::string model;
   try {
@@ -200,7 +203,7 @@ class TrainerMessages {
   std::optional<double> coverage_;
 };
 
-// Counts lines, and stores file and line number of the first.
+// Counts lines, and stores file and line number of the first line.
 struct LineCount {
   uint64_t lines = 0;
   std::string first;
@@ -218,12 +221,12 @@ struct LineCount {
   std::string last_;
 };
 
-// Sends the text to the trainer, and collects what the messages to the user need.
+// Sends the text to the child process, and collects line numbers and counts for messages to the user.
 class TrainingText {
  public:
   TrainingText(TextBatches& text, bool long_words_matter) : text_(text), long_words_matter_(long_words_matter) {}
 
-  // Sends the text up to its end, or until the trainer stops reading.
+  // Sends all text to `child`; returns early if the trainer stops reading.
   void send_to(Child& child) {
     Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;
@@ -238,7 +241,7 @@ class TrainingText {
       if (!child.write(lines)) return;
     }
   }
-  // Reads batches up to the first word; returns false if the text has no word.
+  // Reads batches until one contains a word; returns false if the text has no word.
   bool begin() {
     while (!has_words(first_)) {
       if (!text_.next(first_)) return false;
@@ -250,7 +253,7 @@ class TrainingText {
   uint64_t lines() const { return lines_; }
   // Returns file and line number of a marked line (kLongLine).
   const std::string& long_line(size_t number) const { return long_lines_.at(number); }
-  // "text:2, 70,000 bytes"
+  // Returns file, line and length of the longest word, such as "text:2, 70,000 bytes".
   std::string longest_word_text() const {
     return str(place_of_longest_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
   }
@@ -352,14 +355,14 @@ class TrainingText {
     throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
                                      "choose a larger --size"});
   throw Error(Exit::input,
-              Problem{"SentencePiece's trainer", str("text that gives ", options.size, " pieces"), "a refusal",
+              Problem{"SentencePiece's trainer", str("text that gives ", options.size, " pieces"), "an error status",
                       "choose another --size, give more text, or see SentencePiece's messages with -v"});
 }
 
 }  // namespace
 
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
-  // The library takes at most 128 threads.
+  // The library accepts at most 128 threads.
   const int64_t threads =
       options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
   // TextBatches splits lines at 8 MiB, so none exceeds max_sentence_length. The default of input_sentence_size already
@@ -381,7 +384,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   if (end.out_of_memory)
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
                                       "use a part of the text, or a machine with more memory"});
-  // An alphabet of size 1 has only the space mark.
+  // An alphabet of size 1 contains only the space mark U+2581.
   if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
     throw Error(
@@ -393,7 +396,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                 "more text")});
   if (!end.done)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
-                                      "run it again, and see SentencePiece's messages with -v"});
+                                      "run the command again with -v to see SentencePiece's messages"});
   std::string result = end.result.substr(1);
   if (end.result[0] == kLongWord) refuse_long_word(lines, result);
   if (end.result[0] == kStatus) {

@@ -8,8 +8,8 @@
 
 namespace mh::text {
 
-// Maximum number of characters of a word for BPE: the trainer indexes them with 16-bit numbers, one of which it
-// sign-extends, so longer words crash it.
+// Maximum number of characters of a word for BPE: the trainer stores positions in a word as 16-bit numbers and
+// sign-extends one of them, so a longer word crashes the trainer.
 constexpr int64_t kLongestBpeWord = 32768;
 
 // Returns the bytes of a model of the type bpe or unigram, with <unk> 0, <s> 1, </s> 2. All lines are used; text that

@@ -79,7 +79,7 @@ class DoubleArray {
 // Maximum number of keys on a path of the trie; with more, the library reads past its array of results.
 constexpr int kMostKeysOnPath = 32;
 
-// Returns a description of the first fault of a table; empty if it has none.
+// Returns a description of the first fault of a normalisation table; empty if the table has none.
 std::string fault_of(std::string_view table) {
   uint32_t bytes = 0;
   if (table.size() < sizeof bytes) return "a table of " + std::to_string(table.size()) + " bytes";
@@ -106,7 +106,7 @@ std::string fault_of(std::string_view table) {
   // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to an open unit
   // is a cycle.
   constexpr int unseen = -1, open = -2;
-  std::vector<int> keys(count, unseen);  // of a finished unit: maximum number of keys on a path from it
+  std::vector<int> keys(count, unseen);  // maximum number of keys on a path from each finished unit
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();
@@ -123,7 +123,7 @@ std::string fault_of(std::string_view table) {
       continue;
     }
     stack.pop_back();
-    if (keys[p] != open) continue;  // pushed by two parents
+    if (keys[p] != open) continue;  // already finished: two parents pushed it
     keys[p] = 0;
     for (uint32_t child = first[base]; child != none; child = next[child]) keys[p] = std::max(keys[p], keys[child]);
     keys[p] += trie.ends_key(p) ? 1 : 0;
@@ -146,7 +146,7 @@ void check_sentencepiece_file(const std::string& bytes, const std::string& name)
       if (const std::string fault = fault_of(table); !fault.empty())
         throw Error(Exit::input,
                     Problem{name, "a SentencePiece model with an intact normalisation table", fault,
-                            "the model is damaged; copy the file again, or train it again with mh-prep vocab"});
+                            "the model is damaged; copy the file again, or train the model again with mh-prep vocab"});
     }
   }
 }

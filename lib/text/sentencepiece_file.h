@@ -7,7 +7,7 @@
 namespace mh::text {
 
 // Throws Error(input) if the trie points outside the table or has a cycle, or if the text is not UTF-8. Bytes that are
-// not a SentencePiece model pass, since the library itself rejects them. `name` is for messages.
+// not a SentencePiece model are accepted, since the library itself rejects them. `name` is the file name in messages.
 void check_sentencepiece_file(const std::string& bytes, const std::string& name);
 
 }  // namespace mh::text

@@ -1,5 +1,6 @@
 // Tokenizer of SentencePiece models. If segmenting a line equals segmenting each of its words (BPE as usually trained),
-// the library segments each distinct word once; otherwise it segments whole lines. Both give the library's ids.
+// the library segments each distinct word once; otherwise it segments whole lines. Both methods give the library's ids
+// of the line.
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void load() {
     // Loading may throw undocumented exceptions from the library's dictionaries.
-    std::string found = "something else";
+    std::string found = "a file of another format";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;
     } catch (const std::bad_alloc&) {
@@ -92,12 +93,12 @@ class SentencePieceTokenizer : public Tokenizer {
       found = str("a model that SentencePiece cannot load: ", error.what());
     }
     throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", found,
-                                     "make one with mh-prep vocab"});
+                                     "make a vocabulary with mh-prep vocab"});
   }
   void require(const sentencepiece::util::Status& status, const char* expected) const {
     if (!status.ok())
       throw Error(Exit::input, Problem{name_, expected, status.ToString(),
-                                       "the model is damaged; copy the file again, or train it again"});
+                                       "the model is damaged; copy the file again, or train the model again"});
   }
   // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
   // start of a piece, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
