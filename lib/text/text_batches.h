@@ -1,4 +1,4 @@
-// Reads text from files and pipes in checked batches: the input of every subcommand of mh-prep.
+// Reads text from files and pipes in batches of lines, for the subcommands of mh-prep that read lines.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
 // Buffer sizes in bytes; tests make them small.
 struct ReadSizes {
-  size_t batch = 1 << 20;  // a batch ends after the line that reaches this
-  size_t piece = 1 << 20;  // a longer line is read in chunks; at least 4
-  size_t line = 8 << 20;   // maximum length of a line without a position to split at
+  size_t batch = 1 << 20;  // a batch ends after the line with which its text reaches this size
+  size_t piece = 1 << 20;  // maximum size of a chunk; a longer line is read in several chunks; at least 4
+  size_t line = 8 << 20;   // maximum length of text without a position at which a line can be split
 };
 
-// Lines of text, or parts of a very long one, without line ends.
+// Lines of text, or segments of a very long line, without line ends.
 struct TextBatch {
   struct Segment {
-    size_t begin, end;  // range of `text`
+    size_t begin, end;  // byte range in `text`
     bool ends_line;     // the next segment starts a new line
     bool has_newline;   // false for a last line that lacks its '\n'
     uint64_t line;      // line number in the file, from 1
@@ -48,7 +48,7 @@ class TextBatches {
   TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes = {});
   // Reads the next batch, whose segments are all of one file; returns false at the end of the last file.
   bool next(TextBatch& batch);
-  // Returns the bytes of the inputs, for progress; 0 if one is a pipe.
+  // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
   uint64_t expected_bytes() const;
   // Returns the number of lines that ended in CR LF and were normalised.
   uint64_t normalised() const { return normalised_; }
@@ -68,16 +68,17 @@ class TextBatches {
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // last chunk read
-  std::string carry_;                                    // part of a long line that is not yet returned
-  uint64_t carry_offset_ = 0;
+  std::string carry_;                                    // text of a long line that next() has not yet returned
+  uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
   uint64_t normalised_ = 0, byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 
-// Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte, and thus
-// for a character split by a line feed. The message suggests a vocabulary of the type byte if `advise_byte_vocabulary`.
+// Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte; a
+// multi-byte character that the line end truncates is not UTF-8 text. The message suggests a vocabulary of the type
+// byte if `advise_byte_vocabulary`.
 void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool advise_byte_vocabulary);
-// Checks all segments in the same way.
+// Calls check_text() for every segment of `batch`.
 void check_text(const TextBatch& batch, bool advise_byte_vocabulary = true);
 
 }  // namespace mh::text

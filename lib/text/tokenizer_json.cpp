@@ -20,7 +20,7 @@ std::string shortened(const Json& value) {
   return text.size() <= 80 ? text : text.substr(0, find_invalid_utf8(text.substr(0, 80)) < 80 ? 77 : 80) + "...";
 }
 
-// A node of the JSON, with its path in the file for messages.
+// A node of the JSON file, with its JSON path for messages.
 struct Node {
   const Json* value;
   std::string place;
@@ -50,7 +50,8 @@ struct Node {
     if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
     refuse(join({allowed.begin(), allowed.end()}, " or "), name.empty() ? shortened(*value) : name, why);
   }
-  // Returns the components in order: none for null, the entries of `list` for a Sequence, otherwise this node.
+  // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list` for
+  // the type Sequence, otherwise only this node.
   std::vector<Node> parts(const char* list) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};
@@ -64,7 +65,7 @@ struct Node {
   }
 };
 
-constexpr const char* kOtherText = "this reader would encode text differently";
+constexpr const char* kOtherText = "multihead would encode text differently";
 
 // Returns the special tokens that a template adds to a single text.
 std::vector<std::string> template_tokens(const Node& processor) {
@@ -96,7 +97,7 @@ class Parser {
 
   TokenizerJson byte_bpe() {
     const Node model = root_.at("model");
-    // Files of old versions have no type.
+    // Files of old versions of tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
     for (const Node& part : root_.at("normalizer").parts("normalizers"))
@@ -209,14 +210,13 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{name, expected, found, "copy the file again"});
   };
-  if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to numbers", "something else");
+  if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", "another JSON value");
   NumberedPieces pieces;
   for (const auto& [piece, number] : object.items()) {
-    if (!number.is_number_unsigned()) refuse(str("the number of the piece '", piece, "'"), shortened(number));
+    if (!number.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), shortened(number));
     if (piece.empty()) refuse("non-empty pieces", "an empty piece");
     const auto [other, fresh] = pieces.emplace(number.get<uint64_t>(), piece);
-    if (!fresh)
-      refuse("a unique number for each piece", str("the same number for '", other->second, "' and '", piece, "'"));
+    if (!fresh) refuse("a unique id for each piece", str("the same id for '", other->second, "' and '", piece, "'"));
   }
   return pieces;
 }
@@ -227,8 +227,8 @@ std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& nam
   for (const auto& [number, piece] : pieces) {
     if (number != list.size())
       throw Error(Exit::input,
-                  Problem{name, str("a piece with the number ", list.size()),
-                          str("a gap up to '", piece, "' with the number ", number), "copy the folder again"});
+                  Problem{name, str("a piece with the id ", list.size()),
+                          str("the next piece '", piece, "' with the id ", number), "copy the folder again"});
     list.push_back({piece, 0});
   }
   return list;

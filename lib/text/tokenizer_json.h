@@ -1,5 +1,5 @@
 // Reads tokenizer.json of Hugging Face tokenizers for GPT-2 (byte-level BPE) and BERT (WordPiece). Every part of the
-// pipeline that affects the tokens of a text is either supported or an error that names it.
+// pipeline that affects the tokens of a text is either supported or rejected with an error that names the part.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -24,17 +24,18 @@ struct TokenizerJson {
   std::vector<Token> added;
 };
 
-// Read tokenizer.json. Throw Error(input), with `path` and the place in the file.
+// Parse `text`, the content of tokenizer.json. Throw Error(input), with the path of the file and the JSON path of the
+// fault, for malformed content and unsupported settings.
 TokenizerJson read_byte_bpe_json(const std::string& text, const std::string& path);
 TokenizerJson read_wordpiece_json(const std::string& text, const std::string& path);
 
-// Shared with the readers of vocab.json and tokenizer_config.json:
+// The following functions also serve the readers of vocab.json and tokenizer_config.json.
 
-// Returns the pieces of a JSON object that maps pieces to distinct numbers. Throws Error(input).
+// Returns the pieces of a JSON object that maps pieces to distinct ids. Throws Error(input).
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
-// Returns the pieces as a list. Throws Error(input) for a gap in the numbers.
+// Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
 std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& name);
-// Returns the flags of an added token that are true; `Token` is json or ordered_json.
+// Returns the names of the flags (kTokenFlags) that are true in the JSON object of an added token.
 template <class Token>
 std::set<std::string> token_flags(const Token& token) {
   std::set<std::string> flags;
