@@ -21,9 +21,10 @@ bool is_checkpoint(const std::string& path) {
 
 void BertVocabulary::check() const {
   if (vocab.empty() == wordpiece.empty())
-    throw Error(Exit::usage,
-                Problem{"--vocab", "either --vocab with a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
-                        vocab.empty() ? "neither" : "both", vocab.empty() ? "make one with mh-prep vocab" : ""});
+    throw Error(
+        Exit::usage,
+        Problem{"--vocab", "either --vocab with a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
+                vocab.empty() ? "neither" : "both", vocab.empty() ? "make a vocabulary with mh-prep vocab" : ""});
   if (!wordpiece.empty()) {
     if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
     return;

@@ -27,7 +27,7 @@ struct LmOptions {
 
 void make_lm(const PrepArguments& a, const LmOptions& options) {
   if (options.vocab.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab"});
   refuse_output_onto(a, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")

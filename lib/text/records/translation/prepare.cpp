@@ -38,7 +38,7 @@ void check(const PrepArguments& a, const TranslationOptions& o) {
                 Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab", "a vocabulary for each side",
                         "a vocabulary for the other side only", "use --vocab if both sides have the same vocabulary"});
   if (!has_side_vocabularies && o.vocab.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make one with mh-prep vocab"});
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab"});
   if (a.inputs.size() > 2)
     throw Error(Exit::usage, Problem{"inputs", "two files, or one of tab-separated pairs", str(a.inputs.size()), ""});
   if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
