@@ -1,4 +1,4 @@
-// A row for BERT (Devlin et al. 2019): one or two segments with special tokens, and the targets.
+// An input sequence for BERT (Devlin et al. 2019): one or two segments with special tokens, and the training targets.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace mh::text {
 
-// The meaning of `targets` depends on the head of the model; -1: unknown or not predicted.
+// The meaning of `targets` depends on the output layer of the model; -1: unknown or not predicted.
 //   words    one target per token: the original token, or -1 if it is not predicted; targets[0], at [CLS], is the
 //            next-sentence class: 0 the second segment follows the first, 1 it does not, -1 there is no second segment
 //   class    one target: the class

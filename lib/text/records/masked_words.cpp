@@ -15,7 +15,8 @@ struct Cut {
   int64_t front = 0, back = 0;
 };
 
-// Removes tokens from the longer segment, or the second of equal ones, until both have `room` tokens together.
+// Returns the numbers of tokens to remove from two segments of `first` and `second` tokens, so that both have at most
+// `room` tokens together. Tokens are removed from the longer segment, or from the second one if both are equally long.
 std::pair<Cut, Cut> truncate(int64_t first, int64_t second, int64_t room, RandomSequence& random) {
   std::pair<Cut, Cut> cuts;
   while (first + second > room) {
@@ -42,9 +43,9 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
                                      "train on fewer documents"});
   // Each segment needs at least one token.
   if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
-    throw Error(Exit::usage,
-                Problem{"train.batch.block", str("at least ", least, ", so that a row has a token to predict"),
-                        str(options_.length), "raise train.batch.block"});
+    throw Error(Exit::usage, Problem{"train.batch.block",
+                                     str("at least ", least, ", so that an input sequence has a token to predict"),
+                                     str(options_.length), "raise train.batch.block"});
   uint32_t begin = 0;
   for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
     if (runs_.length(run) > 0) continue;
@@ -58,7 +59,8 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
   if (options_.next_sentence && documents_.size() == 1)
     throw Error(
         Exit::usage,
-        Problem{"next_sentence", "two or more documents, since a segment that does not follow is from another document",
+        Problem{"next_sentence",
+                "two or more documents, since a second segment that does not follow the first is from another document",
                 "one", "separate documents by empty lines, or set next_sentence to false"});
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kWordPieceGoesOn));
 }
@@ -84,7 +86,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
   const Sentences all = documents_[document];
   for (uint32_t at = all.begin; at < all.end;) {
     int64_t target = room();
-    // A row with room for a single token cannot be shorter.
+    // An input sequence with room for a single token cannot be shorter.
     if (random.uniform() < options_.short_share && room() > 1)
       target = 2 + static_cast<int64_t>(random.below(static_cast<uint64_t>(room() - 1)));
     Sentences chunk{at, at + 1};
@@ -102,7 +104,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
       row.second = {row.first.end, chunk.end};
     } else {
       row.second = random_second(document, target - tokens_in(row.first), random);
-      at = row.first.end;  // the remaining sentences start the next row
+      at = row.first.end;  // the sentences after the split start the next input sequence
     }
     rows.push_back(row);
   }
@@ -141,7 +143,8 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return result;
 }
 
-// Returns the units of masking as positions in the row: single tokens, or all pieces of a word.
+// Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces of
+// a word.
 std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
   std::vector<std::vector<int32_t>> all;
   bool first = true;  // whether the token is the first of its segment

@@ -1,19 +1,22 @@
-// Rows of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and its create_pretraining_data):
-// two segments, where the second follows the first in half of the rows, and masked words. Rows and masks are sampled
-// again in every epoch; create_pretraining_data writes several copies of the corpus with different masks instead.
+// Input sequences of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and BERT's program
+// create_pretraining_data): two segments, of which the second follows the first in half of the input sequences, with
+// masked words. Segments and masks are sampled separately for each epoch; create_pretraining_data instead writes
+// several copies of the corpus with different masks.
 //
-// Sentences of a document are collected until they fill a row (some rows are sampled shorter). They are split after a
-// random sentence. The second segment is the remaining sentences, or, with probability 1/2 and always if there is only
-// one sentence, consecutive sentences of another document from a random sentence on; the remaining sentences then start
-// the next row. Tokens are removed from the longer segment, at random from its start or end, until both fit.
+// Sentences of a document are collected until they fill an input sequence (some get a random shorter length). The
+// collected sentences are split after a random sentence. The second segment consists of the sentences after the split,
+// or, with probability 1/2 and always if only one sentence was collected, of consecutive sentences of another document
+// from a random sentence on; the sentences after the split then start the next input sequence. Tokens are removed from
+// the longer segment, at random from its start or its end, until both segments fit.
 //
-// A fraction of the row's tokens is predicted, rounded half to even, at least 1, never [CLS] or [SEP]. Whole-word
-// masking takes only words that still fit into that number, so there may be none. 80% of the predicted tokens are
-// replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary, special entries included.
+// A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token, never [CLS] or
+// [SEP]. Whole-word masking selects only words that do not exceed this number of tokens, so it may select none. Of the
+// predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary,
+// special entries included.
 //
-// Differences from create_pretraining_data: each row is sampled short independently (there: all rows of a document
-// together); the other document always differs (there: it may be the same after ten attempts); a word whose beginning
-// was truncated counts as a word (there: it belongs to the previous word).
+// Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
+// input sequences of a document); the second document always differs from the first (there: it may be the same after
+// ten attempts); a word whose beginning was truncated counts as a word (there: it belongs to the previous word).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +32,7 @@
 namespace mh::text {
 
 struct PretrainingOptions {
-  int64_t length = 128;  // maximum tokens of a row; set by train.batch.block
+  int64_t length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
   double short_share = 0.1;
   double mask_share = 0.15;
   int64_t max_predictions = 20;
@@ -37,45 +40,49 @@ struct PretrainingOptions {
   bool whole_word = false;
   bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
-    f.field("short_share", short_share,
-            "fraction of rows that are sampled shorter, with at least 2 tokens besides the special ones",
+    f.field(
+        "short_share", short_share,
+        "fraction of input sequences that get a random shorter length, of at least 2 tokens besides the special tokens",
+        between(0, 1));
+    f.field("mask_share", mask_share,
+            "fraction of the tokens of an input sequence that are predicted; at least one token is predicted",
             between(0, 1));
-    f.field("mask_share", mask_share, "fraction of a row's tokens that are predicted, at least one", between(0, 1));
-    f.field("max_predictions", max_predictions, "maximum number of predicted tokens in a row", at_least(1));
-    f.field("long_predictions", long_predictions,
-            "maximum number of predicted tokens in a row from train.batch.long_from on; 0: max_predictions, at most "
-            "train.batch.block, times "
-            "train.batch.long_block / train.batch.block, rounded up",
-            at_least(0));
-    f.field("whole_word", whole_word, "whole-word masking: whether all pieces of a word are predicted or none");
+    f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
+    f.field(
+        "long_predictions", long_predictions,
+        "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: the lower of "
+        "max_predictions and train.batch.block, times train.batch.long_block / train.batch.block, rounded up",
+        at_least(0));
+    f.field("whole_word", whole_word,
+            "whole-word masking: whether the pieces of a word are predicted all together or not at all");
   }
 };
 
-// The documents of a shard as a source of rows. Thread-safe. The source of `runs` must outlive this object.
+// Samples input sequences from the documents of a shard. Thread-safe. The source of `runs` must outlive this object.
 class Pretraining {
  public:
-  // `runs` are the sequences of a shard of documents. Throws Error(usage) for a single document with next-sentence
-  // prediction, and Error(input) for no document or 2^32 or more sentences.
+  // `runs` are the token sequences of a shard of documents. Throws Error(usage) for a single document with
+  // next-sentence prediction, and Error(input) for a shard without documents or with 2^32 or more sentences.
   Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
 
-  // Sentences [begin, end).
+  // The range [begin, end) of indices of token sequences in the shard: consecutive sentences of a document.
   struct Sentences {
     uint32_t begin = 0, end = 0;
     bool operator==(const Sentences&) const = default;
   };
   struct Row {
-    Sentences first, second;  // `second` is empty if the row has one segment
-    bool is_next = false;
+    Sentences first, second;  // `second` is empty if the input sequence has one segment
+    bool is_next = false;     // whether `second` follows `first` in the document
     bool operator==(const Row&) const = default;
   };
 
-  // The rows of an epoch, in the order of the documents; they depend only on the seed and the number of the epoch.
+  // The input sequences of an epoch, in the order of the documents; they depend only on the seed and the epoch number.
   class Epoch {
    public:
     int64_t size() const { return static_cast<int64_t>(rows_.size()); }
     const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
-    int64_t length(int64_t i) const;  // tokens of a row
-    Example make(int64_t i) const;    // the row with targets for a head that predicts words
+    int64_t length(int64_t i) const;  // number of tokens of input sequence i
+    Example make(int64_t i) const;    // input sequence i, with the targets of masked words
 
    private:
     friend class Pretraining;
@@ -84,15 +91,16 @@ class Pretraining {
     uint32_t number_;
     std::vector<Row> rows_;
   };
-  Epoch plan(uint32_t epoch) const;  // this object must outlive the result
+  // Samples the segments of an epoch; this object must outlive the result.
+  Epoch plan(uint32_t epoch) const;
 
   int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
   Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
-  int64_t tokens() const;  // tokens of all sentences
+  int64_t tokens() const;  // number of tokens of all sentences
 
  private:
   int64_t special() const { return options_.next_sentence ? 3 : 2; }
-  // Returns the maximum number of tokens of a row without the special ones.
+  // Returns the maximum number of tokens of an input sequence, special tokens excluded.
   int64_t room() const { return options_.length - special(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
@@ -103,13 +111,13 @@ class Pretraining {
   Sequences runs_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
-  std::vector<bool> continues_word_;  // for each token: whether it continues a word (##)
+  std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word (##)
   std::vector<Sentences> documents_;
   RandomStream rows_, segments_, masks_;
 };
 
-// Returns the weight of a next-sentence target relative to a word in an update with these rows, since BERT's loss is
-// the mean over the words plus the mean over the rows.
+// Returns the weight of a next-sentence target relative to a predicted word in the loss of an update with the input
+// sequences `update`, since BERT's loss is the mean over the predicted words plus the mean over the input sequences.
 double next_sentence_weight(std::span<const Example> update);
 
 }  // namespace mh::text
