@@ -20,7 +20,8 @@ Classification::Classification(Sequences runs, ExampleTask task, const WordPiece
     : runs_(std::move(runs)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
   if (length <= special())
     throw Error(Exit::usage,
-                Problem{"train.batch.block", str("more than ", special(), ", the number of special tokens of a row"),
+                Problem{"train.batch.block",
+                        str("more than ", special(), ", the number of special tokens of an input sequence"),
                         str(length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
     const auto run = static_cast<size_t>(3 * i);

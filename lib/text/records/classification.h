@@ -1,5 +1,5 @@
-// Turns the examples of a shard into rows for BERT with a classification or regression head, and writes predictions in
-// the format of GLUE's server.
+// Turns the examples of a shard into input sequences for BERT with a classification or regression layer, and writes
+// predictions in the format of GLUE's server.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@
 
 namespace mh::text {
 
-// Returns the numbers of tokens kept of two sentences that share `room` tokens: the longer one is truncated, and if
-// that is not enough each gets half, where the odd token goes to the longer one, or to the second of equal ones. This
-// is longest_first of Hugging Face tokenizers; BERT's own code gives the odd token to the first.
+// Returns the lengths to which two sentences of `first` and `second` tokens are truncated so that both have at most
+// `room` tokens together. Truncates the longer sentence; if that is not enough, each sentence gets half of `room`, and
+// an odd token goes to the longer sentence, or to the second one if both are equally long. This is longest_first of
+// Hugging Face tokenizers; BERT's own code gives an odd token to the first sentence.
 std::pair<int64_t, int64_t> kept_lengths(int64_t first, int64_t second, int64_t room);
 
-// Thread-safe. The source of `runs` must outlive this object.
+// The examples of a shard as a list of input sequences. Thread-safe. The source of `runs` must outlive this object.
 class Classification {
  public:
-  // `runs` are the sequences of a shard of examples of this task: first text, second text and label of each example.
-  // Rows have at most `length` tokens. Throws Error(usage) if that leaves no room for text.
+  // `runs` are the token sequences of a shard of examples of `task`: first text, second text and label of each example.
+  // `length` is the maximum number of tokens of an input sequence. Throws Error(usage) if it leaves no room for text.
   Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
   int64_t size() const { return static_cast<int64_t>(runs_.ends.size() / 3); }
-  int64_t length(int64_t i) const;  // tokens of a row
-  // Returns a row; a task of two sentences has two segments, even if the second is empty.
+  int64_t length(int64_t i) const;  // number of tokens of input sequence i
+  // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
   Example make(int64_t i) const;
-  int64_t truncated() const { return truncated_; }  // truncated rows
-  int64_t unlabelled() const { return unlabelled_; }
+  int64_t truncated() const { return truncated_; }    // number of truncated examples
+  int64_t unlabelled() const { return unlabelled_; }  // number of examples without a label
   const ExampleTask& task() const { return task_; }
 
  private:
@@ -45,7 +46,7 @@ class Classification {
 };
 
 // Writes the header line "index prediction", then one line per example: the name of the class, or the number with three
-// decimals. `predictions` are class indices, or numbers (not thousandths).
+// decimals. `predictions` are class indices, or numbers in units of 1 (not in thousandths).
 void write_predictions(ByteSink& sink, const ExampleTask& task, std::span<const double> predictions);
 
 }  // namespace mh::text

@@ -12,13 +12,13 @@ namespace mh::text {
 struct EncodeSummary {
   uint64_t lines = 0;
   uint64_t tokens = 0;
-  uint64_t unknown = 0;
-  uint64_t bytes = 0;
+  uint64_t unknown = 0;  // number of unknown tokens
+  uint64_t bytes = 0;    // size of the text
   double seconds = 0;
 };
 
-// Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line has a line end,
-// so that no byte is added). Uses memory for a few batches, independent of the length of the text.
+// Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line ends in a line
+// feed, so that no byte is added). Memory use is a few batches per thread, independent of the length of the text.
 EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text
