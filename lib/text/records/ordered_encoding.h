@@ -20,7 +20,8 @@
 
 namespace mh::text {
 
-// The sequences (runs) of a batch; tokens after the last end belong to a run that continues in the next batch.
+// The token sequences of a batch. Tokens after the last element of `ends` belong to a sequence that continues in the
+// next batch.
 struct EncodedSequences {
   std::vector<int32_t> tokens;
   std::vector<size_t> ends;
@@ -35,17 +36,18 @@ struct EncodedSequences {
   }
 };
 
-// Applies `Work` to batches in parallel and returns the results in order.
+// Applies a function of the type Work to batches in parallel, and passes on the results in the order of the batches.
 template <class Batch, class Result>
 class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
-  // Called once by each thread, which thus has an encoder of its own, with its cache of words.
+  // Creates the function of one thread. Each thread calls it once, so that the thread has its own encoder and word
+  // cache.
   using MakeWork = std::function<Work()>;
 
-  // Reads batches with `next` until it returns false and passes the results to `write`, both in the calling thread.
-  // Holds about two batches per thread. Throws the first error in the order of the batches, so that it does not depend
-  // on the number of threads: an error of `next` is thrown after all previous batches are written.
+  // Reads batches with next() until it returns false and passes the results to write(), both in the calling thread.
+  // Holds about two batches per thread in memory. Throws the first error in the order of the batches, so that it does
+  // not depend on the number of threads: an error of next() is thrown after all previous batches have been written.
   static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -131,8 +133,9 @@ class OrderedThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// Runs OrderedThreadPool with a progress line of `all` units; `unit` is their name, such as "bytes", and `write`
-// returns the number of units done so far. Returns the elapsed seconds.
+// Runs OrderedThreadPool::run() and displays its progress. `all` is the total number of units and `unit` their name,
+// such as "bytes"; write() writes a result and returns the number of units done so far. Returns the elapsed time in
+// seconds.
 template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,

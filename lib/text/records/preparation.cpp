@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the format of a compressed file or a shard by its first bytes; empty for other files.
+// Returns the format of a compressed file or a shard, given its first bytes; empty for other files.
 std::string compression_of(std::string_view bytes) {
   struct Format {
     std::string_view name, begin;
@@ -98,7 +98,7 @@ std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabula
                  {"strip_accents", vocabulary.strip_accents}});
   made["crlf"] = a.crlf;
   if (!more.empty()) made.update(more);
-  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // names may be any bytes
+  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 }
 
 void warn_packed(const std::vector<std::string>& files) {

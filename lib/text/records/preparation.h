@@ -17,7 +17,7 @@
 
 namespace mh::text {
 
-// Arguments that all subcommands share.
+// Command-line arguments that all subcommands share.
 struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
@@ -37,7 +37,7 @@ class Preparation {
 // Returns the registry of preparations, by the name of the subcommand.
 Registry<Preparation>& preparations();
 
-// Implements a preparation by its options and a function that makes the shard.
+// Implements Preparation with a struct of options and a function that makes the shard.
 template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
 class PreparationBy : public Preparation {
  public:
@@ -48,37 +48,36 @@ class PreparationBy : public Preparation {
   Options options_;
 };
 
-// Helpers of preparations.
-
 struct EncodingThreads {
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("threads", threads, "number of encoding threads; 0: all cores", between(0, 1024));
+    f.field("threads", threads, "number of encoding threads; 0: one per core", between(0, 1024));
   }
-  int count() const;  // number of threads; `threads` = 0: one per core
+  int count() const;  // number of threads to start; one per core if `threads` is 0
 };
 
 // Throws Error(usage) if the output is one of the inputs or one of `files`.
 void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files);
-// Checks the options of the vocabulary and that the output is not an input, then loads the vocabulary.
+// Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an
+// input.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
 void write_shard(const PrepArguments& a, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
-// Throws Error(input) that names all inputs.
+// Throws Error(input) that names all inputs; `next` is the advice to the user.
 [[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
                                 const std::string& next = "check the input");
 constexpr const char* kTexts = "text files, one sentence or paragraph per line";
-// Returns the handling of line ends by --crlf; `any_bytes`: the vocabulary takes any bytes, so nothing is normalised.
+// Returns the handling of line ends that --crlf selects; LineEnds::keep if the vocabulary accepts any bytes.
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
-// logs each mark on its own).
+// has logged each mark already).
 void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
-// "1,234 lines"
+// Returns a count with a noun, such as "1,234 lines".
 std::string counted(uint64_t count, const std::string& what);
-// "12.3 MB in 2s (6.1 MB/s)"
+// Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
 std::string speed(uint64_t bytes, double seconds);
-// Returns the provenance of a shard made with a vocabulary for BERT; `more`: options of the preparation.
+// Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `more` are options of the subcommand.
 std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
 // Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
 // detects such a file.

@@ -37,11 +37,12 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
                    [&](std::string_view t) { return tokenizer->cut(t); });
   ShardHeader header = header_of(*tokenizer);
   header.set_kind(kTextKind);
-  header.provenance = ordered_json{{"tool", str("mh-prep ", version())},
-                                   {"inputs", a.inputs},
-                                   {"vocabulary", options.vocab},
-                                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}
-                          .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // names may be any bytes
+  header.provenance =
+      ordered_json{{"tool", str("mh-prep ", version())},
+                   {"inputs", a.inputs},
+                   {"vocabulary", options.vocab},
+                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}
+          .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
   EncodeSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_lines(text, *tokenizer, options.threads.count(), writer);

@@ -85,7 +85,8 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
                {"max_length", o.filters.max_length},
                {"max_ratio", o.filters.max_ratio},
                {"empty", o.filters.empty}});
-  header.provenance = made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // names may be any bytes
+  header.provenance =
+      made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 
   PairSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
