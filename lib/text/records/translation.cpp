@@ -16,19 +16,19 @@ struct EncodedPairs {
   uint64_t target_bytes = 0;
 };
 
-// The tokenizer of one side, with an encoder for one thread.
+// The tokenizer of the source or of the target, with an encoder for one thread.
 struct SideEncoder {
   const Tokenizer& tokenizer;
   std::unique_ptr<Encoder> encoder = tokenizer.encoder();
 
-  // Appends the tokens of a line and the end-of-line token; returns the number of tokens without the latter.
+  // Appends the tokens of a line and the end-of-line token; returns the number of tokens without the end-of-line token.
   size_t add(const TextBatch& batch, const TextBatch::Segment& s, std::vector<int32_t>& out) {
     const size_t begin = out.size();
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
     const int32_t end = tokenizer.end_of_line();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
       throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "text without the end-of-line token",
-                                       "'" + tokenizer.piece(end) + "' in the text", "remove it from the text"});
+                                       "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
     out.push_back(end);
     return out.size() - begin - 1;
   }
@@ -73,7 +73,7 @@ class PairEncoder {
   [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool source) {
     const TextBatch& side = source ? batch.source : batch.target;
     throw Error(Exit::input,
-                Problem{str(side.file, ":", side.segments[i].line), "text on both sides of a pair",
+                Problem{str(side.file, ":", side.segments[i].line), "a pair with non-empty source and target",
                         str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
   }
   SideEncoder source_, target_;
@@ -86,9 +86,10 @@ void PairFilters::check() const {
   if (max_length > 0 && min_length > max_length)
     throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length), ""});
   if (max_ratio > 0 && max_ratio < 1)
-    throw Error(Exit::usage,
-                Problem{"--max-ratio", "a ratio of the longer side to the shorter of at least 1, or 0 for no limit",
-                        shortest(max_ratio), ""});
+    throw Error(
+        Exit::usage,
+        Problem{"--max-ratio", "a length ratio of the longer to the shorter text of at least 1, or 0 for no limit",
+                shortest(max_ratio), ""});
 }
 
 const char* PairFilters::why_dropped(size_t source, size_t target) const {

@@ -21,37 +21,39 @@ struct PairFilters {
   std::string empty = "refuse";
   void describe(Fields& f) {
     f.field("min_length", min_length,
-            "minimum number of tokens of each side, end token excluded; pairs with a shorter side are dropped",
+            "minimum number of tokens of source and of target, end-of-line token excluded; other pairs are dropped",
             at_least(0));
-    f.field(
-        "max_length", max_length,
-        "maximum number of tokens of each side, end token excluded; pairs with a longer side are dropped; 0: no limit",
-        at_least(0));
-    f.field(
-        "max_ratio", max_ratio,
-        "maximum ratio of the tokens of the longer side to those of the shorter; other pairs are dropped; 0: no limit",
-        at_least(0));
-    f.field("empty", empty, "treatment of pairs with an empty side", {"refuse", "drop"});
+    f.field("max_length", max_length,
+            "maximum number of tokens of source and of target, end-of-line token excluded; other pairs are dropped; 0: "
+            "no limit",
+            at_least(0));
+    f.field("max_ratio", max_ratio,
+            "maximum length ratio of the longer to the shorter text of a pair; other pairs are dropped; 0: no limit",
+            at_least(0));
+    f.field("empty", empty,
+            "treatment of pairs with an empty source or target; refuse: stop with an error; drop: leave the pair out",
+            {"refuse", "drop"});
   }
-  // Throws Error(usage) for bounds that no pair can satisfy.
+  // Throws Error(usage) if no pair can satisfy the limits.
   void check() const;
-  // Returns why a pair with these numbers of tokens is dropped: the first of "empty", "short", "long" and "ratio" that
-  // applies; null if the pair is kept.
+  // Returns why a pair with `source` and `target` tokens is dropped: the first of "empty", "short", "long" and "ratio"
+  // that applies; null if the filters accept the pair.
   const char* why_dropped(size_t source, size_t target) const;
 };
 
 struct PairSummary {
-  uint64_t pairs = 0;                       // number of kept pairs
-  std::map<std::string, uint64_t> dropped;  // dropped pairs by reason
+  uint64_t pairs = 0;                       // number of pairs written
+  std::map<std::string, uint64_t> dropped;  // number of dropped pairs by reason
   std::array<uint64_t, 2> tokens{};         // tokens of source and target, end-of-line tokens included
-  std::array<uint64_t, 2> unknown{};        // unknown tokens among them
-  uint64_t bytes = 0;                       // bytes read, of both sides
+  std::array<uint64_t, 2> unknown{};        // unknown tokens of source and target
+  uint64_t bytes = 0;                       // bytes read, source and target together
   double seconds = 0;
 };
 
-// Writes every pair that the filters keep as a record. Each side must be UTF-8 text, and ends in its end-of-line token
-// with every type of vocabulary. Throws Error(input), with file and line, for a side whose text contains that token
-// (the word <eos>), and for an empty side unless filters.empty is "drop". The shard's trailer counts the dropped pairs.
+// Writes every pair that the filters accept as a record. Source and target must be UTF-8 text; the tokens of each end
+// in the end-of-line token with every type of vocabulary. Throws Error(input), with file and line, if a line contains
+// the end-of-line token as text (the word <eos>), and for an empty source or target unless filters.empty is "drop". The
+// shard's trailer counts the dropped pairs.
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
                          const PairFilters& filters, int threads, io::ShardWriter& writer);
 

@@ -1,23 +1,26 @@
-// Reads pairs of lines from two files, one per side, or from one file of tab-separated pairs as paste(1) writes them.
+// Reads pairs of lines from a source file and a target file, or from one file of pairs that a tab separates, in the
+// format of paste(1).
 #pragma once
 
 #include "text/text_batches.h"
 
 namespace mh::text {
 
-// Two batches with the same number of segments, each a whole line; segment i of both is a pair.
+// A batch of source lines and a batch of target lines with the same number of segments. Each segment is a whole line;
+// segments i of both batches are a pair.
 struct PairBatch {
   TextBatch source, target;
 };
 
-// Throws Error(input), with file and line, if one side has more lines than the other, if a line of pairs does not have
-// exactly one tab, and for the errors of TextBatches, always after all previous pairs have been returned.
+// Throws Error(input), with file and line, if the two files have different numbers of lines, if a line of a file of
+// pairs does not have exactly one tab, and for the errors of TextBatches, always after all previous pairs have been
+// returned.
 class PairBatches {
  public:
-  // `files` are one file or two. The caller checks the text with check_text().
+  // `files` are a source file and a target file, or one file of pairs. The caller checks the text with check_text().
   PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
-  uint64_t expected_bytes() const;  // sum over the files; 0 if one is a pipe
+  uint64_t expected_bytes() const;  // total size of the files; 0 if a file is a pipe
   uint64_t normalised() const { return first_.normalised() + second_.normalised(); }
   uint64_t byte_order_marks() const { return first_.byte_order_marks() + second_.byte_order_marks(); }
 
@@ -30,9 +33,9 @@ class PairBatches {
 
   std::vector<std::string> files_;
   TextBatches first_, second_;
-  TextBatch held_;  // batch of the second file; at_ is the index of its next segment
+  TextBatch held_;  // current batch of the target file; at_ is the index of its next segment
   size_t at_ = 0;
-  uint64_t lines_ = 0;        // number of pairs so far
+  uint64_t lines_ = 0;        // number of pairs returned so far
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 

@@ -11,7 +11,7 @@ PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 
   io::require_kind(header, stream.name(), io::kPairsKind);
   for (io::Side side : {io::Side::source, io::Side::target}) {
     auto parsed = parse_tokenizer(header.tokenizer_of(side), stream.name());
-    require_vocabulary(header, stream.name(), *parsed, "its own tokenizer", side);
+    require_vocabulary(header, stream.name(), *parsed, "the tokenizer stored in the shard", side);
     tokenizers_[static_cast<int>(side)] = std::move(parsed);
   }
 }
@@ -29,7 +29,7 @@ bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
     tokens.push_back(buffer_[at_++]);
     if (tokens.back() >= vocabulary)
       io::damaged(stream_.name(), 0,
-                  str("tokens below ", vocabulary, " on the ", side == io::Side::source ? "source" : "target", " side"),
+                  str("tokens below ", vocabulary, " in the ", side == io::Side::source ? "source" : "target", " text"),
                   str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
   } while (tokens.back() != end);
   if (tokens.empty() || tokens.back() != end) return false;
@@ -40,7 +40,7 @@ bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
   if (next_side(io::Side::source, source) && next_side(io::Side::target, target)) return true;
   if (lengths_ != stream_.run_lengths())
-    io::damaged(stream_.name(), 0, "sides with the lengths in the trailer", "other lengths");
+    io::damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
   return false;
 }
 

@@ -1,4 +1,4 @@
-// Reads a shard of pairs from a file or a pipe, pair by pair.
+// Reads a translation shard from a file or a pipe, pair by pair.
 #pragma once
 
 #include "io/shard.h"
@@ -7,11 +7,11 @@
 
 namespace mh::text {
 
-// Uses memory for one pair and the lengths of all sides. Each side ends at its end-of-line token, and the lengths in
-// the shard's trailer must agree. Throws the errors of read_whole_shard().
+// Uses memory for one pair and for the lengths of all sources and targets. A source or target ends at its end-of-line
+// token, and its length must equal the length in the shard's trailer. Throws the errors of read_whole_shard().
 class PairStream {
  public:
-  explicit PairStream(io::ShardStream& stream);  // `stream` at its start
+  explicit PairStream(io::ShardStream& stream);  // `stream` must be at its start
   // Reads the next pair, end-of-line tokens included. Returns false at the end, after all checksums are verified.
   bool next(std::vector<int32_t>& source, std::vector<int32_t>& target);
   const Tokenizer& tokenizer(io::Side side) const { return *tokenizers_[static_cast<int>(side)]; }
@@ -20,10 +20,10 @@ class PairStream {
   bool next_side(io::Side side, std::vector<int32_t>& tokens);
 
   io::ShardStream& stream_;
-  std::unique_ptr<Tokenizer> tokenizers_[2];  // of source and target
+  std::unique_ptr<Tokenizer> tokenizers_[2];  // indexed by io::Side
   std::vector<int32_t> buffer_;
   size_t at_ = 0, held_ = 0;       // read position and number of tokens in buffer_
-  std::vector<uint32_t> lengths_;  // lengths of the sides read so far
+  std::vector<uint32_t> lengths_;  // lengths of the sources and targets read so far
 };
 
 }  // namespace mh::text

@@ -21,9 +21,9 @@ struct TranslationOptions {
   PairFilters filters;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocab, "joint vocabulary of both sides");
-    f.field("source_vocab", source_vocab, "vocabulary of the source side, with --target-vocab");
-    f.field("target_vocab", target_vocab, "vocabulary of the target side, with --source-vocab");
+    f.field("vocab", vocab, "joint vocabulary of source and target");
+    f.field("source_vocab", source_vocab, "vocabulary of the source; requires --target-vocab");
+    f.field("target_vocab", target_vocab, "vocabulary of the target; requires --source-vocab");
     f.section("", filters);
     f.section("", threads);
   }
@@ -34,20 +34,21 @@ void check(const PrepArguments& a, const TranslationOptions& o) {
   if (!o.vocab.empty() && has_side_vocabularies)
     throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab", "both", ""});
   if (has_side_vocabularies && (o.source_vocab.empty() || o.target_vocab.empty()))
-    throw Error(Exit::usage,
-                Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab", "a vocabulary for each side",
-                        "a vocabulary for the other side only", "use --vocab if both sides have the same vocabulary"});
+    throw Error(Exit::usage, Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab",
+                                     "vocabularies for source and target", "a vocabulary for only one of them",
+                                     "use --vocab if source and target share a vocabulary"});
   if (!has_side_vocabularies && o.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab"});
   if (a.inputs.size() > 2)
-    throw Error(Exit::usage, Problem{"inputs", "two files, or one of tab-separated pairs", str(a.inputs.size()), ""});
+    throw Error(Exit::usage,
+                Problem{"inputs", "two files, or one file of tab-separated pairs", str(a.inputs.size()), ""});
   if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
-    throw Error(Exit::usage, Problem{"inputs", "standard input for one side", "standard input for both sides",
-                                     "give a single - and tab-separated pairs"});
+    throw Error(Exit::usage, Problem{"inputs", "standard input for one file", "standard input for source and target",
+                                     "give a single - and write tab-separated pairs to standard input"});
   o.filters.check();
 }
 
-// "3 empty, 12 long"
+// Returns the numbers of dropped pairs by reason, such as "3 empty, 12 long".
 std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
   std::vector<std::string> parts;
   parts.reserve(dropped.size());
@@ -93,7 +94,7 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
     if (sum.pairs > 0) return;
     if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
-    refuse_inputs(a, "pairs of lines", "all dropped: " + dropped_text(sum.dropped), "relax the filters");
+    refuse_inputs(a, "pairs of lines", "only dropped pairs: " + dropped_text(sum.dropped), "relax the filters");
   });
   report_dropped(text.normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
