@@ -9,12 +9,12 @@ namespace mh::text {
 
 namespace {
 
-constexpr int64_t kMarks = 3;  // [CLS], [SEP], [SEP]
+constexpr int64_t kMarks = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
 
 Span span_of(const TextRange& answer, const std::vector<TextRange>& places) {
   const auto first = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.end > answer.begin; });
   const auto end = std::find_if(first, places.end(), [&](const auto& p) { return p.begin >= answer.end; });
-  if (first == end) return {};  // the answer has only characters without tokens
+  if (first == end) return {};  // no character of the answer belongs to a token
   return {static_cast<int32_t>(first - places.begin()), static_cast<int32_t>(end - places.begin()) - 1};
 }
 

@@ -1,11 +1,12 @@
-// Questions on paragraphs, and their rows for a model: sliding windows, as in BERT's run_squad.py for SQuAD (Devlin et
-// al. 2019).
+// Questions about paragraphs, and the input sequences made of them: sliding windows over the paragraph, as in BERT's
+// run_squad.py for SQuAD (Devlin et al. 2019).
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
 //
-// A paragraph that is too long for a row is split into windows that start `stride` tokens apart; the last window ends
-// with the paragraph. A token in several windows is scored only in the window with the most context: the largest
-// min(distance to the first token, distance to the last token) + 0.01 * tokens of the window; the first of ties.
+// A paragraph that is too long for an input sequence is split into windows that start `stride` tokens apart; the last
+// window ends with the paragraph. A token in several windows is scored only in the window with the most context: the
+// largest min(distance to the first token, distance to the last token) + 0.01 * tokens of the window; the first of
+// ties.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 namespace mh::text {
 
 struct WindowOptions {
-  int64_t length = 384;  // maximum tokens of a row; set by train.batch.block
+  int64_t length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
   int64_t stride = 128;
   int64_t question = 64;
   void describe(Fields& f) {
@@ -30,11 +31,11 @@ struct WindowOptions {
     f.field("question", question, "maximum number of tokens of a question; longer questions are truncated",
             at_least(1));
   }
-  // Throws Error(usage) if a row has no room for a paragraph after a question.
+  // Throws Error(usage) unless `length` leaves room for tokens of the paragraph after a question of maximum length.
   void check() const;
 };
 
-// Tokens [first, last], both included; {-1, -1}: no answer.
+// The token range [first, last] of an answer in its paragraph, both ends included; {-1, -1}: no answer.
 struct Span {
   int32_t first = -1, last = -1;
   bool none() const { return first < 0; }
@@ -45,7 +46,7 @@ struct Paragraph {
   std::string text;
   std::vector<int32_t> tokens;
   std::vector<TextRange> places;  // byte range in `text` of each token
-  // Returns the part of `text` from the first to the last of these tokens.
+  // Returns the text of the token range `tokens`.
   std::string text_of(Span tokens) const;
 };
 
@@ -55,52 +56,54 @@ struct Question {
   std::vector<TrueAnswer> answers;
   bool impossible = false;
   size_t paragraph = 0;
-  // Tokens of the first answer with a place in the paragraph. A token belongs to an answer if one of its characters
-  // does, since an answer may begin or end inside a token.
+  // Token range of the first answer with a known position in the paragraph. A token belongs to the answer if at least
+  // one character of the token does, since an answer may begin or end inside a token.
   Span answer;
 };
 
-// The part of a paragraph in one row.
+// The part of a paragraph that one input sequence contains.
 struct Window {
-  int64_t question = 0;
-  int32_t first = 0, count = 0;  // index of its first token in the paragraph, number of tokens
+  int64_t question = 0;          // index of the question
+  int32_t first = 0, count = 0;  // index in the paragraph of the window's first token; number of tokens
 };
 
-// Selects the questions that have rows.
+// Selects the questions from which input sequences are made.
 enum class QuestionUse {
-  learn,   // questions with an answer in the paragraph, and impossible questions
-  answer,  // all questions
+  learn,   // for training: questions with an answer in the paragraph, and impossible questions
+  answer,  // for prediction: all questions
 };
 
-// Questions in memory. Each paragraph is stored once: the 130,319 questions of SQuAD 2.0 take about 100 MB.
+// The questions of a shard, in memory. Each paragraph is stored once: the 130,319 questions of SQuAD 2.0 take about
+// 100 MB.
 class Questions {
  public:
-  // Reads a shard of questions, whose sequences must be verified (verify(), read_whole_shard()). `name` is for
-  // messages. No argument needs to outlive the constructor. Throws Error(input) for damaged records.
+  // Reads a shard of questions, given its header and its token sequences, which the caller has verified (verify() or
+  // read_whole_shard()). `name` is the shard's name in messages. No argument needs to outlive the constructor. Throws
+  // Error(input) for damaged records.
   Questions(const Sequences& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
             const WindowOptions& options, QuestionUse use, const std::string& name);
 
-  int64_t size() const { return static_cast<int64_t>(windows_.size()); }  // rows
-  // Returns a row. Its segment 0 is [CLS] question [SEP]; its targets are the positions of the first and last token of
-  // the answer, or 0 and 0, [CLS], if the window does not contain the whole answer.
+  int64_t size() const { return static_cast<int64_t>(windows_.size()); }  // number of input sequences
+  // Returns input sequence `row`. Segment 0 is [CLS] question [SEP]. The targets are the positions of the first and the
+  // last token of the answer, or 0 and 0 (the position of [CLS]) if the window does not contain the complete answer.
   Example make(int64_t row) const;
   int64_t length(int64_t row) const { return paragraph_begins(row) + window(row).count + 1; }
   const Window& window(int64_t row) const { return windows_[static_cast<size_t>(row)]; }
-  // Returns the position of the paragraph's first token in the row.
+  // Returns the position in input sequence `row` of the first token of the paragraph.
   int64_t paragraph_begins(int64_t row) const;
-  // Returns, for each paragraph token of the row, whether the token is scored in this row: no other row of the question
-  // has more context around it.
+  // Returns, for each paragraph token of input sequence `row`, whether the token is scored in this input sequence: no
+  // other window of the question has more context around the token (for ties, this window is the first).
   std::vector<bool> counts_here(int64_t row) const;
 
   const std::vector<Question>& questions() const { return questions_; }
   const Paragraph& paragraph_of(int64_t question) const;
-  // Returns the rows [first, second) of a question; an empty range for a question without rows.
+  // Returns the range [first, second) of input sequences of a question; an empty range if the question has none.
   std::pair<int64_t, int64_t> rows_of(int64_t question) const;
 
-  // Returns whether questions may be impossible, and predictions are therefore scored as in SQuAD 2.0.
+  // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
   bool unanswerable() const { return unanswerable_; }
   int64_t cut() const { return cut_; }            // number of truncated questions
-  int64_t left_out() const { return left_out_; }  // number of questions without rows
+  int64_t left_out() const { return left_out_; }  // number of questions without input sequences
 
  private:
   void add(QuestionRecord record);
@@ -113,7 +116,7 @@ class Questions {
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;
   std::vector<Window> windows_;
-  std::vector<int64_t> first_row_;  // first row of each question, then the number of rows
+  std::vector<int64_t> first_row_;  // index of the first input sequence of each question, then size()
   int64_t cut_ = 0, left_out_ = 0;
 };
 
