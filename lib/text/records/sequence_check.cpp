@@ -15,13 +15,13 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
   if (kind == nullptr || header.kind == io::kTextKind)
-    return;  // the shard readers check that its tokens are in the vocabulary
+    return;  // the shard readers check that the tokens are in the vocabulary
   for (size_t i = 0; i < header.fields.size(); ++i) {
     Field field{header.fields[i], header.limit_of(i), -1};
     if (i < kind->of_tokens) {
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
-      require_vocabulary(header, name, *tokenizer, "its own tokenizer", side);
+      require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
       if (header.kind == io::kPairsKind) field.end = tokenizer->end_of_line();
     }
     fields_.push_back(std::move(field));
@@ -60,7 +60,8 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::damaged(name_, 0,
               str("numbers below ", field.limit, " in the field ", field.name,
                   field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-              str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_, " before the end of its run"));
+              str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_,
+                  " numbers before the end of the sequence"));
 }
 
 }  // namespace mh::text

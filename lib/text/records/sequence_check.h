@@ -1,4 +1,4 @@
-// Checks the sequences of a shard while its tokens are read.
+// Checks the token sequences of a shard while the shard is read.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace mh::text {
 
-// Checks that the sequences of a shard follow the rules of its kind, which read_whole_shard() lists; throws
-// Error(input). `name` and `lengths`, the numbers of tokens of all sequences, must outlive this object.
+// Checks that the token sequences of a shard follow the rules of its kind, which read_whole_shard() lists, and throws
+// Error(input) otherwise. `name` is the shard's name, and `lengths` the numbers of tokens of all sequences; both must
+// outlive this object.
 class SequenceCheck {
  public:
   SequenceCheck(const io::ShardHeader& header, const std::string& name, const std::vector<uint32_t>& lengths);
-  // Checks the next tokens of the shard.
+  // Checks the tokens that follow the tokens of the previous call.
   void add(std::span<const int32_t> tokens);
 
  private:
@@ -30,9 +31,9 @@ class SequenceCheck {
 
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
-  std::vector<Field> fields_;  // empty: the kind has no rules
-  size_t run_ = 0;
-  uint64_t remaining_ = 0;  // remaining tokens of the current sequence
+  std::vector<Field> fields_;  // fields of a record; empty: the kind has no rules
+  size_t run_ = 0;             // index of the current sequence
+  uint64_t remaining_ = 0;     // remaining tokens of the current sequence
 };
 
 }  // namespace mh::text

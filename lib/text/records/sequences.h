@@ -1,5 +1,5 @@
-// Consecutive sequences (runs) of tokens, such as the fields of a shard's records, read on demand from a source that
-// must outlive them.
+// Consecutive token sequences, such as the fields of a shard's records, read on demand from a shard or a vector that
+// must outlive the Sequences object.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mh::text {
 
 struct WholeShard;  // whole_shard.h
 
-// Reads tokens [first, first + out.size()) of the concatenated sequences.
+// Reads tokens [first, first + out.size()) of the concatenated sequences into `out`.
 using ReadTokens = std::function<void(uint64_t first, std::span<int32_t> out)>;
 
 struct Sequences {
@@ -24,16 +24,16 @@ struct Sequences {
 
   uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
   int64_t length(size_t run) const { return static_cast<int64_t>(ends[run] - begin(run)); }
-  std::vector<int32_t> run(size_t run) const;
+  std::vector<int32_t> run(size_t run) const;  // tokens of a sequence
 };
 
-// Returns the ends of consecutive sequences with these lengths.
+// Returns the ends of consecutive sequences with the lengths `lengths`, the inclusive prefix sums.
 std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
-// Return a function that reads the tokens of its argument, which must outlive it.
+// Return a function that reads tokens from the argument; the argument must outlive the function.
 ReadTokens token_reader(const io::ShardFile& shard);
 ReadTokens token_reader(const std::vector<int32_t>& tokens);
 
-// Return the sequences of a shard, which must outlive them.
+// Return the token sequences of a shard; the shard must outlive the result.
 Sequences sequences_of(const io::ShardFile& shard);
 Sequences sequences_of(const WholeShard& text);
 

@@ -1,4 +1,4 @@
-// One interface to the records of a shard in a file or, for a pipe, in memory.
+// Interface to the records of a shard, which is a file or was read from a pipe into memory.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ class ShardRecords {
   virtual const std::string& name() const = 0;
   // Verifies all checksums and sequences, as read_whole_shard() does. Throws Error(input).
   virtual void verify() const = 0;
-  // Returns the sequences; this object must outlive them.
+  // Returns the token sequences; this object must outlive the result.
   virtual Sequences runs() const = 0;
-  // Returns a function that reads the tokens; this object must outlive it.
+  // Returns a function that reads tokens; this object must outlive the function.
   virtual ReadTokens reader() const = 0;
 };
 
@@ -38,17 +38,17 @@ class FileRecords : public ShardRecords {
   const io::ShardFile& shard_;
 };
 
-// Records of a pipe, held in memory.
+// Records of a shard that is read from a pipe into memory.
 class HeldRecords : public ShardRecords {
  public:
-  explicit HeldRecords(io::ShardStream& stream)  // `stream` at its start
+  explicit HeldRecords(io::ShardStream& stream)  // `stream` must be at its start
       : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
   HeldRecords(const HeldRecords&) = delete;  // results of runs() and reader() refer to text_
   HeldRecords& operator=(const HeldRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }
   const std::string& name() const override { return name_; }
-  void verify() const override {}  // the constructor has verified them
+  void verify() const override {}  // the constructor has verified the records
   Sequences runs() const override { return sequences_of(text_); }
   ReadTokens reader() const override { return token_reader(text_.tokens); }
 

@@ -10,7 +10,7 @@
 
 namespace mh::text {
 
-// A shard in memory.
+// The complete content of a shard, in memory.
 struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
@@ -18,21 +18,22 @@ struct WholeShard {
   // End of each sequence in `tokens`: the fields of the first record, then of the second, and so on.
   std::vector<uint64_t> ends;
 
-  size_t size() const { return ends.size() / header.fields.size(); }  // records
+  size_t size() const { return ends.size() / header.fields.size(); }  // number of records
+  // Returns the tokens of a field of a record.
   std::span<const int32_t> run(size_t record, size_t field) const {
     const size_t i = record * header.fields.size() + field;
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
     return std::span(tokens).subspan(begin, ends[i] - begin);
   }
 };
-// Reads a shard from a file or a pipe. Throws Error(input) for a kind other than `kind`, for sequences that violate its
-// rules (numbers outside their field's limit, an invalid length, in pairs an end-of-line token anywhere but at the
-// end), and if the fingerprint or the size of the tokenizer differs from the header.
+// Reads a shard from a file or a pipe. Throws Error(input) for a kind other than `kind`, for sequences that violate the
+// rules of the kind (numbers outside their field's limit, an invalid length, in pairs an end-of-line token anywhere but
+// at the end), and if the fingerprint or the size of the tokenizer differs from the header.
 WholeShard read_whole_shard(const std::string& path, const std::string& kind);
-WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // `stream` at its start
+WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // `stream` must be at its start
 
-// Reads a whole shard and verifies all checksums, and all sequences as read_whole_shard() does. Repeated calls for the
-// same ShardFile do nothing.
+// Reads a shard completely and verifies all checksums, and all sequences as read_whole_shard() does. Repeated calls for
+// the same ShardFile do nothing.
 void verify(const io::ShardFile& shard);
 
 }  // namespace mh::text

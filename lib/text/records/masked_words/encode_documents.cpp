@@ -9,7 +9,7 @@ namespace mh::text {
 
 namespace {
 
-// A blank line is an empty sequence.
+// The encoded lines of a batch; a blank line becomes an empty sequence.
 struct EncodedLines {
   EncodedSequences runs;
   DocumentSummary summary;
@@ -40,7 +40,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   return out;
 }
 
-// Writes sentences; an empty sequence ends a document, and empty documents are skipped.
+// Writes sentences to a shard. An empty sequence ends a document; documents without sentences are skipped.
 class DocumentWriter {
  public:
   DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}

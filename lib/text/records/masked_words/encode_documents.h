@@ -1,4 +1,4 @@
-// Encodes documents to a shard of their sentences with several threads, in the order of the lines.
+// Encodes documents to a shard of sentences with several threads, in the order of the lines.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@ struct DocumentSummary {
   uint64_t documents = 0;
   uint64_t sentences = 0;
   uint64_t tokens = 0;
-  uint64_t unknown = 0;
-  uint64_t without_tokens = 0;  // skipped lines that have text but no token, such as control characters
-  uint64_t bytes = 0;
+  uint64_t unknown = 0;  // number of unknown tokens
+  uint64_t without_tokens =
+      0;               // number of skipped lines that have text but no token, such as lines of control characters
+  uint64_t bytes = 0;  // size of the text
   double seconds = 0;
 };
 

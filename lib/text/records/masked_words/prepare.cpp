@@ -1,4 +1,4 @@
-// mh-prep mlm: converts documents to a shard of their sentences, for BERT's pre-training.
+// mh-prep mlm: converts documents to a shard of sentences, for BERT's pre-training.
 
 #include "base/json_types.h"
 #include "base/log.h"
