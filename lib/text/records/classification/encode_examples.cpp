@@ -1,4 +1,4 @@
-// Encodes tab-separated examples to the records of a shard.
+// Encodes tab-separated examples to a shard of examples.
 #include "base/error.h"
 #include "base/text.h"
 #include "text/records/classification/examples.h"

@@ -72,7 +72,8 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kParts;
   if ((task.is_number() && !number_fits) || task.sentences < 1 || task.sentences > 2 ||
       header.limit_of(2) > task.limit())
-    io::damaged(name, 16, "a task of one or two sentences with a label for each number", header.task);
+    io::damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
+                header.task);
   return task;
 }
 

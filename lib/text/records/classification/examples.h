@@ -1,5 +1,5 @@
-// Shards of examples: their labels and metrics (the header's `task`, see mh-shard(5)), and their encoding from
-// tab-separated files.
+// Shards of examples for classification and regression: the task with its labels and metrics (the header's `task`, see
+// mh-shard(5)), and the encoding of tab-separated files.
 #pragma once
 
 #include <cstdint>
@@ -28,37 +28,37 @@ struct ExampleTask {
   int64_t limit() const;  // exclusive limit of the field "label"
   // Parses a label as a shard stores it; returns std::nullopt for an invalid label.
   std::optional<int32_t> label_of(std::string_view text) const;
-  std::string text_of(int32_t label) const;  // numbers with three decimals
-  std::string expected() const;              // "one of: no, yes"; "a number from 0 to 5"
-  std::string json() const;
+  std::string text_of(int32_t label) const;  // text of a stored label; numbers with three decimals
+  std::string expected() const;              // valid labels, such as "one of: no, yes" or "a number from 0 to 5"
+  std::string json() const;                  // the header's `task`
   bool operator==(const ExampleTask&) const = default;
 };
 // Returns the task of a shard of examples. Throws Error(input) for a header without a valid task, or with a task that
-// contradicts its fields.
+// contradicts the header's fields. `name` is the shard's name in messages.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
-// Sets the kind, the fields and the task of a header whose vocabulary is already set.
+// Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_examples(io::ShardHeader& header, const ExampleTask& task);
 
-// The columns of a file, numbered from 0.
+// The columns of a tab-separated file that hold the texts and the label, numbered from 0.
 struct ExampleColumns {
   static constexpr size_t kNone = SIZE_MAX;
   size_t first = 0, second = kNone, label = kNone;
   size_t count = 0;       // required number of columns of each line; 0: at least needed()
-  bool header = false;    // the first line is a header
-  size_t needed() const;  // number of columns up to the last one in use
+  bool header = false;    // whether the first line is a header
+  size_t needed() const;  // minimum number of columns of a line: all columns up to the last one in use
 };
 // Determines the columns from the fields of a file's first line; throws Error if columns are missing. `where` is file
 // and line for messages.
 using FindColumns = std::function<ExampleColumns(const std::vector<std::string>& fields, const std::string& where)>;
-// Returns a column by its name in `header`; if `header` is null or lacks the name, by its number from 1 to `count`.
-// Returns std::nullopt if there is no such column.
+// Returns the index, from 0, of the column that `name` selects: the column with this name in `header` or, if `header`
+// is null or lacks the name, the column with this number from 1 to `count`; std::nullopt if there is no such column.
 std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t count);
 
 struct ExampleSummary {
   uint64_t examples = 0, labelled = 0;
-  uint64_t malformed = 0;  // skipped lines
-  uint64_t tokens = 0, unknown = 0;
-  uint64_t bytes = 0;
+  uint64_t malformed = 0;            // number of skipped lines
+  uint64_t tokens = 0, unknown = 0;  // number of tokens, and of unknown tokens among them
+  uint64_t bytes = 0;                // size of the text
   double seconds = 0;
 };
 

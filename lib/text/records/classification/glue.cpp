@@ -21,13 +21,13 @@ GlueTask classes(const std::string& name, const Words& labels, const Words& metr
   return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
 }
 
-// Returns the start of a line with these fields, for messages.
+// Returns the fields of a line separated by commas, truncated to 200 bytes, for messages.
 std::string text_of_fields(const Words& fields) {
   constexpr size_t kShown = 200;
   std::string all = join(fields, ", ");
   if (all.size() <= kShown) return all;
   size_t end = kShown;
-  while ((all[end] & 0xC0) == 0x80) --end;  // does not split a character
+  while ((all[end] & 0xC0) == 0x80) --end;  // does not split a multi-byte character
   return all.substr(0, end) + "…";
 }
 
@@ -113,7 +113,7 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, con
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
   if (has(expected.first) && has(expected.second)) {
-    if (given.label.empty() && !has(expected.label)) expected.label.clear();  // a test file
+    if (given.label.empty() && !has(expected.label)) expected.label.clear();  // a test file has no label column
     return chosen_columns(expected, fields, where);
   }
   if (given.first.empty() && given.second.empty())

@@ -1,5 +1,5 @@
-// The tasks of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461): their files, labels, metrics, and the
-// prediction files of its server. https://gluebenchmark.com
+// The tasks of GLUE (Wang et al. 2018, https://arxiv.org/abs/1804.07461): files, labels, metrics, and the prediction
+// files of GLUE's server, https://gluebenchmark.com.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-// The columns of one form of a task's files: names, or numbers from 1 if the file has no header.
+// The columns of one layout of a task's files: names, or numbers from 1 if the file has no header.
 struct GlueForm {
   std::string first, second, label;  // `second` may be empty; `label` is empty for test files
   bool header = true;
@@ -18,7 +18,7 @@ struct GlueForm {
 
 struct GlueTask {
   ExampleTask task;
-  std::vector<GlueForm> forms;
+  std::vector<GlueForm> forms;  // layouts of the task's files; the first one has a header
 };
 
 const std::vector<GlueTask>& glue_tasks();
@@ -26,17 +26,19 @@ const std::vector<GlueTask>& glue_tasks();
 const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 
-// Columns given by the user. With a task, an empty name means the task's own column.
+// Columns that the user selects by name or by number. An empty name selects the GLUE task's column; without a GLUE
+// task, no column.
 struct ColumnChoice {
   std::string first, second, label;
   bool header = true;
 };
-// Returns the columns of a file of the task, determined from its first line. A header with the columns of the texts but
-// without the label's belongs to a test file; all other files must have the label. Throws Error(input) that lists the
-// expected and the existing columns.
+// Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. A header
+// with the text columns but without the label column belongs to a test file; all other files must have the label
+// column. Throws Error(input) that lists the expected and the existing columns. `where` is file and line for messages.
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, const std::vector<std::string>& fields,
                             const std::string& where);
-// Returns the columns `given` of a file; every non-empty one must exist.
+// Returns the columns that `given` selects in a file whose first line has the fields `fields`. Throws Error(input) if a
+// selected column does not exist.
 ExampleColumns chosen_columns(const ColumnChoice& given, const std::vector<std::string>& fields,
                               const std::string& where);
 

@@ -16,18 +16,25 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Options for the columns of tab-separated files.
+// Command-line options for the columns of tab-separated files.
 struct ColumnOptions {
   std::string text, text_b, label;
   bool no_header = false;
   std::string malformed = "refuse";
   void describe(Fields& f) {
-    f.field("text", text, "column of the text: its name in the first line, or its number from 1");
-    f.field("text_b", text_b, "column of the second text");
-    f.field("label", label, "column of the label");
+    f.field("text", text,
+            "column of the text: name in the first line, or number from 1; default: the column of the GLUE task");
+    f.field("text_b", text_b,
+            "column of the second text: name in the first line, or number from 1; default: the column of the GLUE "
+            "task, or none");
+    f.field(
+        "label", label,
+        "column of the label: name in the first line, or number from 1; default: the column of the GLUE task, or none");
     f.field("no_header", no_header,
-            "whether the first line is an example instead of a header; columns are then numbers");
-    f.field("malformed", malformed, "treatment of lines with a wrong number of columns in files with labels",
+            "whether the first line is an example instead of a header; columns are then selected by number");
+    f.field("malformed", malformed,
+            "treatment of lines with a wrong number of columns in files with labels; refuse: stop with an error; drop: "
+            "leave the line out",
             {"refuse", "drop"});
   }
 };
@@ -38,7 +45,7 @@ struct GlueOptions {
   ColumnOptions columns;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("task", task, "task: cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
+    f.field("task", task, "GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
     f.section("", vocabulary);
     f.section("", columns);
     f.section("", threads);
@@ -58,8 +65,9 @@ struct ExamplesOptions {
     f.field("labels", labels, "names of the classes in order, separated by commas");
     f.field("number", number, "instead of --labels: lower and upper bound of numeric labels, such as 0,5", at_least(0));
     f.field("metrics", metrics,
-            "metrics: accuracy, f1 and matthews of classes [accuracy]; pearson and spearman of numbers [both]");
-    f.field("name", name, "name of the task");
+            "metrics, separated by commas; classes: accuracy (default), f1 and matthews; numbers: pearson and spearman "
+            "(default: both)");
+    f.field("name", name, "name of the task, and of the prediction file NAME.tsv");
     f.section("", threads);
   }
 };
@@ -93,7 +101,7 @@ void refuse(const std::string& option, const std::string& expected, const std::s
   throw Error(Exit::usage, Problem{option, expected, found, ""});
 }
 
-// Splits "a,b"; returns no words for an empty text.
+// Splits a comma-separated list such as "a,b"; returns an empty list for an empty text.
 std::vector<std::string> split_list(const std::string& words) {
   return words.empty() ? std::vector<std::string>{} : split(words, ',');
 }
@@ -167,7 +175,7 @@ void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
 
 class Glue : public PreparationBy<GlueOptions, make_glue> {
  public:
-  std::string inputs_help() const override { return "files of the task in the format of GLUE"; }
+  std::string inputs_help() const override { return "files of the GLUE task in GLUE's format"; }
 };
 
 class Examples : public PreparationBy<ExamplesOptions, make_examples> {
