@@ -28,7 +28,7 @@ struct SquadPrepOptions {
 void report(const Squad& squad, const QuestionsSummary& sum) {
   if (squad.missing > 0)
     log_info(str(counted(squad.missing, "of "), counted(squad.answers, "answers"),
-                 " are not at their place in the paragraph; training does not use them"));
+                 " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.impossible > 0)
     log_info(counted(squad.impossible, "questions are impossible, since their paragraph does not answer them"));
   log_info(str(counted(sum.questions, "questions on "), counted(sum.paragraphs, "paragraphs, "),

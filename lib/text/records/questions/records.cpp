@@ -97,7 +97,7 @@ void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
   sum.paragraph_unknown += part.paragraph_unknown;
 }
 
-// Parses the JSON object of a record; returns a description of its fault, or an empty string.
+// Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
 std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record) {
   try {
     const json j = json::parse(bytes_of(bytes));
@@ -108,7 +108,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
       if (a.contains("begin")) {
         const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
         if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
-          return str("an answer that is not at ", begin, " to ", end);
+          return str("an answer whose text is not at the bytes ", begin, " to ", end);
         answer.place = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
       }
       record.answers.push_back(std::move(answer));
@@ -182,9 +182,9 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
       refuse(str("ranges within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
     record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
-  if (step_back(record.places)) refuse("ranges in the order of the text", "a range that goes back");
+  if (step_back(record.places)) refuse("ranges in the order of the text", "a range that precedes its predecessor");
   if (std::string fault = read_details(object, record); !fault.empty())
-    refuse("an object with id, answers at their places, and impossible", fault);
+    refuse("a JSON object with id, answers at their byte ranges, and impossible", fault);
   return record;
 }
 

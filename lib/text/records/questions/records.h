@@ -17,7 +17,7 @@ namespace mh::text {
 
 constexpr size_t kQuestionFields = 6;
 
-// A decoded record.
+// A decoded record of a shard of questions.
 struct QuestionRecord {
   std::vector<int32_t> question, context;  // tokens
   std::vector<TextRange> places;           // byte range in `text` of each context token; begins and ends never decrease
@@ -29,12 +29,12 @@ struct QuestionRecord {
 
 struct QuestionsSummary {
   uint64_t paragraphs = 0, questions = 0;
-  uint64_t question_tokens = 0, paragraph_tokens = 0;  // each paragraph once
+  uint64_t question_tokens = 0, paragraph_tokens = 0;  // tokens of a paragraph are counted once
   uint64_t question_unknown = 0, paragraph_unknown = 0;
   double seconds = 0;
 };
 
-// Sets the kind and the fields of a header whose vocabulary is already set.
+// Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
 // Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
 bool holds_unanswerable(const io::ShardHeader& header);
@@ -46,10 +46,10 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
 
 // Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if
 // the fields contradict each other: different numbers of tokens and ranges, ranges outside the text or decreasing, an
-// invalid JSON object or one without a required entry, an answer that is not at its place.
+// invalid JSON object or one without a required entry, an answer whose text is not at its byte range.
 QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
                                const std::string& name, uint64_t number);
-// Decodes record `record`, from 0, of a shard in memory.
+// Decodes the record with the index `record`, from 0, of a shard in memory. `name` is the shard's name in messages.
 QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name);
 
 }  // namespace mh::text

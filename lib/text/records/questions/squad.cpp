@@ -19,7 +19,7 @@ using nlohmann::json;
 // A position in the files, for messages.
 struct Place {
   std::string file;
-  size_t article = 0, paragraph = 0;  // numbers from 1; 0: outside of any
+  size_t article = 0, paragraph = 0;  // numbers from 1; 0: outside of all articles or paragraphs
   std::string title, question;
 
   std::string text() const {
@@ -46,8 +46,8 @@ json parsed(const std::string& bytes, const std::string& file) {
         str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ",
             at + bytes.size() - text.size(), " of the file");
     if (error.byte > text.size())
-      throw Error(Exit::input,
-                  Problem{where, "the rest of the JSON of SQuAD", "the end", "the file is truncated; get it again"});
+      throw Error(Exit::input, Problem{where, "the rest of the JSON of SQuAD", "the end of the file",
+                                       "the file is truncated; get the file again"});
     std::string reason = error.what();
     if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
     throw Error(Exit::input, Problem{where, "the JSON of SQuAD", reason, ""});
@@ -97,15 +97,16 @@ const json& entry(const json& object, const char* key, Type type, const Place& p
   return *found;
 }
 
-// Returns a text entry that will be encoded; refuses NUL and 2 GiB or more.
+// Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
 std::string text_of(const json& object, const char* key, const Place& place) {
   auto text = entry(object, key, Type::text, place).get<std::string>();
-  if (text.find('\0') != text.npos) place.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove it");
+  if (text.find('\0') != text.npos)
+    place.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
   if (text.size() >= INT32_MAX) place.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
   return text;
 }
 
-// Returns the byte offset of each character, then the length of the text in bytes.
+// Returns the byte offset of each character (code point), followed by the length of the text in bytes.
 std::vector<uint32_t> character_bytes(const std::string& text) {
   std::vector<uint32_t> bytes;
   for (size_t i = 0; i < text.size(); ++i)
@@ -139,10 +140,10 @@ class Reader {
     if (squad_.questions == 0) place_.refuse("questions", "none");
     const auto allowed = options_.missing_share * static_cast<double>(squad_.answers);
     if (static_cast<double>(squad_.missing) > allowed)
-      first_missing_.refuse(
-          str("answers at their places in the paragraphs, except for a fraction of ", shortest(options_.missing_share)),
-          str(squad_.missing, " of ", squad_.answers, " answers elsewhere, the first of them here"),
-          "check that places count Unicode code points, or raise --missing-share");
+      first_missing_.refuse(str("answers at their offsets in the paragraphs, except for a fraction of ",
+                                shortest(options_.missing_share)),
+                            str(squad_.missing, " of ", squad_.answers, " answers at other places, the first one here"),
+                            "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
 

@@ -1,5 +1,5 @@
 // Reads the files of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): paragraphs, and questions whose answers are spans
-// of them. Offsets in the files count Unicode code points; here they count bytes.
+// of the paragraph. Offsets in the files count Unicode code points; offsets in the structs below count bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@ struct SquadOptions {
   double missing_share = 0.01;
   std::string unanswerable = "refuse";
   void describe(Fields& f) {
-    f.field("missing_share", missing_share, "maximum fraction of answers that are not at their place in the paragraph",
-            between(0, 1));
+    f.field("missing_share", missing_share,
+            "maximum fraction of answers whose text is not at the offset answer_start in the paragraph", between(0, 1));
     f.field("unanswerable", unanswerable,
-            "treatment of impossible questions, which their paragraph does not answer, as in SQuAD 2.0",
+            "treatment of impossible questions of SQuAD 2.0, which the paragraph does not answer; refuse: stop with an "
+            "error; keep: store the questions",
             {"refuse", "keep"});
   }
 };
 
 struct TrueAnswer {
   std::string text;
-  // Byte range in the paragraph. Empty if the answer is not at its offset; it then serves for scoring, not for
-  // training.
+  // Byte range of the answer in the paragraph. Empty if the text of the answer is not at the offset that the file
+  // states; such an answer is used for scoring, but not for training.
   std::optional<TextRange> place;
 };
 
@@ -38,17 +39,17 @@ struct SquadQuestion {
 };
 
 struct SquadParagraph {
-  std::string text;  // contains no NUL; neither do questions
+  std::string text;  // contains no NUL; nor do the questions
   std::vector<SquadQuestion> questions;
   std::string where;  // file, article and paragraph, for messages
 };
 
 struct Squad {
   std::vector<SquadParagraph> paragraphs;
-  uint64_t bytes = 0;  // bytes of the files
+  uint64_t bytes = 0;  // total size of the files
   uint64_t questions = 0, answers = 0;
-  uint64_t impossible = 0;  // impossible questions
-  uint64_t missing = 0;     // answers that are not at their offset in the paragraph
+  uint64_t impossible = 0;  // number of impossible questions
+  uint64_t missing = 0;     // number of answers without a place
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
