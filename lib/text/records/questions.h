@@ -5,8 +5,8 @@
 //
 // A paragraph that is too long for an input sequence is split into windows that start `stride` tokens apart; the last
 // window ends with the paragraph. A token in several windows is scored only in the window with the most context: the
-// largest min(distance to the first token, distance to the last token) + 0.01 * tokens of the window; the first of
-// ties.
+// largest min(distance to the first token, distance to the last token) + 0.01 * tokens of the window; of several such
+// windows, the first.
 #pragma once
 
 #include <cstdint>

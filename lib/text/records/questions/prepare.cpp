@@ -30,7 +30,7 @@ void report(const Squad& squad, const QuestionsSummary& sum) {
     log_info(str(counted(squad.missing, "of "), counted(squad.answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.impossible > 0)
-    log_info(counted(squad.impossible, "questions are impossible, since their paragraph does not answer them"));
+    log_info(counted(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
   log_info(str(counted(sum.questions, "questions on "), counted(sum.paragraphs, "paragraphs, "),
                counted(sum.question_tokens, "+ "), counted(sum.paragraph_tokens, "tokens, "),
                counted(sum.question_unknown, "+ "), counted(sum.paragraph_unknown, "unknown, "),

@@ -1,5 +1,5 @@
-// Encodes and decodes the records of shards of questions (mh-shard(5)): a question, its paragraph, and its answers with
-// their places in the paragraph.
+// Encodes and decodes the records of shards of questions (mh-shard(5)): a question, a paragraph, and the answers with
+// their byte ranges in the paragraph.
 #pragma once
 
 #include <array>

@@ -168,7 +168,7 @@ class Reader {
     for (const json& answer : entry(from, "answers", Type::list, place_))
       q.answers.push_back(answer_of(answer, text, bytes));
     if (q.impossible && options_.unanswerable == "refuse")
-      place_.refuse("a question that its paragraph answers", "'is_impossible', as in SQuAD 2.0",
+      place_.refuse("a question that the paragraph answers", "'is_impossible', as in SQuAD 2.0",
                     "give --unanswerable keep to keep such questions");
     if (q.impossible != q.answers.empty())
       place_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",

@@ -49,7 +49,7 @@ struct Squad {
   uint64_t bytes = 0;  // total size of the files
   uint64_t questions = 0, answers = 0;
   uint64_t impossible = 0;  // number of impossible questions
-  uint64_t missing = 0;     // number of answers without a place
+  uint64_t missing = 0;     // number of answers whose `place` is empty
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
