@@ -221,8 +221,9 @@ class FolderReader {
           if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens, or none if they equal `default_tokens`, which the tokenizer adds without being given
-  // them. Ignores the flag "normalized" of special tokens, which differs between versions of transformers.
+  // Returns the added tokens to store: none if they equal `default_tokens`, which added_tokens() of a tokenizer returns
+  // if none are stored. Ignores the flag "normalized" of special tokens, which differs between versions of
+  // transformers.
   AddedTokens unusual(const AddedTokens& default_tokens) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)
@@ -237,9 +238,10 @@ class FolderReader {
     if (names.empty()) return;
     const size_t count = names.size();
     names.resize(std::min<size_t>(count, 5));
-    log_warning(str(folder_, ": added tokens that are not special (", count, "): ", join(names, ", "),
-                    count > names.size() ? ", ..." : "",
-                    "; multihead encodes them like other text, whereas transformers encodes each as one token"));
+    log_warning(
+        str(folder_, ": added tokens that are not special (", count, "): ", join(names, ", "),
+            count > names.size() ? ", ..." : "",
+            "; multihead encodes these tokens like other text, whereas transformers encodes each as one token"));
   }
 
   std::string folder_;

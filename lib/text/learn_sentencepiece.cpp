@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-// Exported by the library, though its installed headers do not declare it.
+// The library exports this function, but the installed headers do not declare it.
 namespace sentencepiece::logging {
 void SetMinLogLevel(int level);
 }
@@ -387,13 +387,10 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   // An alphabet of size 1 contains only the space mark U+2581.
   if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
-    throw Error(
-        Exit::input,
-        Problem{
-            "SentencePiece's trainer", "text that the trainer can process", found,
-            str("break up the longest word (", lines.longest_word_text(),
-                ") if it is much longer than others, choose another --size or a larger --character-coverage, or give "
-                "more text")});
+    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", found,
+                                     str("break up the longest word (", lines.longest_word_text(),
+                                         ") if this word is much longer than others, choose another --size or a larger "
+                                         "--character-coverage, or give more text")});
   if (!end.done)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
                                       "run the command again with -v to see SentencePiece's messages"});
@@ -410,7 +407,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                     with_commas(static_cast<int64_t>(lines.lines())), " lines"));
   if (messages.coverage() && *messages.coverage() < 1)
     log_info(str(messages.alphabet().value_or(0), " characters have a piece, ", rounded(100 * *messages.coverage(), 3),
-                 " % of the text; the others are ", options.byte_fallback ? "spelt in bytes" : "unknown",
+                 " % of the text; the other characters are ", options.byte_fallback ? "spelt in bytes" : "unknown",
                  " (--character-coverage)"));
   return result;
 }

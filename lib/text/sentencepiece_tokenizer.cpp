@@ -101,8 +101,8 @@ class SentencePieceTokenizer : public Tokenizer {
                                        "the model is damaged; copy the file again, or train the model again"});
   }
   // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
-  // start of a piece, the mark alone must be a piece (otherwise runs of unknown pieces join across words), and
-  // normalisation must remove extra spaces.
+  // start of a piece, the mark alone must be a piece (otherwise consecutive unknown pieces are joined across words),
+  // and normalisation must remove extra spaces.
   bool keeps_words_whole() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
       // The scores of BPE are integers. Unigram sums log-probabilities along the line, so that ties between two

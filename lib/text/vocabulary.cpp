@@ -187,7 +187,7 @@ void VocabularyOptions::check() const {
     throw Error(
         Exit::usage,
         Problem{"--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
-                merges > 0 ? "both" : "neither", "give exactly one of them, such as --merges 10000"});
+                merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000"});
   }
   const bool bytes = type == ByteBpeTokenizer::kType;
   if (bytes && from.empty())
@@ -200,8 +200,9 @@ void VocabularyOptions::check() const {
     if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
   } else if ((size > 0) == !from.empty()) {
-    throw Error(Exit::usage, Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
-                                     size > 0 ? "both" : "neither", "give exactly one of them, such as --size 30000"});
+    throw Error(Exit::usage,
+                Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
+                        size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000"});
   } else if (!from.empty()) {
     if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece with --size");
     if (min_count != plain.min_count) refuse("--min-count", "wordpiece with --size");

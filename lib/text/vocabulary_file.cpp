@@ -166,9 +166,10 @@ class VocabularyReader {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input,
-                Problem{str(name_, ":", line_), expected, found,
-                        "the vocabulary is damaged; make it again with mh-prep vocab, or copy the file again"});
+    throw Error(
+        Exit::input,
+        Problem{str(name_, ":", line_), expected, found,
+                "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
   }
 
   static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }

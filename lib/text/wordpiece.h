@@ -104,7 +104,7 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
 
 struct WordPieceOptions {
   int64_t size = 0;         // maximum number of pieces; at least the special pieces and the pieces of characters
-  int64_t alphabet = 1000;  // maximum number of characters: the most frequent ones (ties: lower code points)
+  int64_t alphabet = 1000;  // maximum number of characters with a piece: the most frequent (ties: lower code points)
   int64_t min_count = 1;    // minimum count of a pair to be joined
 };
 

@@ -65,8 +65,9 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
   auto special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
     if (token == pieces_.end())
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
-                                       "use another vocabulary, or learn one with mh-prep vocab --type wordpiece"});
+      throw Error(Exit::input,
+                  Problem{name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
+                          "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece"});
     return static_cast<int32_t>(token - pieces_.begin());
   };
   int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
