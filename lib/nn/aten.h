@@ -1,6 +1,5 @@
-// The tensor library: at::Tensor and the operations that the project calls. <ATen/ATen.h> declares 2,500 more, whose
-// inline functions g++ instantiates again in every source: 1 s each. An operation that is missing here is added as
-// <ATen/ops/NAME.h>.
+// Includes at::Tensor and only the ATen operations that the project calls. <ATen/ATen.h> declares 2,500 more, whose
+// inline functions cost g++ 1 s per source file. An operation that is missing here is added as <ATen/ops/NAME.h>.
 #pragma once
 
 #include <ATen/Context.h>

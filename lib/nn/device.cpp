@@ -1,4 +1,4 @@
-// Loads the CUDA libraries, and copies tensors to the device.
+// Chooses the CPU or a GPU, loads the CUDA libraries, and copies tensors to the GPU.
 #include "nn/device.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -16,7 +16,9 @@ namespace mh::nn {
 
 namespace {
 
-const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;  // emulated_api: set by CpuAsGpu
+// cuda_api: kernels of the GPU; null until open_cuda() has loaded them. emulated_api: kernels that CpuAsGpu substitutes
+// for CPU tensors in tests; otherwise null.
+const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
@@ -25,12 +27,11 @@ Error unusable(const std::string& expected, const std::string& found, const std:
 void* open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
-    throw unusable(std::string("the library ") + name, dlerror(),
-                   "./run build on a machine with a GPU builds the CUDA library");
+    throw unusable(std::string("the library ") + name, dlerror(), "run ./run build on a machine with a GPU");
   return library;
 }
 
-// Returns the number of GPUs. Asks only the driver, which is a small library.
+// Returns the number of GPUs. Queries the driver library, which loads much faster than LibTorch's CUDA libraries.
 int count_gpus() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (driver == nullptr) return 0;
@@ -53,7 +54,9 @@ void open_cuda() {
 
 void* open_symbol(const char* library, const char* symbol) {
   void* address = dlsym(open_library(library), symbol);
-  if (address == nullptr) throw unusable(std::string("this version's ") + library, "another one", "build again");
+  if (address == nullptr)
+    throw unusable(std::string("this version's ") + library, "a library of another version",
+                   "rebuild with ./run build");
   return address;
 }
 
@@ -63,10 +66,10 @@ at::Device choose_device(const std::string& requested) {
     open_cuda();
   } catch (const Error& error) {
     if (requested == "cuda") throw;
-    log_warning(str("runs on the CPU: ", error.what()));
+    log_warning(str("device: CPU; the GPU cannot be used: ", error.what()));
     return at::kCPU;
   }
-  log_info("runs on the GPU");
+  log_info("device: GPU");
   return {at::kCUDA, 0};
 }
 

@@ -1,6 +1,6 @@
-// The device of tensors (--device auto|cpu|cuda), and access to CUDA. LibTorch's CUDA libraries and
-// libmultihead-cuda.so (our kernels) are loaded here only, and only for a GPU, so that a machine without one neither
-// needs them nor waits for them.
+// Selects the CPU or a GPU for all tensors (--device auto|cpu|cuda) and gives access to the CUDA kernels. LibTorch's
+// CUDA libraries and libmultihead-cuda.so (the project's kernels) are loaded only by device.cpp, and only for a GPU, so
+// that a machine without a GPU neither needs the libraries nor spends time on loading them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,32 +18,36 @@ enum class Dtype : uint8_t;
 
 namespace mh::nn {
 
-// Chooses a device. auto: the first GPU, else the CPU; if there is a GPU but the CUDA libraries cannot be loaded, the
-// CPU with a warning that says why. cuda: the first GPU; throws Error(device) with the reason if it cannot be used.
-// Call it before the first tensor: LibTorch remembers its first answer that there is no CUDA.
+// Returns the device for `requested` (a value of --device). auto: the first GPU, or the CPU if there is no GPU; if
+// there is a GPU but the CUDA libraries cannot be loaded, the CPU, with a warning that gives the reason. cpu: the CPU.
+// cuda: the first GPU; throws Error(device) with the reason if the GPU cannot be used. Must be called before the first
+// tensor is created: LibTorch checks for CUDA once and caches a negative result.
 at::Device choose_device(const std::string& requested);
 
-// Loads a CUDA library and returns the address of a symbol. Throws Error(device) if one of them is missing.
+// Loads the shared library `library` and returns the address of `symbol` in it. Throws Error(device) if the library or
+// the symbol is missing.
 void* open_symbol(const char* library, const char* symbol);
 
-// Returns our CUDA kernels; choose_device() must have returned a GPU.
+// Returns the table of the project's CUDA kernels. Valid only after choose_device() has returned a GPU.
 const kernels::CudaApi& cuda_kernels();
-// Returns the current CUDA stream of LibTorch on the device (cudaStream_t).
+// Returns LibTorch's current CUDA stream on `device`, a cudaStream_t.
 void* current_stream(at::Device device);
 
-// The kernels and the stream for operations on tensors of a device; null on a CPU, where operations use the CPU's
-// kernels.
+// The table of GPU kernels and the CUDA stream (cudaStream_t) on which to launch them. Both pointers are null for a
+// CPU, where operations call the CPU kernels instead.
 struct Gpu {
   const kernels::CudaApi* kernels = nullptr;
   void* stream = nullptr;
   explicit operator bool() const { return kernels != nullptr; }
 };
+// Returns the kernels and the current stream for operations on tensors on `device`.
 Gpu gpu_of(at::Device device);
 
-// Returns the kernels' name of a type; empty if the kernels do not take it.
+// Returns the element type of the kernels that corresponds to a LibTorch type; empty if the kernels do not support the
+// type.
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
-// For tests: during the lifetime of this object, gpu_of() treats the CPU as a GPU with these kernels.
+// Makes gpu_of() return `kernels`, with a null stream, for the CPU during the lifetime of this object. Used by tests.
 class CpuAsGpu {
  public:
   explicit CpuAsGpu(const kernels::CudaApi& kernels);
@@ -52,13 +56,13 @@ class CpuAsGpu {
   CpuAsGpu& operator=(const CpuAsGpu&) = delete;
 };
 
-// Copies a CPU tensor to the device without waiting for pending work of the device.
+// Returns x on `device`. A copy from the CPU to a GPU goes through pinned memory and does not wait for pending kernels.
 at::Tensor to_device(const at::Tensor& x, at::Device device);
-// Returns int64 values on the device that steps read repeatedly, such as a layer's choice of heads. The first call
-// copies them, and the copy is cached until the program ends, so the set of different values must be small. CUDA graphs
-// may read the copy.
+// Returns `values` as an int64 tensor on `device`, for constants that every forward pass needs, such as the indices of
+// a layer's heads. For a GPU, the first call copies the values and caches the copy until the program ends, so callers
+// must use few distinct vectors. CUDA graphs may read the cached copy.
 at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values);
-// Throws Error(device) if a kernel of the table returned a failure (not null).
+// Throws Error(device) if `failure`, the return value of a kernel of CudaApi, is an error message; null means success.
 void check_cuda(const char* failure);
 
 }  // namespace mh::nn

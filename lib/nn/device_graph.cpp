@@ -1,4 +1,4 @@
-// Loads the library that implements DeviceGraph.
+// Loads libmultihead-graph.so, which implements DeviceGraph, and creates graphs.
 #include "nn/device_graph.h"
 
 #include "nn/device.h"

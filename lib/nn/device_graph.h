@@ -1,9 +1,10 @@
-// CUDA graphs: work on a GPU that is captured once and then replayed as a whole. A training step of a small model is a
-// thousand kernels of a few microseconds, which the host cannot launch as fast as the GPU runs them.
+// CUDA graphs: GPU work that is captured once and then replayed by a single launch. A training step of a small model
+// consists of a thousand kernels of a few microseconds each, and the host cannot launch kernels as fast as the GPU runs
+// them.
 //
-// A graph contains kernels and the addresses of the memory that they read and write, and no work of the host. All
-// values that differ between replays must be in tensors that keep their memory and that the caller fills before each
-// launch.
+// A graph contains kernel launches, with the addresses of the memory that the kernels read and write, but no host code.
+// Values that differ between replays must be in tensors that keep their memory; the caller updates these tensors before
+// each launch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,19 +19,20 @@ class DeviceGraph {
  public:
   using Work = std::function<std::vector<at::Tensor>()>;
   virtual ~DeviceGraph() = default;
-  // Captures `work`, which must neither wait for the device nor read from it. The returned tensors have no values yet;
-  // each launch() writes new values to the same memory, for the lifetime of the graph. To be called once. Throws if the
-  // work cannot be captured.
+  // Captures the kernels that `work` launches and returns the tensors that `work` returns. `work` must neither wait for
+  // the GPU nor read values from it. The returned tensors have no values until the first launch(); each launch() writes
+  // new values to the same memory, which is valid for the lifetime of the graph. Must be called exactly once. Throws if
+  // the work cannot be captured.
   virtual std::vector<at::Tensor> record(const Work& work) = 0;
-  // Replays the graph on the current stream, without waiting for it.
+  // Replays the graph on the current stream; returns without waiting for the kernels.
   virtual void launch() = 0;
 };
 
-// Creates a graph on the GPU that choose_device() has returned. Loads libmultihead-graph.so; throws Error(device) if it
-// is missing.
+// Creates an empty graph for the GPU that choose_device() has returned. Loads libmultihead-graph.so; throws
+// Error(device) if the library is missing.
 std::unique_ptr<DeviceGraph> make_device_graph();
 
-// The only symbol of that library: DeviceGraph* (*)(). The caller owns the graph.
+// The only exported symbol of libmultihead-graph.so, a function DeviceGraph*(). The caller owns the returned graph.
 constexpr const char* kDeviceGraphSymbol = "multihead_device_graph";
 
 }  // namespace mh::nn

@@ -1,5 +1,6 @@
-// DeviceGraph with LibTorch's CUDA graphs, whose allocator reserves the memory of each capture. A library of its own,
-// libmultihead-graph.so, since LibTorch's CUDA libraries are not linked but loaded if there is a GPU.
+// Implements DeviceGraph with LibTorch's at::cuda::CUDAGraph, whose allocator reserves the memory of each capture. This
+// file is built as a separate library, libmultihead-graph.so, because LibTorch's CUDA libraries are not linked but
+// loaded at run time if there is a GPU.
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/StreamGuard.h>  // not CUDAGuard.h, whose inline functions call the CUDA runtime
 #include <c10/cuda/CUDAFunctions.h>
@@ -14,11 +15,12 @@ namespace {
 class CudaGraph : public DeviceGraph {
  public:
   std::vector<at::Tensor> record(const Work& work) override {
-    // Captures on a stream from the pool, since the default stream cannot be captured. The device must be idle when
-    // capture begins.
+    // Captures on a stream from LibTorch's pool, since the default stream cannot be captured. The GPU must be idle when
+    // the capture begins.
     c10::cuda::device_synchronize();
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
-    // Thread-local mode, since another thread allocates pinned memory for the next batches meanwhile.
+    // Thread-local mode: the thread that prefetches batches may allocate pinned memory during the capture, which the
+    // global mode forbids.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     std::vector<at::Tensor> results;
     try {
@@ -34,11 +36,12 @@ class CudaGraph : public DeviceGraph {
   void launch() override { graph_.replay(); }
 
  private:
-  // Ends a failed capture, since a stream that is still capturing cannot be used again. Ending it reports an error.
+  // Ends a failed capture, since a stream that is still capturing cannot be used for other work. capture_end() throws
+  // for a failed capture; the exception is ignored.
   void abort_capture() {
     try {
       graph_.capture_end();
-    } catch (const std::exception&) {  // caused by the failure of `work`, which the caller rethrows
+    } catch (const std::exception&) {  // a consequence of the exception of `work`, which record() rethrows
     }
   }
   at::cuda::CUDAGraph graph_;

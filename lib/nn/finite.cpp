@@ -1,4 +1,4 @@
-// Checks that parameters are finite.
+// Warns about parameters with NaN or infinite elements.
 #include "nn/finite.h"
 
 #include <string>
@@ -15,7 +15,7 @@ void warn_not_finite(const std::string& name, const ParameterList& parameters) {
     if (!p.master().isfinite().all().item<bool>()) bad.push_back(p.name());
   if (!bad.empty())
     log_warning(str(name, ": ", bad.size(), " of ", parameters.all().size(),
-                    " parameters contain NaN or infinite values, such as ", bad[0]));
+                    " parameter tensors contain NaN or infinite values, the first of them ", bad[0]));
 }
 
 }  // namespace mh::nn

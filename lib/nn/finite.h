@@ -1,4 +1,4 @@
-// Finds parameters that hold NaN or infinite numbers.
+// Detects parameters with NaN or infinite elements.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace mh::nn {
 
-// Logs a warning with the number of parameters of the file `name` that hold NaN or infinite numbers, and the name of
-// the first; logs nothing if there are none. The outputs of such a model are NaN, and so is any mean that includes
-// them.
+// Logs a warning if parameters loaded from the file `name` have NaN or infinite elements: the number of such
+// parameters, and the name of the first. The outputs of such a model are NaN, and so is any mean over outputs that
+// includes them.
 void warn_not_finite(const std::string& name, const ParameterList& parameters);
 
 }  // namespace mh::nn

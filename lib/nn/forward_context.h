@@ -1,5 +1,5 @@
-// The position of a forward pass in training: seed, update and rows. Every stage receives it; dropout and stochastic
-// stages derive their random numbers from it.
+// The place of a forward pass in a training run: seed, number of the update, and offset of the batch's rows. Every
+// stage receives it; dropout and stochastic stages derive their random numbers from it.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 
 namespace mh::nn {
 
-// A request of a training procedure to the stages of one method, for one pass. The method derives its own type from
-// this class, and its stage looks for that type.
+// A request from a training procedure to the attention stages of one method, valid for one forward pass. Each method
+// derives its own type from Request, and its stages find the request by that type (Requests::find).
 class Request {
  public:
   virtual ~Request() = default;
 };
 
-// The requests of a pass, at most one of each type.
+// The requests for one forward pass, at most one of each type.
 class Requests {
  public:
   bool empty() const { return all_.empty(); }
   void add(std::shared_ptr<const Request> request) { all_.push_back(std::move(request)); }
-  // Returns the request of type T; null if the pass has none.
+  // Returns the request of type T; null if there is none.
   template <class T>
   const T* find() const {
     for (const auto& request : all_)
@@ -36,23 +36,23 @@ class Requests {
 
 // The arguments of a forward pass that are not tensors.
 struct ForwardContext {
-  bool training = false;   // dropout and stochastic stages are active
-  uint64_t seed = 1;       // seed of the run; random streams are derived from it and the name of a stage
-  uint32_t update = 0;     // number of the update, from 0; micro-batches of one update differ by `row_offset`
-  int64_t row_offset = 0;  // index of the batch's first row within the whole batch of the update. Random numbers depend
-                           // on this index of their row, so splitting a batch into micro-batches or processes does not
-                           // change them
-  const Requests* requests = nullptr;  // null: none
-  // Per layer: whether the whole layer is the identity in this step and leaves its memory unchanged. Null: no layer is
-  // skipped.
+  bool training = false;  // whether dropout and stochastic stages are active
+  uint64_t seed = 1;    // random seed of the training run; each random stream is derived from it and the stream's name
+  uint32_t update = 0;  // number of the update, from 0; all micro-batches of an update have the same number
+  int64_t row_offset = 0;  // index of the micro-batch's first row in the full batch of the update. The random numbers
+                           // of a row depend on its index in the full batch, so splitting a batch into micro-batches or
+                           // across processes does not change them
+  const Requests* requests = nullptr;  // null: no requests
+  // (layers): whether the layer is skipped in this forward pass, that is, acts as the identity and leaves its memory of
+  // earlier segments unchanged. Null: no layer is skipped.
   const std::vector<bool>* skipped = nullptr;
 
-  // On a GPU, device memory that holds `update`, for kernels that are captured once and replayed for many updates
-  // (nn/device_graph.h). Null: kernels read `update` itself.
+  // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates
+  // (nn/device_graph.h). Null: kernels use `update`.
   const uint32_t* update_at = nullptr;
 
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
-  // Returns the request of type T; null if the pass has none.
+  // Returns the request of type T; null if there is none.
   template <class T>
   const T* request() const {
     return requests != nullptr ? requests->find<T>() : nullptr;
