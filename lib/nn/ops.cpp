@@ -1,4 +1,4 @@
-// Embedding, and settings of the process.
+// Embedding lookup, and process-wide CPU settings.
 #include "nn/ops.h"
 
 #include <ATen/Parallel.h>
@@ -14,12 +14,12 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 }
 
 void prepare_cpu(int threads) {
-  // The tensors of each training step have the same sizes. By default glibc maps and unmaps every large one, so that
-  // each step pays for its page faults again; these thresholds keep the memory in the heap.
+  // Each training step allocates tensors of the same sizes. By default glibc maps and unmaps every large allocation, so
+  // each step incurs the page faults again. With these thresholds, freed memory stays in the heap and is reused.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
-  // By default a failed allocation ends the program; this makes it throw an exception.
+  // Makes a failed allocation throw an exception; by default it terminates the process.
   FLAGS_caffe2_use_fatal_for_enforce = false;
   if (threads > 0) at::set_num_threads(threads);
 }

@@ -1,5 +1,6 @@
-// The primitive operations of all models, with their gradients. Each has a single definition, so that it is optimised
-// in one place. All support autograd; activations are fp32, or bf16 if the weights are bf16 (Parameter::value()).
+// The primitive operations of all models, with their gradients. Each operation has a single definition, so that it is
+// optimised in one place. All operations support autograd unless stated otherwise. Activations are fp32, or bf16 if the
+// weights are bf16 (Parameter::value()).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,45 +14,49 @@
 
 namespace mh::nn {
 
-// Returns x weightᵀ + bias (…, out) in the type of the weight, for x (…, in), which is cast to that type, weight
-// (out, in), and bias (out) or undefined. On a CPU all three products of forward and backward pass use oneDNN, in fp32
-// too: MKL reaches less than half of its speed on processors that are not Intel's.
+// Returns x weightᵀ + bias (…, out) in the type of `weight`. x (…, in) and bias (out) are cast to that type; weight
+// (out, in); bias may be undefined. On a CPU, all three matrix products of the forward and backward pass use oneDNN, in
+// fp32 too: on processors that are not Intel's, MKL reaches less than half the speed of oneDNN.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
-// The same for parameters, followed by an activation. Several weights are concatenated along their outputs for a single
-// product, and so are their biases, if any. While a DecodingProducts object exists, uses the weights that it caches.
+// Returns fused_activation(x weightᵀ + bias) (…, Σ out_i) for x (…, in). `weight` is the concatenation of the
+// parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
+// (out_i), or no bias if `biases` is empty. While a DecodingProducts object exists in this thread and gradients are
+// disabled, its cached weights are used.
 at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {},
                   Activation fused_activation = Activation::none);
 
 // Returns scale * weight[tokens] (B, T, d) in fp32, for tokens (B, T) int64 and weight (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
-// Layer norm of the last axis of x, of any type, with weight and bias (d) fp32. The result has the type of x; sums are
-// in fp32.
+// Returns the layer norm of x (…, d), of any type, over the last axis, with weight and bias (d) fp32. The result has
+// the type of x; means and variances are accumulated in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
-// Inverted dropout of x (B, …): kept elements are divided by 1 - p. The decision for an element is a pure function of
-// (step.seed, stream, step.update, site, index), where index = (step.row_offset + b) * x[0].numel() + offset within the
-// row is the index of the element within the whole batch of the update. So neither threads, micro-batches nor devices
-// change it. It is the identity outside of training or if p = 0. `stream` names the operation ("attention.output"),
-// `site` is the number of the layer.
+// Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
+// itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of
+// (step.seed, stream, step.update, site, index), where index = (step.row_offset + b) * x[0].numel() + offset is the
+// element's index in the full batch of the update. So neither the number of threads, nor the micro-batches, nor the
+// device changes the result. `stream` names the operation ("attention.output"); `site` is the number of the layer.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
                    uint32_t site);
-// Returns the decisions of dropout(), for a kernel that drops elements itself; `row`: number of elements of x[0].
+// Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
+// `row`: number of elements of x[0].
 kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site);
 
-// The arguments of dropout(). It holds references, so it must not outlive the call.
+// The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
 struct Dropping {
   double p;
   const nn::ForwardContext& step;
   std::string_view stream;
   uint32_t site;
 };
-// Residual connection of a sublayer with input x (B, …, d) and output y of the same size: the sum x + dropout(y), in
-// the wider of their types, and its layer norm with weight and bias (d) fp32. add() returns the sum, norm_of_sum() the
-// norm, add_and_norm() both. One fused pass takes x in fp32 and y in fp32 or bf16, on a GPU also fp16, and scales the
-// kept elements of y in fp32. For other types, or d above the limit of the GPU kernel (kernels/cuda/sum_norm.h), the
-// fallback is the operations above, which round the scaled elements to the type of y first.
+// Residual connection of a sublayer with input x (B, …, d) and output y (B, …, d). add() returns the residual sum x +
+// dropout(y), in the wider type of x and y; norm_of_sum() returns the layer norm of that sum, with weight and bias (d)
+// fp32; add_and_norm() returns both. A fused kernel computes sum and norm in one pass over memory if x is fp32 and y is
+// fp32 or bf16, or on a GPU fp16; it scales the elements of y that are not dropped in fp32. For other types, or for d
+// above the limit of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which
+// round the scaled elements to the type of y before the sum.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
 struct SumAndNorm {
   at::Tensor sum, norm;
@@ -61,30 +66,32 @@ SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const Dropping
 at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
                        const at::Tensor& bias, double epsilon);
 
-// Cross-entropy of a linear output layer that never stores more than a slice of the logits. For each slice of rows it
-// computes the logits, their log-sum-exp and, if requested, the gradients of hidden and weight at once. hidden (N, d);
-// weight (rows, d) and bias (rows) or undefined, of which the first `vocabulary` rows are used; targets (N) int64,
-// negative: not scored. Label smoothing e as in fairseq: (1 - e) * nll + e / vocabulary * (sum of the nll of all
-// entries). If the targets are on the CPU, nothing waits for a GPU.
+// Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
+// is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
+// `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
+// `vocabulary` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
+// label_smoothing, as in fairseq: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
+// on the CPU, the call does not wait for a GPU.
 struct SlicedLoss {
-  at::Tensor smoothed;  // scalar fp32, differentiable: nats summed over scored rows, with label smoothing
-  at::Tensor nll;       // scalar fp64: the same sum without label smoothing; reading either waits for a GPU
-  int64_t scored = 0;
+  at::Tensor smoothed;  // scalar fp32, differentiable: nats, summed over scored rows, with label smoothing
+  at::Tensor nll;       // scalar fp64: nats, summed over scored rows, without label smoothing
+  int64_t scored = 0;   // number of scored rows
 };
-// `on_device`: the targets on the device of hidden; undefined: they are copied to it.
+// `on_device`: a copy of `targets` on the device of `hidden`; undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
                                 const at::Tensor& on_device = {});
-// Returns the number of scored targets (int64, on the CPU). Throws Error(failed) for a target outside of the
-// vocabulary.
+// Returns the number of scored, that is, non-negative targets. `targets`: (N) int64, on the CPU. Throws Error(failed)
+// if a target is `vocabulary` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
 
-// Returns log p(target) (N) fp32, nats; 0 where the target is negative. Works in the same slices, without a gradient.
+// Returns log p(target) (N) fp32, nats, for the output layer of sliced_cross_entropy(); 0 where the target is negative.
+// Computes the logits in slices of rows. Without autograd.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary);
 
-// Sets options of the process that make large tensors cheap on a CPU (allocator thresholds, number of threads). A tool
-// calls it once, before the first tensor. threads = 0: all cores.
+// Sets process-wide options for fast tensor operations on a CPU: allocator thresholds, and the number of LibTorch's
+// threads (0: all cores). Each tool calls the function once, before it creates the first tensor.
 void prepare_cpu(int threads);
 
 }  // namespace mh::nn

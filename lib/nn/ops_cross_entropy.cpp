@@ -1,4 +1,4 @@
-// Cross-entropy of a linear output layer in slices of rows, on a CPU and on a GPU.
+// Cross-entropy of a linear output layer, with logits computed in slices of rows, on a CPU and on a GPU.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -18,20 +18,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the number of rows of a slice. A long slice saves passes over the gradient of the weight, a short one stays
-// in the cache. Between 8 and 32 million logits the time hardly changes (d 256, vocabularies of 8000 and 33278), with 2
-// million it is a third longer. A GPU needs more rows to be busy, and has no such cache.
+// Returns the number of rows of a slice. A long slice needs fewer accumulations into the gradient of the weight; a
+// short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
+// 256, vocabularies of 8000 and 33278); with 2 million it is a third longer. A GPU needs more rows to be fully used.
 int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
   return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
 }
 
-// The results of a pass over all slices. The gradients are those of the sum of the losses.
+// Losses and gradients of all slices. The gradients are derivatives of the sum of all losses.
 struct Result {
   at::Tensor dhidden;  // (N, d), in the type of hidden
   at::Tensor dweight;  // (rows, d), fp32 or wider
   at::Tensor dbias;    // (rows), fp32 or wider
-  at::Tensor losses;   // (N, 2) fp64, on the device of hidden: CrossEntropyRow of each row
+  at::Tensor losses;   // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
   int64_t scored = 0;
 };
 
@@ -41,7 +41,7 @@ struct NeedsGradient {
 };
 
 struct Targets {
-  at::Tensor rows, on_device;  // (N) contiguous int64; rows on the CPU, on_device on the device of hidden
+  at::Tensor rows, on_device;  // targets (N), contiguous int64: `rows` on the CPU, `on_device` on the device of hidden
   int64_t vocabulary = 0;
   double smoothing = 0;
 };
@@ -55,7 +55,8 @@ bool has_loop(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Computes losses[i] of each row i of the logits (n, vocabulary). If `gradient`, replaces the logits by their gradient.
+// Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `gradient` is set,
+// replaces the logits by their gradient.
 void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
                   kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
@@ -76,7 +77,8 @@ void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, 
   });
 }
 
-// The same on a GPU; targets (n) and losses (n, 2) are in its memory.
+// Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
+// `gradient` is set, replaces the logits by their gradient.
 void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                     at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
@@ -85,7 +87,8 @@ void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& target
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// The same with LibTorch operations, for any type and device.
+// Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If `gradient` is
+// set, replaces the logits by their gradient.
 void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                      at::Tensor& losses) {
   const at::Tensor scored = targets.ge(0);
@@ -100,8 +103,8 @@ void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoot
   logits = d.mul_(scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
-// Returns the sums (2) of losses (n, 2). On a CPU it adds in the order of the rows, whatever the number of threads; a
-// GPU has its own fixed order.
+// Returns the sums (2) of losses (n, 2) over the rows. On a CPU the rows are added in order, so the result does not
+// depend on the number of threads; on a GPU the order of LibTorch's reduction is fixed.
 at::Tensor sum_of(const at::Tensor& losses) {
   if (!losses.is_cpu()) return losses.sum(0);
   at::Tensor sums = at::zeros({2}, losses.options());
@@ -119,7 +122,8 @@ Result run(const Problem& p, NeedsGradient needs) {
   auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   Result result;
   if (needs.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
-  // Stored as the transpose, as product_tn() returns it, so that adding a slice is one contiguous pass over memory.
+  // The gradient is stored transposed, in the layout that product_tn() returns, so that the gradient of a slice is
+  // added by a contiguous loop.
   if (needs.weight) {
     result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(wide)).t();
     if (n == 0) result.dweight.zero_();
@@ -167,8 +171,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
-    // Not in save_for_backward(), which would treat them as outputs of other nodes: they are created here and used
-    // once.
+    // The gradients are kept in saved_data: save_for_backward() is for inputs and outputs of the node, while these
+    // tensors are intermediate results, used once by backward().
     context->saved_data["hidden"] = result.dhidden;
     if (needs.weight)
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
@@ -179,16 +183,20 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor& grad_output = gradients[0];
-    const bool on_gpu =
-        static_cast<bool>(gpu_of(grad_output.device()));  // does not wait for the value of `grad_output`
+    // On a GPU the host does not read grad_output, since the host would have to wait for the GPU.
+    const bool on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
     const double factor = on_gpu ? 0 : grad_output.item<double>();
     auto take = [&](const char* name) {
       auto found = context->saved_data.find(name);
-      TORCH_CHECK(found != context->saved_data.end(), "the gradient of a sliced cross-entropy was already used");
+      TORCH_CHECK(
+          found != context->saved_data.end(),
+          "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
+          "one; compute the loss again");
       at::Tensor t = found->second.toTensor();
       context->saved_data.erase(found);
       if (!t.defined()) return t;
-      if (on_gpu) t.mul_(grad_output.view({1}));  // (1), not a scalar: the wider type wins
+      // Shape (1), so that type promotion considers grad_output; it ignores tensors without dimensions.
+      if (on_gpu) t.mul_(grad_output.view({1}));
       else if (factor != 1) t.mul_(factor);
       return t;
     };
@@ -197,7 +205,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   }
 };
 
-// The arguments of a pass: hidden and bias in the type of the weight, targets on the CPU and on the device of hidden.
+// The converted arguments of sliced_cross_entropy(): `hidden` and `bias` in the type of the weight, the targets both on
+// the CPU and on the device of `hidden`.
 struct Prepared {
   at::Tensor hidden, bias;
   Targets targets;
@@ -213,10 +222,11 @@ struct Prepared {
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
   const auto* first = targets.const_data_ptr<int64_t>();
   const auto* end = first + targets.numel();
-  // The loops over rows write to the logit of each target, so it must be in the vocabulary.
+  // The kernels write to the logit of each target without a bounds check, so each target must be below `vocabulary`.
   if (first != end)
     if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
-      throw Error(Exit::failed, str("a target ", largest, " for a softmax over ", vocabulary, " entries"));
+      throw Error(Exit::failed, str("found the target ", largest, "; expected targets below ", vocabulary,
+                                    ", the number of entries that the softmax covers"));
   return std::count_if(first, end, [](int64_t target) { return target >= 0; });
 }
 

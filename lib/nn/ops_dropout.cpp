@@ -1,4 +1,4 @@
-// Dropout with counter-based random decisions, on a CPU and on a GPU.
+// Dropout with counter-based random numbers, on a CPU and on a GPU.
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -21,7 +21,8 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
                                     gpu.stream));
     return;
   }
-  // A few microseconds of work per item; a multiple of the kernel's group of 64.
+  // Elements per work item: a few microseconds of work, and a multiple of the 64 elements that the kernel processes at
+  // once.
   constexpr int64_t grain = 16384;
   int64_t n = x.numel();
   at::parallel_for(0, (n + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
@@ -44,7 +45,7 @@ at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::
     run(how, first, x, y);
     return y;
   }
-  // Other types, which tests use, are multiplied by a mask of the same decisions.
+  // x of another type (fp64 in tests) is multiplied by a mask, which dropout of a tensor of ones yields.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
   run(how, first, ones, mask);
   return x * mask.to(type);
@@ -53,7 +54,7 @@ at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& how,
                             uint64_t first) {
-    // The backward pass computes the decisions again, which is cheaper than storing and reading a mask.
+    // The backward pass recomputes the random numbers, which is cheaper than storing and reading a mask.
     context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&how), sizeof how);
     context->saved_data["first"] = static_cast<int64_t>(first);
     return apply_dropout(how, first, x);

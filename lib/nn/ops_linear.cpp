@@ -1,4 +1,4 @@
-// Linear layers with products of oneDNN (nn/product.h) on a CPU.
+// Linear layers, which on a CPU use the oneDNN products of nn/product.h.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 

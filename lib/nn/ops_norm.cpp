@@ -1,5 +1,5 @@
-// Dropout of a sublayer's output, residual sum and layer norm, fused into one forward and one backward pass over the
-// activations: three separate operations would read and write them three times.
+// Dropout of a sublayer's output, residual sum and layer norm, fused into one kernel each for the forward and the
+// backward pass: as separate operations they would read and write the activations three times.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,7 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<at::Tensor>;
 
-// Rows per work item; a constant, so that the order of additions is always the same.
+// Rows per work item of the CPU loops and per partial sum of the gradients of weight and bias. A constant, so that the
+// order of additions does not depend on the number of threads.
 constexpr int64_t kRows = 64;
 
 struct Call {
@@ -39,7 +40,7 @@ struct Call {
   Call& operator=(const Call&) = delete;
 };
 
-// Calls f(first row, number of rows, scratch) for each work item.
+// Splits `rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in parallel.
 template <class F>
 void each_piece(const Call& call, int64_t rows, const F& f) {
   at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
@@ -48,7 +49,8 @@ void each_piece(const Call& call, int64_t rows, const F& f) {
   });
 }
 
-// Calls f with a value of the element type of y in the CPU's loops: float, or uint16_t for bf16.
+// Calls f with a value of the C++ type of y's elements, so that f can select a kernel by it: float, or uint16_t for
+// bf16.
 template <class F>
 void by_type(const at::Tensor& y, const F& f) {
   if (y.scalar_type() == at::kFloat) f(float{});
@@ -84,7 +86,7 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
 }
 
 struct Joined : torch::autograd::Function<Joined> {
-  // weight and bias: both or neither. Returns the sum and, with weights, its layer norm.
+  // Returns {x + dropout(y)} without weight and bias, {x + dropout(y), layer_norm(x + dropout(y))} with both.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
                                const OptionalTensor& weight, const OptionalTensor& bias, double epsilon,
                                const std::optional<kernels::DropoutFrom>& dropout) {
@@ -112,7 +114,7 @@ struct Joined : torch::autograd::Function<Joined> {
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    const bool one = type == at::kFloat && !dropout;  // dy equals dx, so both are one tensor
+    const bool one = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
     if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
     const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
     const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
@@ -142,7 +144,7 @@ struct Joined : torch::autograd::Function<Joined> {
   }
 };
 
-// Returns whether the fused kernels take these tensors.
+// Returns whether the fused kernels support the types and sizes of these tensors.
 bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
   const bool gpu = static_cast<bool>(gpu_of(x.device()));
   const bool known =
