@@ -1,4 +1,4 @@
-// The place of a forward pass in a training run: seed, number of the update, and offset of the batch's rows. Every
+// The context of a forward pass: random seed, number of the update, and offset of the batch's rows. Every
 // stage receives it; dropout and stochastic stages derive their random numbers from it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Parameters with their bf16 copies, and their initialisation.
+// Parameters, their bf16 copies and gradients, and their initialisation.
 #include "nn/parameter.h"
 
 #include <c10/core/GradMode.h>
@@ -45,14 +45,17 @@ void Parameter::collect_gradient() {
 }
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
-  if (find(name) != nullptr) throw Error(Exit::failed, "two parameters are named " + name);
+  if (find(name) != nullptr)
+    throw Error(Exit::failed, "expected distinct parameter names; found two parameters named " + name);
   for (const HeadAxis& head_axis : traits.head_axes) {
     const auto axis = static_cast<size_t>(head_axis.axis);
     const auto placed = static_cast<int64_t>(head_axis.head_blocks.size());
     if (axis >= shape.size() || head_axis.heads < 1 || head_axis.blocks() < head_axis.heads ||
         shape[axis] % head_axis.blocks() != 0 || (placed > 0 && placed != head_axis.heads) ||
         (head_axis.blocks() > head_axis.heads && placed == 0))
-      throw Error(Exit::failed, name + ": the head axis is not a row of equal blocks");
+      throw Error(
+          Exit::failed,
+          name + ": expected a head axis that consists of equal blocks, at least one per head; found another shape");
   }
   if (traits.role == HeadRole::none) traits.role = role_;
   parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),
@@ -64,13 +67,14 @@ Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> sh
   Parameter* existing = find(name);
   if (existing == nullptr) return add(name, std::move(shape), std::move(traits));
   if (existing->master().sizes() != at::IntArrayRef(shape))
-    throw Error(Exit::failed, name + " is shared by layers of different sizes");
+    throw Error(Exit::failed,
+                name + ": expected layers of equal sizes, which share this parameter; found different sizes");
   return *existing;
 }
 
 namespace {
 
-// Divides each column of a matrix by its sum.
+// Divides each column of the row-major matrix `out` by the column's sum.
 void normalise_columns(at::IntArrayRef shape, float* out) {
   const int64_t rows = shape[0], columns = shape[1];
   for (int64_t c = 0; c < columns; ++c) {

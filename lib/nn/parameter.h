@@ -1,7 +1,8 @@
-// The parameters of a model: named tensors with the traits that the rest of the system reads, so that the optimiser,
-// swap, prune, resume and import need not know the layers.
+// The parameters of a model: named tensors with traits. The optimiser, the swapping and pruning of heads, the resuming
+// of training and the import of checkpoints read the traits, so they need not know the layers.
 //
-// Names (`decoder.layers.3.self.query.weight`) are an interface: stable, written to checkpoints and checked on load.
+// The names (`decoder.layers.3.self.query.weight`) are an interface and must not change: they are written to
+// checkpoints and checked when a checkpoint is loaded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,8 @@
 
 namespace mh::nn {
 
-// The initialiser of a parameter. Each parameter draws from a random stream of its own name, so that adding a parameter
-// does not change the others.
+// The initialiser of a parameter. The random stream of a parameter is derived from the parameter's name, so that adding
+// a parameter to a model does not change the initial values of the others.
 struct Init {
   enum class Kind {
     constant,
@@ -27,19 +28,20 @@ struct Init {
     uniform_columns
   };
   Kind kind = Kind::constant;
-  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation (truncated at
-                 // 2 of them); uniform: half width; xavier_uniform: gain
+  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation of the normal
+                 // distribution, which is truncated at ±2a; uniform: half width; xavier_uniform: gain
   double b = 0;  // normal: the mean
   static Init constant(double value) { return {Kind::constant, value}; }
   static Init normal(double deviation) { return {Kind::normal, deviation}; }
   static Init normal(double mean, double deviation) { return {Kind::normal, deviation, mean}; }
   static Init truncated_normal(double deviation) { return {Kind::truncated_normal, deviation}; }
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
-  // fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
+  // Glorot's uniform distribution, where fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
   static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
   // The identity matrix in the last two axes, rectangular if they differ.
   static Init identity() { return {Kind::identity}; }
-  // A matrix of standard normal numbers, or of uniform numbers in [0, 1), with each column divided by its sum.
+  // A matrix of standard normal numbers (normal_columns) or of uniform numbers in [0, 1) (uniform_columns), where each
+  // column is divided by its sum.
   static Init normal_columns() { return {Kind::normal_columns}; }
   static Init uniform_columns() { return {Kind::uniform_columns}; }
 };
@@ -49,39 +51,41 @@ enum class HeadRole {
   none,        // not a parameter of an attention layer
   projection,  // projection to queries, keys or values
   output,      // output projection
-  gate,        // of a stage that weighs heads
-  mixing,      // of a stage that mixes heads
-  stage        // of any other stage of the layer
+  gate,        // parameter of a stage that weighs heads
+  mixing,      // parameter of a stage that mixes heads
+  stage        // parameter of any other stage of the layer
 };
 
-// The sides of a head. A score head has queries and keys; a value head has values; an output head has a block of the
-// output projection. All three are the same heads unless a mixer maps between the first two, or a combiner mixes
-// between the last two; then the numbers of heads of the sides may differ.
+// The three kinds of heads of an attention layer: score heads (queries and keys), value heads (values) and output heads
+// (blocks of columns of the output projection). Score head, value head and output head i are one head unless a mixer
+// maps score heads to value heads, or a combiner mixes value heads into output heads; then the numbers of heads of the
+// three kinds may differ.
 enum class HeadSide { score, value, output };
 
-// An axis of a parameter that consists of consecutive blocks of equal size, one for each head.
+// An axis of a parameter that consists of consecutive blocks of equal size, one block per head.
 struct HeadAxis {
   int64_t axis = 0;
-  int64_t heads = 0;  // number of heads of the layer on this side
+  int64_t heads = 0;  // number of heads of the kind `side` in the layer
   HeadSide side = HeadSide::value;
-  // Whether blocks survive the pruning of their heads, such as the experts that each leave out one head: a block moves
-  // with its head, but pruning keeps the whole axis. So there may be more blocks than heads.
+  // Whether pruning a head keeps the head's block, as for experts that each omit one head: swapping moves a block with
+  // its head, but pruning leaves the axis unchanged. So there may be more blocks than heads.
   bool survives_pruning = false;
-  int64_t num_blocks = 0;                 // if blocks survive: their number; 0: the number of heads
-  std::vector<int64_t> head_blocks = {};  // if blocks survive: block of each head; empty: block i belongs to head i
+  int64_t num_blocks = 0;  // number of blocks if survives_pruning; 0: one block per head
+  // (heads): index of each head's block if survives_pruning; empty: block i belongs to head i.
+  std::vector<int64_t> head_blocks = {};
 
   int64_t blocks() const { return num_blocks > 0 ? num_blocks : heads; }
   int64_t block_of(int64_t head) const { return head_blocks.empty() ? head : head_blocks[static_cast<size_t>(head)]; }
 };
 
-// The properties of a parameter.
+// The properties of a parameter, which code outside of the parameter's layer reads.
 struct Traits {
   Init init;
-  bool decay = true;                     // whether weight decay acts on it (biases and norms: false)
-  bool product = false;                  // whether it enters a matrix product, so that bf16 training keeps a bf16 copy
-                                         // of it
-  std::vector<HeadAxis> head_axes = {};  // empty: belongs to no head; two: a matrix from heads to heads
-  bool trainable = true;                 // false: drawn once, or statistics; saved, but no optimiser changes it
+  bool decay = true;     // whether weight decay applies (false for biases and layer norms)
+  bool product = false;  // whether matrix products use the parameter, so that bf16 training keeps a bf16 copy
+  std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
+  bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
+                          // updated by the optimiser
   HeadRole role = HeadRole::none;
 };
 
@@ -90,20 +94,23 @@ class Parameter {
   Parameter(std::string name, at::Tensor value, Traits traits);
   const std::string& name() const { return name_; }
   const Traits& traits() const { return traits_; }
-  // Returns the fp32 leaf that the optimiser updates and checkpoints hold; a trainable parameter's requires a gradient.
+  // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. Requires a gradient if the
+  // parameter is trained.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
-  // Returns the tensor that the forward pass uses: the master itself, or its bf16 copy (a leaf of its own) if bf16
-  // training is on and traits().product is set.
+  // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_copy() has created
+  // one; otherwise the fp32 master.
   const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
 
-  // Sets whether the parameter gets gradients from now on; ignored unless it is trainable.
+  // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
+  // never are.
   void set_trained(bool on);
 
-  // Turns the bf16 copy (precision bf16) on or off; see ParameterList::set_bf16().
+  // Creates the bf16 copy of a parameter with traits().product, or deletes the copy. Parameters without
+  // traits().product have no copy.
   void use_copy(bool on);
-  void refresh_copy();      // copy <- master, after an update
-  void collect_gradient();  // master.grad += copy.grad (in fp32), copy.grad cleared
+  void refresh_copy();      // copies the master to the bf16 copy, if there is one; called after each update
+  void collect_gradient();  // adds the bf16 copy's gradient to the master's in fp32, then clears it
 
  private:
   std::string name_;
@@ -115,29 +122,34 @@ class Parameter {
 // Owns the parameters of a model. Modules hold references, which stay valid (deque) for the lifetime of the list.
 class ParameterList {
  public:
-  // Device "meta" creates tensors without storage, for counting (`--dry-run`).
+  // The device "meta" creates tensors without storage, to count parameters without allocating memory (`--dry-run`).
   explicit ParameterList(at::Device device) : device_(device) {}
   ParameterList(const ParameterList&) = delete;
   ParameterList& operator=(const ParameterList&) = delete;
 
-  // Sets the role of parameters that are added from now on and whose traits have none.
+  // Sets the role that add() and share() assign, in later calls, to parameters whose traits have HeadRole::none.
   void set_role(HeadRole role) { role_ = role; }
-  // Adds an uninitialised parameter. Throws Error(failed) if the name is not new.
+  // Adds an uninitialised parameter. Throws Error(failed) if a parameter of this name exists, or if a head axis does
+  // not fit the shape.
   Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
-  // Returns the parameter of this name, which several layers share; adds it if there is none.
+  // Returns the parameter with this name, for parameters that several layers share; the first call adds it. Throws
+  // Error(failed) if the shape differs from the first call.
   Parameter& share(const std::string& name, std::vector<int64_t> shape, Traits traits);
-  // Initialises all parameters from random streams of `seed`. Bit-identical on every device.
+  // Initialises all parameters from random streams derived from `seed`. The values are the same on every device, bit
+  // for bit.
   void initialise(uint64_t seed);
 
-  int64_t count() const;  // number of elements of all trainable parameters
+  int64_t count() const;  // total number of elements of the parameters with traits().trainable
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
-  Parameter* find(const std::string& name);
+  Parameter* find(const std::string& name);  // null if there is none
   at::Device device() const { return device_; }
 
+  // Call the functions of Parameter for all parameters: use_copy(on), refresh_copy() and collect_gradient().
   void set_bf16(bool on);
   void refresh_copies();
   void collect_gradients();
+  // Removes the gradients of all masters (sets them to undefined tensors).
   void zero_gradients();
 
  private:

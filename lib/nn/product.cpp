@@ -21,7 +21,8 @@ using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&, const s
 
 using ReorderLinearWeight = at::Tensor(const at::Tensor&, std::optional<c10::SymInt>);
 
-// Looks the operator up by name, since builds of LibTorch without oneDNN lack it.
+// Returns the oneDNN operator `name`. Looks up the operator at run time, since builds of LibTorch without oneDNN lack
+// it; then returns nullopt.
 template <class Signature>
 std::optional<c10::TypedOperatorHandle<Signature>> onednn(const char* name) {
   if (!at::globalContext().hasMKLDNN()) return std::nullopt;
@@ -38,15 +39,15 @@ bool is_fast_float(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
 
-// Returns whether oneDNN can pack the weight. For bf16 the processor must be one that oneDNN has bf16 loops for.
+// Returns whether oneDNN can pack the weight. For a bf16 weight, oneDNN must have bf16 kernels for the processor.
 bool can_be_packed(const at::Tensor& weight) {
   return is_fast_float(weight) ||
          (kernels::best_level() >= kernels::Level::avx512_bf16 && weight.device().is_cpu() &&
           weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 
-// Returns a matrix that is contiguous by rows or by columns; a copy if need be. For other strides oneDNN has only
-// reference loops, a hundred times slower.
+// Returns the matrix in row-major or column-major layout without gaps; copies it if it has other strides, for which
+// oneDNN has only reference kernels, a hundred times slower.
 at::Tensor dense(const at::Tensor& matrix) {
   const bool ready = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
   return ready ? matrix : matrix.contiguous();
@@ -65,7 +66,7 @@ at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const a
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* decoding = nullptr;
 
-// Returns the weight packed in the layout of oneDNN for products of kFullRows rows or more.
+// Returns the weight packed in the layout that oneDNN chooses for products with kFullRows rows or more.
 at::Tensor packed(const at::Tensor& weight) {
   static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
@@ -123,7 +124,8 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b) {
-  // A result with fewer rows than columns is computed faster, by up to 1.2 times; otherwise its transpose is computed.
+  // A result with more rows than columns is computed as its transpose: products whose result has fewer rows than
+  // columns are up to 1.2 times as fast.
   if (a.size(1) > b.size(1)) return product_nn(b.t(), a).t();
   return product_nn(a.t(), b);
 }

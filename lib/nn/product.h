@@ -1,9 +1,9 @@
 // Matrix products without autograd, for operations that define their own gradients. Operands may have any strides;
-// contiguous and transposed ones are not copied.
+// contiguous and transposed operands are not copied.
 //
-// On a CPU they use oneDNN, in fp32 too: LibTorch uses MKL for fp32 products, which reaches 190 GFLOP/s on two cores of
-// an AMD EPYC with AVX-512, where oneDNN reaches 450 (shapes of a small language model). bf16 products use oneDNN in
-// either case.
+// On a CPU the products use oneDNN, in fp32 too: LibTorch would use MKL for fp32 products, which reaches 190 GFLOP/s on
+// two cores of an AMD EPYC with AVX-512, where oneDNN reaches 450 (shapes of a small language model). LibTorch's bf16
+// products use oneDNN anyway.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,11 +16,11 @@ namespace mh::nn {
 
 class Parameter;
 
-// The elementwise function that is applied to a product.
+// The elementwise function that follows a matrix product.
 enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
-// Returns activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
+// Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                       Activation fused_activation = Activation::none);
 // Returns a b (n, m) for a (n, k) and b (k, m).
@@ -28,32 +28,35 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 // Returns aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
-// Parameters to be concatenated; null pointers are skipped.
+// Parameters to concatenate along the first axis; null pointers are skipped.
 using Parts = std::initializer_list<const Parameter*>;
-// Concatenates the values of parameters (n_i, …) along the first axis; undefined if there are none.
+// Returns the values (Σ n_i, …) of parameters (n_i, …), concatenated along the first axis; undefined if there are no
+// parameters.
 at::Tensor concatenated(Parts parts);
 
-// Changes the products of this thread during its lifetime, in which there must be no gradients and no parameter may
-// change:
-// - products x weightᵀ are padded with zero rows to at least kFullRows rows. From kFullRows rows on, the bits of a row
-//   do not depend on the number of rows (for fewer rows oneDNN adds in another order), so that a sentence decodes to
-//   the same tokens alone and in a batch;
-// - weights of parameters are concatenated, and packed in oneDNN's fastest layout, once instead of for every product.
+// Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
+// disabled, and no parameter may change.
+// - Products x weightᵀ are padded with zero rows to at least kFullRows rows. With kFullRows rows or more, the bits of a
+//   row do not depend on the number of rows (with fewer rows, oneDNN adds in another order), so that a sentence decodes
+//   to the same tokens on its own and in a batch.
+// - The weights of linear(x, weights, biases) (ops.h) are concatenated, and packed in oneDNN's fastest layout, once
+//   instead of for every product.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;
 
-  // Shares the cached weights of `with`, which lives in this thread or another; null: has a cache of its own.
+  // Shares the cached weights of `with`, an object of any thread; null: creates a new cache.
   explicit DecodingProducts(const DecodingProducts* with = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
   DecodingProducts& operator=(const DecodingProducts&) = delete;
-  static DecodingProducts* current();  // of this thread; null if there is none
+  static DecodingProducts* current();  // the latest object of this thread; null if there is none
 
   struct Weights {
-    at::Tensor weight, bias;  // only for product_nt()
+    at::Tensor weight, bias;  // a packed weight (is_mkldnn()) is valid only in product_nt()
   };
-  // Returns the concatenation of weights (n_i, k) and of biases (n_i), which is cached after the first call.
+  // Returns the concatenations of `weights` (n_i, k) and of `biases` (n_i). The first call with these weights computes
+  // the result and caches it.
   const Weights& weights(Parts weights, Parts biases);
 
  private:
