@@ -1,4 +1,5 @@
-// The forward pass of a transformer layer, with pre-norm or post-norm, memory, and variants of rows.
+// Implements a transformer layer, with pre-norm or post-norm, with the memory of Transformer-XL, and with rows that an
+// interceptor repeats (attention::Variants).
 #include "model/block.h"
 
 #include <cmath>
@@ -10,9 +11,9 @@ namespace mh::model {
 
 namespace {
 
-// Returns the initialisers of attention projections: fairseq's (Xavier, gain 1/√2 for queries, keys and values, whose
-// biases are uniform within ±1/√d, PyTorch's default for a linear layer), BERT's (truncated normal, biases 0) or
-// Transformer-XL's (normal, biases 0; its layer norms begin around 1).
+// Returns the initialisers of attention projections. fairseq: Xavier-uniform, with gain 1/√2 for queries, keys and
+// values, whose biases are uniform within ±1/√d (PyTorch's default for a linear layer). bert: truncated normal, with
+// biases 0. transformer-xl: normal, with biases 0.
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == Scheme::bert)
     return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};
@@ -24,6 +25,7 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 
 }  // namespace
 
+// Transformer-XL draws the initial weights of layer norms from N(1, 0.02); other schemes set them to 1.
 LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(
           name + ".weight", {options.width},
@@ -138,7 +140,8 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     copy(self_.layer);
     const int64_t sources = encoded->states.size(0);
     const auto sizes = h.x.sizes().vec();
-    const bool packs_rows = sources < sizes[0];  // consecutive rows share a source: passed as queries of one row
+    // Consecutive decoder rows with the same source are passed to cross-attention as more queries of a single row.
+    const bool packs_rows = sources < sizes[0];
     if (packs_rows)
       for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
     h = attend(
