@@ -1,17 +1,17 @@
-// Adaptive softmax (Grave et al. 2017). The head is a softmax over the frequent entries (band 0) and one class per band
-// of rarer entries. Each later band, a tail, has its own softmax over its entries:
+// Adaptive softmax (Grave et al. 2017). Its head is a softmax over the frequent vocabulary entries (band 0) and one
+// class for each band of rarer entries. Each of these bands, called a tail, has a softmax over its own entries:
 //
 //   log p(i) = log softmax([E_0 h_0 + b_0 ; C h_0 + c])[i]                             for i in band 0
 //   log p(i) = log softmax(…)[class b] + log softmax(E_b D(Q_b h) + b_b)[i - first_b]  for i in band b > 0
 //
-// with h (d) the hidden state, E_b (entries of band b, w_b), Q_b (w_b, d), C (tails, d), D dropout
-// (model.dropout_tail). Class b is column |E_0| + b - 1 of the head, as in fairseq; the code released with
-// Transformer-XL counts the classes from the end. h_0 = h, or Q_0 h with model.project_head, as in that code. Biases
-// exist only with model.output_bias. With model.cutoff_factor=1 all widths are d: there are no projections, and one
-// table holds the rows of all bands.
+// with h (d) the hidden state, first_b the first entry of band b, E_b (number of entries of band b, w_b), Q_b (w_b, d),
+// C (number of tails, d), and D dropout (model.dropout_tail). The class of band b is entry |E_0| + b - 1 of the head,
+// as in fairseq; in the code released with Transformer-XL it is the b-th entry from the end. h_0 = h, or Q_0 h with
+// model.project_head, as in that code. Biases exist only with model.output_bias. With model.cutoff_factor=1 all widths
+// w_b are d: there are no projections, and one table holds the rows of all bands.
 //
-// model.tied: E_b is the embedding's table of band b. model.tied_projections: Q_b of a tail is the transpose of the
-// embedding's projection of that band. Q_0 is never tied (as in Transformer-XL; fairseq has no Q_0).
+// With model.tied, E_b is the table of band b of the token embedding. With model.tied_projections, Q_b of a tail is the
+// transpose of the embedding's projection of band b. Q_0 is never tied (as in Transformer-XL; fairseq has no Q_0).
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
@@ -24,9 +24,11 @@ namespace mh::model {
 
 namespace {
 
-// Returns one tensor per band. `parameters` holds one parameter per band, or a single one with the rows of all bands.
+// Returns the values of `parameters` as one tensor per band. `parameters` has one parameter per band, or a single
+// parameter with the rows of all bands.
 std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters, const Bands& bands) {
-  // One split node in the autograd graph assembles the gradient of the table once instead of once per band.
+  // A single split node in the autograd graph assembles the gradient of the table once; one slice per band would
+  // assemble it once per band.
   if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
   std::vector<at::Tensor> all;
   all.reserve(parameters.size());
@@ -79,16 +81,19 @@ class AdaptiveOutput : public OutputLayer {
     return at::cat(all, -1).narrow(-1, 0, vocabulary_);
   }
 
-  // Returns the cross-entropy of the head, where rarer targets count as the class of their band, plus the cross-entropy
-  // of each tail over its own targets. A tail without targets is skipped. With one table per band, its parameters then
-  // get no gradient, and the optimiser leaves parameters without a gradient in the whole update unchanged, with their
-  // moments and step counts (which the training state holds, so a resumed run behaves the same). With one table for all
-  // bands, the rows of a skipped tail get zero gradients, like all entries that are no targets.
+  // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
+  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. If each band has a
+  // table, the parameters of a skipped tail get no gradient from this batch; the optimiser leaves a parameter without a
+  // gradient in the whole update unchanged, together with its moments and step count (the training state stores the
+  // step counts, so a resumed run gives the same result). If one table holds all bands, the rows of a skipped tail get
+  // zero gradients.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
                       const nn::ForwardContext& step) const override {
     if (smoothing != 0)
-      throw Error(Exit::usage, Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
-                                       "an adaptive softmax scores only the targets of a tail"});
+      throw Error(
+          Exit::usage,
+          Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
+                  "set label smoothing to 0: an adaptive softmax does not compute the probabilities of all entries"});
     const at::Tensor& targets = given.values;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
@@ -124,9 +129,9 @@ class AdaptiveOutput : public OutputLayer {
   }
 
  private:
-  // The parameters of all bands for one pass.
+  // The weights of all bands in one forward pass.
   struct Weights {
-    std::vector<at::Tensor> tables, biases;  // per band; biases: empty without model.output_bias
+    std::vector<at::Tensor> tables, biases;  // one per band; `biases` is empty without model.output_bias
     at::Tensor head, head_bias;              // (|E_0| + tails, d), (|E_0| + tails) or undefined
     at::Tensor bias(size_t band) const { return biases.empty() ? at::Tensor() : biases[band]; }
   };
@@ -143,22 +148,22 @@ class AdaptiveOutput : public OutputLayer {
 
   int64_t class_of(size_t band) const { return bands_.size(0) + static_cast<int64_t>(band) - 1; }
 
-  // Returns how many entries of a band its softmax covers: rows past the end of the vocabulary are excluded unless
-  // model.score_padded_rows is set.
+  // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded
+  // unless model.score_padded_rows is set.
   int64_t scored(size_t band) const {
     return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
                                                                    : vocabulary_ - bands_.first(band);
   }
 
-  // Projects hidden (…, d) to (…, w_b), the input of the scores of a band.
+  // Returns hidden (…, d) projected to the width of the band, (…, w_b).
   at::Tensor projected(const at::Tensor& hidden, size_t band) const {
     if (tied_[band] != nullptr) return nn::linear(hidden, tied_[band]->value().t(), at::Tensor());
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Applies dropout to x (n, w), the rows of the flattened targets (B, T) at the indices `places` (n). The random
-  // numbers of a row depend on its position in the batch and not on the other rows of the band, so that micro-batching
-  // does not change the result.
+  // Returns x (n, w) with dropout. Row i of x is the hidden state at index places[i] of the flattened targets (B, T).
+  // The random numbers of a row depend on its position in the batch and not on the other rows of the band, so that
+  // splitting a batch into micro-batches does not change the result.
   at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
                            const nn::ForwardContext& step) const {
     if (!step.training || options_.dropout_tail == 0) return x;
@@ -167,7 +172,7 @@ class AdaptiveOutput : public OutputLayer {
     return x * factors.flatten(0, 1).index_select(0, places);
   }
 
-  // Returns the targets of the head (N): rarer targets are replaced by the class of their band.
+  // Returns the targets (N) of the head's softmax: a target outside of band 0 is replaced by the class of its band.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& parts) const {
     at::Tensor head = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < parts.size(); ++b) head.index_fill_(0, parts[b].places, class_of(b));
@@ -177,8 +182,11 @@ class AdaptiveOutput : public OutputLayer {
   ModelOptions options_;
   Bands bands_;
   int64_t vocabulary_;
-  std::vector<nn::Parameter*> tables_, biases_;     // one per band, or one for all bands; no biases without output_bias
-  std::vector<nn::Parameter*> projections_, tied_;  // per band: own (w_b, d), the embedding's (d, w_b); null if unused
+  // One per band, or one for all bands; biases_ is empty without model.output_bias.
+  std::vector<nn::Parameter*> tables_, biases_;
+  // Per band. projections_: projection (w_b, d) of the output layer, or null. tied_: projection (d, w_b) of the
+  // embedding if model.tied_projections, or null.
+  std::vector<nn::Parameter*> projections_, tied_;
   nn::Parameter *classes_ = nullptr, *class_bias_ = nullptr;
 };
 

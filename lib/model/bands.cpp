@@ -1,4 +1,4 @@
-// Frequency bands: splits entries by band and checks the options of bands.
+// Splits vocabulary entries by frequency band and checks the options of adaptive input and adaptive softmax.
 #include "model/bands.h"
 
 #include "base/error.h"
@@ -24,7 +24,7 @@ std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
   std::vector<std::vector<int64_t>> places(count()), within(count());
   for (int64_t i = 0; i < cpu_entries.numel(); ++i) {
     if (entry[i] < 0) continue;
-    // A linear search from the first band, since most tokens are frequent.
+    // A linear search from band 0 is fast, since most tokens are in the first bands.
     size_t b = 0;
     while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
     places[b].push_back(i);
@@ -62,10 +62,9 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
     throw Error(Exit::usage, Problem{key, str("cutoffs below the ", vocabulary, " entries of the vocabulary"),
                                      list_of(cutoffs), "each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
-    throw Error(Exit::usage,
-                Problem{"model.cutoff_factor", "a factor with which the last band has a width of at least 1",
-                        str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
-                        "lower it, or set fewer cutoffs"});
+    throw Error(Exit::usage, Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
+                                     str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
+                                     "lower model.cutoff_factor, or set fewer cutoffs"});
 }
 
 }  // namespace
@@ -78,23 +77,26 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
   check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary);
   const bool one_table = o.cutoff_factor == 1;
   if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
-    refuse("model.cutoff_factor", "cutoffs to act on", str(o.cutoff_factor, " and none"),
-           "set model.input_cutoffs or model.output_cutoffs");
+    refuse("model.cutoff_factor", "cutoffs in model.input_cutoffs or model.output_cutoffs",
+           str(o.cutoff_factor, " without cutoffs"), "set model.input_cutoffs or model.output_cutoffs");
   if (o.tied && !one_table && o.input_cutoffs != o.output_cutoffs)
-    refuse("model.tied", "equal cutoffs of input and output, which share their tables",
+    refuse("model.tied", "equal model.input_cutoffs and model.output_cutoffs, whose bands share embedding tables",
            list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
-           "set both, or model.tied=false, or model.cutoff_factor=1 for one table");
+           "set both keys to the same cutoffs, or set model.tied=false, or set model.cutoff_factor=1 to use a single "
+           "table");
   if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
     refuse("model.tied_projections", "an adaptive softmax with projections",
            one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
   if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
-    refuse("model.tied_projections", "equal cutoffs of input and output, which share their projections",
-           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs), "set both, or model.tied_projections=false");
+    refuse("model.tied_projections",
+           "equal model.input_cutoffs and model.output_cutoffs, whose bands share projections",
+           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
+           "set both keys to the same cutoffs, or set model.tied_projections=false");
   if (o.project_head && (o.output_cutoffs.empty() || one_table))
     refuse("model.project_head", "an adaptive softmax with projections",
            one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
   if (o.dropout_tail > 0 && o.output_cutoffs.empty())
-    refuse("model.dropout_tail", "an adaptive softmax, which has a tail", "a full softmax",
+    refuse("model.dropout_tail", "an adaptive softmax, which has tails", "a full softmax",
            "set model.output_cutoffs, or model.dropout_tail=0");
 }
 

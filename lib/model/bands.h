@@ -1,6 +1,7 @@
-// Frequency bands of a vocabulary that is sorted by descending frequency: entries of later bands are rarer and have
-// narrower embeddings. Band b holds the entries [cutoff b-1, cutoff b), the first band begins at 0, and the last one
-// holds the rest. Embeddings of band b have the width d / factor^b, rounded down.
+// Frequency bands of a vocabulary that is sorted by descending frequency. Later bands contain rarer entries and have
+// narrower embeddings. With n cutoffs there are n + 1 bands: band 0 contains the entries below the first cutoff, band b
+// the entries from the b-th cutoff up to, but excluding, the next cutoff, and band n all entries from the last cutoff
+// on. The embeddings of band b have the width d / factor^b, rounded down.
 //
 // Source: Grave et al. 2017 (adaptive softmax), Baevski & Auli 2019 (adaptive input).
 #pragma once
@@ -16,30 +17,31 @@ struct ModelOptions;
 
 class Bands {
  public:
-  // `cutoffs`: ascending, below `rows`; empty: a single band.
+  // `cutoffs`: ascending, below `rows`; empty: a single band. `rows`: number of entries of all bands.
   Bands(const std::vector<int64_t>& cutoffs, int64_t rows);
 
   size_t count() const { return edges_.size() - 1; }
-  int64_t first(size_t band) const { return edges_[band]; }
-  int64_t size(size_t band) const { return edges_[band + 1] - edges_[band]; }
+  int64_t first(size_t band) const { return edges_[band]; }                    // first entry of the band
+  int64_t size(size_t band) const { return edges_[band + 1] - edges_[band]; }  // number of entries of the band
   std::vector<int64_t> sizes() const;
 
-  // The entries of a list that are in one band; both tensors int64, contiguous, on the CPU.
+  // The n entries of a list that are in one band. Both tensors are int64, contiguous and on the CPU.
   struct BandEntries {
     at::Tensor places;   // (n), ascending: indices into the list
     at::Tensor entries;  // (n): entries relative to the first one of the band
   };
-  // Splits entries (N), int64 below `rows`, on any device, by band; negative entries are in no band.
+  // Splits a list of entries (N), int64 below `rows`, on any device, by band. Negative entries are in no band.
   std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:
-  std::vector<int64_t> edges_;
+  std::vector<int64_t> edges_;  // (count() + 1): first entry of each band, then the number of all entries
 };
 
 // Returns the width of a band's embeddings, d / factor^band, rounded down.
 int64_t band_width(const ModelOptions& options, size_t band);
 
-// Throws Error(usage) if the options of bands contradict each other or do not fit the vocabulary.
+// Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, or if a cutoff
+// exceeds the vocabulary.
 void check_bands(const ModelOptions& options, int64_t vocabulary);
 
 }  // namespace mh::model
