@@ -1,6 +1,6 @@
-// The encoder of Devlin et al. 2019: token, position and segment embeddings, a stack of bidirectional blocks, and a
-// head (encoder_head.h). With post-norm, layer norm of the embeddings, GELU and learned positions it is BERT. The size
-// of an attention head may differ from width / heads (Bhojanapalli et al. 2020).
+// The encoder of Devlin et al. 2019: token, position and segment embeddings, a stack of bidirectional transformer
+// layers, and a task head (encoder_head.h). With post-norm, layer norm of the embeddings, GELU and learned positions
+// the model is BERT. The size of an attention head may differ from width / heads (Bhojanapalli et al. 2020).
 #include <deque>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ namespace {
 
 using attention::AttentionKind;
 
-// Throws Error(usage) for options of the output layer that encoders do not support.
+// Throws Error(usage) for options of embeddings and output layers that this backbone does not support.
 void refuse_output_keys(const ModelOptions& o) {
   const auto refuse = [](const char* key, const char* backbones) {
     throw Error(Exit::usage, Problem{key, str("a backbone with this option: ", backbones), "model.backbone='bert'",
@@ -23,7 +23,7 @@ void refuse_output_keys(const ModelOptions& o) {
   };
   if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
   if (!o.output_cutoffs.empty()) refuse("model.output_cutoffs", "decoder or transformer-xl");
-  if (o.output_bias) refuse("model.output_bias", "a backbone other than bert, which always has this bias");
+  if (o.output_bias) refuse("model.output_bias", "any except bert, whose output layer always has a bias");
 }
 
 class Bert : public LanguageModel {
@@ -67,8 +67,9 @@ class Bert : public LanguageModel {
   }
 
   std::unique_ptr<DecodingState> new_state() override {
-    throw Error(Exit::usage, Problem{"decoding", "a model that decodes from left to right",
-                                     "model.backbone='bert', which encodes whole texts", "use it to score texts"});
+    throw Error(Exit::usage,
+                Problem{"decoding", "a model that generates tokens from left to right",
+                        "model.backbone='bert', which encodes whole texts", "use this model only to score texts"});
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
@@ -77,7 +78,8 @@ class Bert : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  // Returns the segment embeddings (B, T, d), or the vector (d) of segment 0 if the input has no segments.
+  // Returns the segment embeddings (B, T, d) of the input, or the embedding (d) of segment 0 if input.segments is
+  // undefined.
   at::Tensor segment_vectors(const Input& input) const {
     const at::Tensor& table = segments_->value();
     return input.segments.defined() ? nn::embedding(input.segments, table, 1.0) : table.select(0, 0);
@@ -107,7 +109,7 @@ class BertBackbone : public Backbone {
 };
 
 const Registration<BertBackbone> bert_backbone_entry(
-    backbones(), "bert", "encoder for pre-training on masked words and fine-tuning on tasks");
+    backbones(), "bert", "bidirectional encoder for pre-training on masked words and for fine-tuning");
 
 }  // namespace
 

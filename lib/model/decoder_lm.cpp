@@ -1,6 +1,6 @@
-// The decoder-only language model: token embedding, positions, a stack of blocks, an output layer. With pre-norm,
-// sinusoidal positions and tied embeddings it is fairseq's `transformer_lm`; with adaptive input embeddings and
-// adaptive softmax it is the model of Baevski & Auli 2019.
+// The decoder-only language model: token embedding, position encoding, a stack of transformer layers, and an output
+// layer. With pre-norm, sinusoidal positions and tied embeddings it is fairseq's `transformer_lm`; with adaptive input
+// embeddings and adaptive softmax it is the model of Baevski & Auli 2019.
 #include <deque>
 
 #include "base/error.h"

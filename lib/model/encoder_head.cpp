@@ -1,4 +1,4 @@
-// The registry of encoder heads and the checks of their options.
+// The registry of task heads, and the checks of their options.
 #include "model/encoder_head.h"
 
 #include "base/error.h"
@@ -27,8 +27,8 @@ void check_head(const BertOptions& o) {
   if (!head->has_classes() && o.classes > 0)
     refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
   if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
-    refuse("model.bert.labels", str("a name for each of the ", o.classes, " classes, or none"), join(o.labels, ", "),
-           "");
+    refuse("model.bert.labels", str("one name for each of the ", o.classes, " classes, or an empty list"),
+           join(o.labels, ", "), "");
   if (!head->has_next_sentence() && o.next_sentence)
     refuse("model.bert.next_sentence", "false, or model.bert.head='words'", "true", "");
 }

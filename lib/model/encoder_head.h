@@ -1,5 +1,5 @@
-// The interface of an encoder's task heads (model.bert.head), which predict from its last hidden states. Each file in
-// heads/ implements one.
+// The interface of task heads (model.bert.head), which make predictions from the last hidden states of an encoder. The
+// files in heads/ implement one task head each.
 #pragma once
 
 #include <memory>
@@ -10,23 +10,26 @@
 
 namespace mh::model {
 
+// Creates the output layer of one task head, and states which options of [model.bert] the task head accepts.
 class EncoderHead {
  public:
   virtual ~EncoderHead() = default;
-  // Returns whether the head scores the entries of the vocabulary; with model.tied, by the embedding.
+  // Returns whether the task head predicts vocabulary entries; with model.tied, it uses the token embedding for that.
   virtual bool scores_entries() const { return false; }
-  virtual bool has_classes() const { return false; }        // accepts model.bert.classes and model.bert.labels
-  virtual bool has_next_sentence() const { return false; }  // accepts model.bert.next_sentence
-  // Creates the output layer. Its parameters are named pooler.* (the pooler) and head.* (all others). `embedding` must
-  // outlive it.
+  virtual bool has_classes() const { return false; }        // whether model.bert.classes and model.bert.labels apply
+  virtual bool has_next_sentence() const { return false; }  // whether model.bert.next_sentence applies
+  // Creates the output layer, whose parameters are named pooler.* (the pooler) and head.* (all others). `embedding`
+  // must outlive the output layer.
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,
                                             const TokenEmbedding& embedding, int64_t vocabulary) const = 0;
 };
 Registry<EncoderHead>& encoder_heads();
 
+// Creates the task head that options.head (model.bert.head) names. Throws Error(usage) for an unknown name.
 std::unique_ptr<EncoderHead> head_of(const BertOptions& options);
 
-// Throws Error(usage) for options of [model.bert], or values of them, that the chosen head does not accept.
+// Throws Error(usage) if an option of [model.bert] is set that the chosen task head does not accept, or has an invalid
+// value.
 void check_head(const BertOptions& options);
 
 }  // namespace mh::model
