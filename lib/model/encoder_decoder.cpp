@@ -1,5 +1,5 @@
-// The encoder-decoder of Vaswani et al. 2017: the encoder reads the source, the decoder generates the target and
-// attends to the last hidden states of the encoder in every layer. With post-norm and a tied target embedding it is
+// The encoder-decoder of Vaswani et al. 2017: the encoder reads the source, and the decoder generates the target; every
+// decoder layer attends to the last hidden states of the encoder. With post-norm and a tied target embedding it is
 // fairseq's `transformer_iwslt_de_en` and `transformer_wmt_en_de`.
 #include <algorithm>
 #include <deque>
@@ -16,12 +16,13 @@ namespace {
 
 using attention::AttentionKind;
 
-// The decoding state of a translation model. The cross-attention cache holds keys and values once per source if all
-// sources have the same number of consecutive rows and the layers allow it; otherwise once per row.
+// The decoding state of a translation model, for a batch whose rows are hypotheses. The cross-attention caches store
+// the keys and values of each source once if all sources have the same number of consecutive rows and the layers allow
+// it (`shares`); otherwise they store them once per row.
 class TranslationState : public DecodingState {
  public:
   TranslationState(size_t layers, bool shares) : self(layers), cross(layers), shares_(shares) {}
-  // Takes the encoder's output; row i of the decoder reads source i.
+  // Stores the output of the encoder. Decoder row i attends to source i.
   void read(const Encoded& sources) {
     encoded = sources;
     source_.resize(static_cast<size_t>(sources.states.size(0)));
@@ -29,11 +30,12 @@ class TranslationState : public DecodingState {
   }
   int64_t length() const override { return self.front().length(); }
   void reorder(const at::Tensor& rows) override {
-    if (!encoded.states.defined()) return;  // the first forward pass will encode the sources of its rows
+    if (!encoded.states.defined()) return;  // no forward pass has encoded the sources yet
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
     const at::Tensor from = rows.to(at::kCPU).contiguous();
-    std::vector<int64_t> sources;  // source of each new row: first an index into the cached sources, later into `kept`
+    // Source of each new row: first an index into the cached sources; replaced below by an index into `kept`.
+    std::vector<int64_t> sources;
     for (int64_t i = 0; i < from.numel(); ++i)
       sources.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
     const size_t each = shares_ ? rows_of_each(sources) : 1;
@@ -43,11 +45,11 @@ class TranslationState : public DecodingState {
     source_ = std::move(sources);
     keep(kept);
   }
-  void reorder_within(const at::Tensor& rows) override {  // keys and values of the sources stay in place
+  void reorder_within(const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
   }
-  std::vector<attention::Cache> self, cross;
+  std::vector<attention::Cache> self, cross;  // one cache per decoder layer
   Encoded encoded;
 
  private:
@@ -74,9 +76,10 @@ class TranslationState : public DecodingState {
   }
 
   bool shares_;
-  std::vector<int64_t> source_;  // of each row: index into the cached sources
+  std::vector<int64_t> source_;  // (rows): index of each row's source in the cached sources
 };
 
+// Returns the number of rows of the source embedding.
 int64_t source_rows(const ModelOptions& o, const Vocabularies& v) {
   return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
 }
@@ -130,7 +133,8 @@ class EncoderDecoder : public LanguageModel {
     mask.offset = past_length;
     mask.query_lengths = attention::shorter(input.lengths.decoder, input.tokens.size(1), x.device());
     encoded.mask.query_lengths = mask.query_lengths;
-    // If interceptors of the encoder repeat its rows for variants, the target's rows must be repeated alike.
+    // If interceptors in the encoder have repeated its rows for variants, the decoder's rows must be repeated in the
+    // same order.
     for (const Block& block : encoder_)
       for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.repeat_for_variants(*t);
     for (size_t i = 0; i < decoder_.size(); ++i) {
@@ -177,7 +181,7 @@ class EncoderDecoder : public LanguageModel {
   ModelOptions options_;
   Vocabularies vocabularies_;
   nn::ParameterList parameters_;
-  std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared
+  std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared with embedding_
   std::unique_ptr<PositionEncoding> source_positions_, positions_;
   std::deque<Block> encoder_, decoder_;
   std::unique_ptr<LayerNorm> encoder_norm_, norm_;

@@ -1,4 +1,4 @@
-// The constants of the initialisation schemes.
+// The standard deviations of the initialisation schemes.
 #include "model/inits.h"
 
 #include <cmath>
