@@ -1,4 +1,4 @@
-// The functions that all language models share: losses, bounds on the input, and the choice of attention paths.
+// The functions that all language models share: losses, limits on the input length, and the choice of attention paths.
 #include "model/language_model.h"
 
 #include <map>
@@ -13,7 +13,7 @@ namespace mh::model {
 
 namespace {
 
-// Returns the smallest bound on the input length and the configuration key that sets it; 0: unlimited.
+// Returns the smallest limit on the input length, in tokens, and the configuration key that sets it; 0: unlimited.
 std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
   std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
@@ -25,7 +25,7 @@ std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
 }  // namespace
 
 Input Input::to(at::Device device) const {
-  // Non-blocking: the host waits neither for kernels in flight nor, if x is in pinned memory, for the copy.
+  // A non-blocking copy: the host does not wait for pending kernels, nor for the copy itself if x is in pinned memory.
   const auto to_target = [&](const at::Tensor& x) {
     return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
   };
@@ -52,15 +52,16 @@ int64_t LanguageModel::max_length() { return least_bound(*this).first; }
 void LanguageModel::require_length(const std::string& what, int64_t length) {
   if (const auto [longest, key] = least_bound(*this); longest > 0 && length > longest)
     throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
-                                     "lower it, or build a model with a higher " + key});
+                                     "lower the length, or build a model with a higher " + key});
 }
 
 void LanguageModel::require_incremental() {
   for (const attention::AttentionLayer* layer : attention_layers())
     if (layer->layer_spec().kind != attention::AttentionKind::encoder_self && !layer->capabilities().incremental)
-      throw Error(Exit::usage,
-                  Problem{layer->layer_spec().name, "stages that support incremental decoding", "one that cannot",
-                          str("score whole ", has_encoder() ? "sentences" : "texts", " with this model instead")});
+      throw Error(
+          Exit::usage,
+          Problem{layer->layer_spec().name, "stages that support incremental decoding", "a stage without this support",
+                  str("only score whole ", has_encoder() ? "sentences" : "texts", " with this model")});
 }
 
 void LanguageModel::set_path(attention::Path path) {

@@ -1,5 +1,5 @@
-// The interface of a language model to training, evaluation and generation, independent of its backbone. A model with
-// an encoder and a decoder is a translation model: a language model of the target, conditioned on the source.
+// The interface through which training, evaluation and generation use a language model of any backbone. A model with an
+// encoder and a decoder is a translation model: a language model of the target, conditioned on the source.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,48 +25,52 @@ namespace mh::model {
 class Memories;
 class OutputLayer;
 
-// The state of incremental decoding between steps: the key/value caches of all layers. Created by the new_state() of
-// the model that uses it.
+// The state of incremental decoding between forward passes: the key/value caches of all layers. A state is created by
+// LanguageModel::new_state() and valid only for the same model.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
-  virtual int64_t length() const = 0;  // number of positions read so far
-  // Reorders the rows: new row i is old row rows[i], rows (B') int64. Used by beam search and to drop finished rows.
+  virtual int64_t length() const = 0;  // number of positions that hidden() has processed
+  // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search uses it
+  // to select hypotheses and to remove finished sentences.
   virtual void reorder(const at::Tensor& rows) = 0;
-  // Reorders the rows like reorder(), provided that their number is unchanged and that each new row continues a row
-  // with the same source. `rows` is on the device of the model, and the host does not wait for its values.
+  // Does the same as reorder() for the case that the number of rows does not change and that each new row continues a
+  // hypothesis of the same source. `rows`: (B) int64, on the device of the model; the host does not wait for the
+  // values.
   virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
 };
 
-// The input of a model. Entries beyond the lengths of a row are padding with arbitrary values.
+// The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
 struct Input {
   at::Tensor tokens;           // (B, T) int64
   at::Tensor source;           // (B, S) int64, for a model with an encoder
-  attention::Lengths lengths;  // on the CPU, since the host reads the values; encoder-only models read `encoder`
-  at::Tensor segments;         // (B, T) int64, for a model with segments; undefined: segment 0 everywhere
+  attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
+  at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
   Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: implicit
       : tokens(std::move(all_tokens)), source(std::move(all_source)), lengths(std::move(real)) {}
+  // Returns the input with all tensors except the lengths on `device`.
   Input to(at::Device device) const;
 };
 
-// The targets of a model, (B, n) int64; negative entries are not scored. A decoder has one target per input position,
-// n = T. For an encoder, the head (model.bert.head) determines n:
-//   words    n = T: entries at masked positions, else negative; column 0 holds the next-sentence class of the row
-//   classes  n = 1
-//   number   n = 1, in thousandths
-//   span     n = 3: first and last position of the answer, and minus the length of the row
+// The targets of a model, (B, n) int64; negative targets are not scored. A decoder has one target per input position,
+// so n = T. For an encoder, the task head (model.bert.head) determines n:
+//   words    n = T: vocabulary entry at masked positions, otherwise negative; column 0: class of next-sentence
+//            prediction
+//   classes  n = 1: class of the text
+//   number   n = 1: number to predict, in thousandths
+//   span     n = 3: first position of the answer, last position of the answer, and minus the length of the row
 struct Targets {
   at::Tensor values;
-  double next_weight = 1;     // words: weight of a next-sentence class in the loss, relative to a word
-  at::Tensor on_device = {};  // `values` on the model's device; undefined: copied there on demand
+  double next_weight = 1;     // words: weight of the next-sentence loss relative to the loss of a masked word
+  at::Tensor on_device = {};  // copy of `values` on the device of the model; undefined: loss() makes the copy
   Targets(at::Tensor all, double next_sentence_weight = 1)
       : values(std::move(all)), next_weight(next_sentence_weight) {}  // NOLINT: implicit
 };
 
-// The sizes of the target and the source vocabulary.
+// The sizes of the target vocabulary and the source vocabulary, in entries.
 struct Vocabularies {
   int64_t target;
-  int64_t source;  // 0: joint with the target's, or the model has no source
+  int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
   Vocabularies(int64_t of_target, int64_t of_source = 0) : target(of_target), source(of_source) {}  // NOLINT: implicit
 };
 
@@ -76,65 +80,71 @@ class LanguageModel {
 
   virtual nn::ParameterList& parameters() = 0;
   virtual Vocabularies vocabularies() const = 0;
-  int64_t vocabulary() const { return vocabularies().target; }  // targets are below it
+  int64_t vocabulary() const { return vocabularies().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
-  virtual int64_t max_positions() const { return 0; }  // rows of the table of learned positions; 0: no table
+  virtual int64_t max_positions() const { return 0; }  // number of learned positions; 0: no learned positions
 
   // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the
-  // tokens continue the positions that it has read, and hidden() updates it; the source is encoded once, with the first
-  // tokens. `observer` may be null; an observer forces the composed path.
+  // tokens continue the sequence that the state has cached, and the call appends their keys and values to the state;
+  // the first call encodes the source. `observer` may be null; an observer forces the composed attention path.
   virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state = nullptr,
                             attention::Observer* observer = nullptr) = 0;
 
-  // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the model's distribution. For
-  // generation and analysis; training never calls it. With an encoder's head: words (B, T, vocabulary), where T may be
-  // any selection of positions; classes (B, 1, C); number (B, 1, 1); span (B, T, 2).
+  // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the distribution of the model.
+  // Used by generation and analysis; training calls loss() instead. Shapes for the task
+  // heads of an encoder: words (B, T, vocabulary), where T may be any selection of positions; classes (B, 1, C); number
+  // (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
-  // Returns the logits of the next-sentence classes (B, 2) with model.bert.next_sentence, else undefined.
+  // Returns the logits (B, 2) of next-sentence prediction; undefined without model.bert.next_sentence.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
-  // Returns the cross-entropy of the targets, or the squared error of numbers. Computed slice by slice, so that memory
-  // holds only one slice of the logits. `scored` counts words, classes, numbers or spans. `smoothed` is differentiable
-  // with respect to `hidden` and the output parameters. `step`: the context that computed `hidden`, for dropout in the
-  // output layer.
+  // Returns the cross-entropy of the targets (nats, summed); for the task head number, the squared error. Large
+  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `scored` counts scored
+  // targets (for span, answers). `smoothed` is differentiable with respect to `hidden` and the parameters of the output
+  // layer. `step`: the context with which `hidden` was computed, for dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& step = {}) const;
 
-  // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. For numbers, minus the squared error. No
-  // gradient.
+  // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. For the task head number, returns minus
+  // the squared error. Without autograd.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
-  // Creates an empty state for any number of rows. Throws Error(usage) if a layer does not support incremental
-  // decoding.
+  // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if a
+  // layer does not support incremental decoding.
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
-  // Returns the number of positions that the memory keeps from one segment to the next; 0: no memory.
+  // Returns the number of positions of earlier segments in each layer's memory (Transformer-XL); 0: no memory.
   virtual int64_t memory() const { return 0; }
-  // Creates a memory of `positions` positions, which may differ from memory(). Only models with a memory support it.
+  // Creates an empty memory of at most `positions` positions, which may differ from memory(). Throws Error(failed) if
+  // the backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t positions);
-  // Returns the number of layers that a step may skip (nn::ForwardContext::skipped); 0: skipping is not supported.
+  // Returns the number of layers that a forward pass can skip (nn::ForwardContext::skipped); 0: skipping is not
+  // supported.
   virtual int64_t skippable_layers() const { return 0; }
 
-  // Returns all attention layers, from the input to the output. The model owns them.
+  // Returns all attention layers, in the order of the forward pass. The model owns the layers.
   virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;
 
-  // Returns the maximum input length that the positions and all layers support; 0: unlimited.
+  // Returns the maximum input length, in tokens, that the position encoding and all attention layers support; 0:
+  // unlimited.
   int64_t max_length();
-  // Throws Error(usage) about `what` (a key or an option) if `length` tokens exceed max_length().
+  // Throws Error(usage) if `length` tokens exceed max_length(). `what`: the configuration key or command-line option
+  // that sets the length, for the message.
   void require_length(const std::string& what, int64_t length);
 
-  // Sets the attention path of all layers (`--attention auto|composed|fused`).
+  // Sets the requested attention path of all layers (`--attention auto|composed|fused`).
   void set_path(attention::Path path);
-  // Throws Error(usage) if a layer cannot take the fused path.
+  // Throws Error(usage) with the reasons if a layer cannot take the fused path. `training`: whether the passes train,
+  // with dropout of probabilities.
   void require_fused(bool training);
-  // Returns log lines with the attention path that each kind of layer takes, and why: one line per kind and
-  // description.
+  // Returns log lines that state which attention path the layers take, and why. Layers of the same kind with the same
+  // description share one line. `training`: whether the passes train, with dropout of probabilities.
   std::vector<std::string> describe_paths(bool training);
 
  protected:
   virtual const OutputLayer& output() const = 0;
-  // Throws Error(usage) if a decoder layer does not support incremental decoding. Encoder layers need not: an encoder
-  // reads whole sentences.
+  // Throws Error(usage) if a layer of the decoder does not support incremental decoding. Encoder layers are not
+  // checked, since an encoder always processes the whole source.
   void require_incremental();
 };
 
