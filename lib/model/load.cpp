@@ -1,4 +1,4 @@
-// Loads models and parameters from checkpoints, with the checks of names, shapes and overrides, and writes parameters.
+// Loads models and parameters from checkpoints, checks names, shapes and overrides, and writes parameters.
 #include "model/load.h"
 
 #include <c10/core/GradMode.h>
@@ -16,28 +16,29 @@ namespace mh::model {
 
 namespace {
 
-// Returns the type of a tensor in a checkpoint; empty if checkpoints do not hold this type. Parameters and optimiser
-// state are fp32, positions of memories int64.
+// Returns the element type of `tensor` in the checkpoint format; empty unless it is fp32 (parameters, optimiser state)
+// or int64 (positions of memories).
 std::optional<io::DType> type_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return io::DType::f32;
   if (tensor.scalar_type() == at::kLong) return io::DType::i64;
   return std::nullopt;
 }
 
-// Returns `config` with the overrides applied. Throws Error(usage) if they change a parameter.
+// Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) if the overrides
+// add, remove or reshape a parameter.
 ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides,
                        const Vocabularies& vocabularies) {
   Config changed;
   changed.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
     if (assignment.rfind("model.", 0) != 0 && assignment.rfind("attention.", 0) != 0)
-      throw Error(Exit::usage, Problem{"--set", "a key of model or attention", assignment, ""});
+      throw Error(Exit::usage, Problem{"--set", "a key of [model] or [attention]", assignment, ""});
     changed.set(assignment);
   }
   ModelConfig result = ModelConfig::read(changed);
   require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
-  // Checked last: if an override replaces a stage, the error must be about the changed parameters and not about the
-  // options of the replaced stage, which are no longer known.
+  // Unknown keys are checked last: if an override replaces a stage, the keys of the replaced stage are unknown, but the
+  // error should name the parameters that change.
   changed.check_all_known();
   return result;
 }
@@ -58,13 +59,13 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
   const auto before = shapes(checkpoint), after = shapes(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found,
-                                     "set only keys that change no parameter"});
+                                     "set only keys that leave all parameters unchanged"});
   };
   for (const auto& [name, shape] : before)
-    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "none of this name");
+    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "no tensor of this name");
     else if (it->second != shape) refuse(name + " " + shape, it->second);
   for (const auto& [name, shape] : after)
-    if (before.count(name) == 0) refuse("none named " + name, shape);
+    if (before.count(name) == 0) refuse("no parameter named " + name, shape);
 }
 
 bool is_state(const std::string& name) {
@@ -74,7 +75,8 @@ bool is_state(const std::string& name) {
 
 void Views::add(const std::string& name, const at::Tensor& tensor) {
   const auto type = type_of(tensor);
-  if (!tensor.is_contiguous() || !type) throw Error(Exit::failed, name + " is not a contiguous fp32 or int64 tensor");
+  if (!tensor.is_contiguous() || !type)
+    throw Error(Exit::failed, name + ": expected a contiguous fp32 or int64 tensor; found another type or layout");
   held_.push_back(tensor.to(at::kCPU));
   views_.push_back({{name, *type, tensor.sizes().vec()}, held_.back().const_data_ptr()});
 }
@@ -93,14 +95,14 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
-    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "none of this name",
-                                     "the file belongs to another model"});
+    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name",
+                                     "use a checkpoint of the same model"});
   const io::DType type = type_of(into).value();
   if (info->shape != into.sizes().vec() || info->type != type)
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(into.sizes())),
                         std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
-                        "the file belongs to another model"});
+                        "use a checkpoint of the same model"});
   c10::NoGradGuard no_gradient;
   at::Tensor read = at::empty(into.sizes(), into.scalar_type());
   const void* data = checkpoint.data(name);
@@ -113,8 +115,8 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) known.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_state(info.name) || parameters.find(info.name) != nullptr) continue;
-    throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
-                                     did_you_mean(info.name, known)});
+    throw Error(Exit::input, Problem{checkpoint.name(), "only tensors of the configured model",
+                                     "the unknown tensor " + info.name, did_you_mean(info.name, known)});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
@@ -127,8 +129,8 @@ Vocabularies sizes_of(const text::Tokenizers& tokenizers) {
 
 namespace {
 
-// Runs `body` and turns Error(usage) into Error(input): an invalid value in a file is an error in the input, not in the
-// command line.
+// Calls `body` and returns its result. Rethrows Error(usage) as Error(input), since an invalid value in the
+// configuration of a checkpoint is an error in the input file, not in the command line.
 template <class Body>
 auto of_file(const Body& body) {
   try {

@@ -12,35 +12,37 @@
 namespace mh::model {
 
 struct LoadedModel {
-  std::string name;  // name of the checkpoint's file
+  std::string name;  // file name of the checkpoint
   ModelConfig config;
-  std::string toml;  // the whole resolved configuration, [train] included
+  std::string toml;  // resolved configuration in the checkpoint, including [train]; without overrides
   text::Tokenizers tokenizers;
   std::unique_ptr<LanguageModel> model;
 };
 
-// Builds the model that a checkpoint describes and loads its parameters; ignores training state. Throws Error(input) if
-// the file is not a checkpoint of this project, or if a tensor, which the error names, is missing, unknown or of
-// another shape. `overrides` set keys of [model] and [attention] that leave the parameters unchanged
-// ("model.transformer-xl.memory=640"); other keys throw Error(usage).
+// Builds the model that a checkpoint describes and loads the model's parameters; ignores the training state.
+// `overrides`: assignments in the syntax of --set to keys of [model] and [attention] that leave all parameters
+// unchanged ("model.transformer-xl.memory=640"). Throws Error(input) if the file is not a checkpoint of this project,
+// or if a tensor, which the message names, is missing, unknown or of another shape; Error(usage) for other overrides.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});
 
-// Returns the configuration of a checkpoint. Throws Error(input) if it is invalid.
+// Returns the configuration in a checkpoint. Throws Error(input) if the configuration is missing or invalid.
 ModelConfig config_of(const io::Checkpoint& checkpoint);
+// Returns the sizes of the vocabularies of `tokenizers`.
 Vocabularies sizes_of(const text::Tokenizers& tokenizers);
 
-// Throws Error(usage) about the option `where` unless both configurations build the same parameters, by name, shape and
-// head counts.
+// Throws Error(usage) unless `checkpoint` and `config` build the same parameters: the same names, shapes and head
+// counts. `where`: the option that set `config`, for the message.
 void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
                              const std::string& where);
 
-// Loads every parameter. Throws Error(input) like load_model() for missing, unknown or mismatched tensors.
+// Copies all parameters from the checkpoint, and warns about NaN and infinite values. Throws Error(input) if a tensor
+// is missing, unknown or of another shape or type.
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
-// Views of fp32 and int64 tensors, for writing a checkpoint. Tensors on a GPU are copied to main memory when they are
-// added. Tensors in main memory are not copied and must not change until they are written.
+// A list of fp32 and int64 tensors to write to a checkpoint. add() copies GPU tensors to main memory. Tensors in main
+// memory are not copied, and must not change until the checkpoint is written.
 class Views {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
@@ -48,19 +50,21 @@ class Views {
   const std::vector<io::TensorView>& all() const { return views_; }
 
  private:
-  std::vector<at::Tensor> held_;
+  std::vector<at::Tensor> held_;  // keep the memory of views_ alive
   std::vector<io::TensorView> views_;
 };
 
-// Writes the parameters as a checkpoint, and closes the sink.
+// Writes a checkpoint with the parameters and `metadata` to `sink`, and closes the sink.
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata);
 
-// Copies a tensor of the checkpoint to `into`. Throws Error(input) if it is missing or differs in shape or type.
+// Copies the tensor `name` of the checkpoint to `into`. Throws Error(input) if the tensor is missing, or if its shape
+// or type differs from that of `into`.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
 
-// The name prefixes of tensors of a training state that are not parameters.
+// Name prefixes of the tensors of a training state that are not parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";
 constexpr const char* kStatePrefixes[] = {kOptimizerPrefix, "memory."};
+// Returns whether a tensor of this name is training state, that is, not a parameter.
 bool is_state(const std::string& tensor);
 
 }  // namespace mh::model
