@@ -1,4 +1,4 @@
-// Reorders the memories of Transformer-XL, and stores them in and loads them from training states.
+// Reorders the memories of Transformer-XL, and converts them to and from tensors of a training state.
 #include "model/memories.h"
 
 #include <algorithm>
@@ -25,13 +25,13 @@ void Memories::reorder(const at::Tensor& rows) {
 }
 
 std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
-  throw Error(Exit::failed, "a memory was requested from a model without one");
+  throw Error(Exit::failed, "expected a model with a memory of earlier segments; found a model without memory");
 }
 
 NamedTensors memory_tensors(const std::vector<Memories>& parts) {
   NamedTensors all;
   if (parts.empty()) return all;
-  // All micro-batches of a batch have the same positions, so the first one's are stored.
+  // All micro-batches of a batch have the same positions, so the positions of the first micro-batch are stored.
   const Memories& any = parts.front();
   all.emplace_back(kSeen, at::full({}, any.seen, at::kLong));
   for (size_t l = 0; l < any.layers.size(); ++l) {
@@ -48,8 +48,8 @@ NamedTensors memory_tensors(const std::vector<Memories>& parts) {
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + name, expected, found, "the file belongs to another run"});
+    throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
+                                     "resume from a training state of the same run"});
   };
   std::vector<Memories> parts(static_cast<size_t>((rows + rows_per_micro_batch - 1) / rows_per_micro_batch), empty);
   at::Tensor seen = at::empty({}, at::kLong);
@@ -60,15 +60,16 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
     const io::TensorInfo* info = checkpoint.find(name);
     const int64_t slots = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
     if (slots > empty.capacity)
-      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " slots"), str(slots));
+      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " positions"), str(slots));
     at::Tensor stored = at::empty({slots}, at::kLong);
     load_tensor(checkpoint, name, stored);
     const auto* p = stored.const_data_ptr<int64_t>();
     const std::vector<int64_t> positions(p, p + slots);
     if (std::adjacent_find(p, p + slots, std::greater_equal<>()) != p + slots)
-      refuse(name, "ascending positions", "others");
+      refuse(name, "ascending positions", "positions that are not ascending");
     if (slots > 0 && positions.back() >= parts.front().seen)
-      refuse(name, str("positions below ", parts.front().seen, ", those seen"), str(positions.back()));
+      refuse(name, str("positions below ", parts.front().seen, ", the number of positions read so far"),
+             str(positions.back()));
     at::Tensor inputs;
     if (slots > 0) {
       inputs = at::empty({rows, slots, width}, at::TensorOptions().device(device));

@@ -1,6 +1,6 @@
-// The memory of a Transformer-XL: the inputs of each layer in earlier segments (Dai et al. 2019). A step that skips a
-// layer leaves the memory of this layer unchanged, so that it holds older positions ("Skip Cross-Head Transformer-XL",
-// phase 1).
+// The memory of a Transformer-XL: the inputs of each layer in earlier segments (Dai et al. 2019). A forward pass that
+// skips a layer leaves the layer's memory unchanged, so that the memory contains older positions than those of other
+// layers ("Skip Cross-Head Transformer-XL", phase 1).
 #pragma once
 
 #include <string>
@@ -16,37 +16,40 @@ class Checkpoint;
 
 namespace mh::model {
 
-// Created by new_state() or new_memory() and passed to hidden() with every segment. Copies share tensors, which is
-// safe: training replaces them and never writes to them.
+// The memories of all layers. Created by LanguageModel::new_state() or new_memory() and passed to hidden() with every
+// segment. Copies of a Memories object share tensors; this is safe, since training replaces the tensors and never
+// writes to them.
 class Memories : public DecodingState {
  public:
   struct Layer {
-    // Earlier inputs of the layer (B, m, d), detached, for training. Undefined if m = 0, or if `cache` is used.
+    // (B, m, d): inputs of the layer at m earlier positions, without gradient; used by training. Undefined if m = 0, or
+    // if `cache` is used instead.
     at::Tensor inputs;
-    // Keys and values of the earlier inputs. Evaluation keeps them instead of `inputs`, so as not to compute them
-    // again.
+    // Keys and values of the m earlier positions. Evaluation stores them instead of `inputs`, to avoid recomputing
+    // them.
     attention::Cache cache;
-    // (m) ascending position of each slot, relative to the first token of the first segment (negative: before it). Gaps
-    // come from skipped steps.
+    // (m): the earlier positions, ascending, counted from the first token of the first segment; initial zeros have
+    // negative positions. Forward passes that skip the layer leave gaps.
     std::vector<int64_t> positions;
   };
-  // `slots`: maximum number of positions per layer; 0: none in training, unlimited in decoding.
+  // `count`: number of layers. `slots`: maximum number of positions per layer; 0: no positions in training, unlimited
+  // in decoding.
   Memories(size_t count, int64_t slots) : layers(count), capacity(slots) {}
   int64_t length() const override { return seen; }
   void reorder(const at::Tensor& rows) override;
 
   std::vector<Layer> layers;
-  int64_t capacity;
-  int64_t seen = 0;  // number of positions read so far, which is the first position of the next segment
+  int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, unlimited in decoding
+  int64_t seen = 0;  // number of positions in all segments so far, which is the first position of the next segment
 };
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-// Returns the memories of training as tensors of a training state, with the names of mh-checkpoint(5). `parts`:
-// memories of the micro-batches, which are consecutive rows of one batch.
+// Converts the memories of a training batch to tensors of a training state, named as in mh-checkpoint(5). `parts`:
+// memories of the micro-batches, which are consecutive rows of the batch.
 NamedTensors memory_tensors(const std::vector<Memories>& parts);
-// Loads the memories of a batch of `rows` rows, split into micro-batches of `rows_per_micro_batch` rows. `empty`: a
-// memory with the number of layers and the capacity of the model; `width`: d. Throws Error(input) if the memories of
-// the checkpoint do not fit.
+// Loads the memories of a training batch of `rows` rows and returns one Memories object per micro-batch of
+// `rows_per_micro_batch` rows. `empty`: an empty memory of the model, with its number of layers and capacity; `width`:
+// model width d. Throws Error(input) if the memories in the checkpoint do not fit.
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device);
 
