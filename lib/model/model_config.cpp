@@ -1,4 +1,4 @@
-// The options of models with their help texts, the checks of their values, and the registry of backbones.
+// The options of models with their help texts, checks of option values, and the registry of backbones.
 #include "model/model_config.h"
 
 #include "base/error.h"
@@ -10,90 +10,105 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kLargest = 1 << 20;  // largest width; keeps every product of sizes within 63 bits
+constexpr int64_t kLargest = 1 << 20;  // largest width, so that products of sizes fit into 63 bits
 
 }  // namespace
 
 void EncoderDecoderOptions::describe(Fields& f) {
-  f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: that of the decoder", between(0, 10000));
-  f.field("shared_embedding", shared_embedding, "whether source and target share one embedding, of a joint vocabulary");
-  f.field("source_rows", source_rows, "rows of the source embedding; 0: the size of its vocabulary",
-          between(0, 1 << 30));
+  f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: as many as decoder layers (model.layers)",
+          between(0, 10000));
+  f.field("shared_embedding", shared_embedding,
+          "whether source and target share one token embedding, for a joint vocabulary");
+  f.field("source_rows", source_rows,
+          "number of rows of the source token embedding; 0: the size of the source vocabulary", between(0, 1 << 30));
 }
 
 void TransformerXlOptions::describe(Fields& f) {
-  f.field("memory", memory, "positions of memory from earlier segments; 0: none, and decoding keeps all positions",
+  f.field("memory", memory,
+          "number of positions of earlier segments in the memory of each layer; 0: no memory in training, and a memory "
+          "of all earlier positions in decoding",
           between(0, 1 << 24));
-  f.field(
-      "same_length", same_length,
-      "whether every query attends to the same number of keys: the memory length, counting the query's own position");
+  f.field("same_length", same_length,
+          "whether every query attends to the same number of keys, model.transformer-xl.memory, including the query's "
+          "own position");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
-           "initial memory; zeros are visible to attention");
+           "content of the memory before the first segment; zeros are attended to");
 }
 
 void BertOptions::describe(Fields& f) {
-  f.field("segments", segments, "number of segment embeddings; 0: none", between(0, 1 << 16));
-  f.field("embedding_norm", embedding_norm, "whether a layer norm follows the sum of embeddings");
-  f.field("head", head, "head: masked words, the class of a text, a number, or start and end of an answer",
+  f.field("segments", segments, "number of segment (token type) embeddings; 0: no segment embeddings",
+          between(0, 1 << 16));
+  f.field("embedding_norm", embedding_norm,
+          "whether a layer norm follows the sum of token, position and segment embeddings");
+  f.field("head", head,
+          "task head of the encoder; words: masked words; classes: the class of a text; number: a number for a text; "
+          "span: start and end of an answer",
           encoder_heads().names());
-  f.field("classes", classes, "number of classes of the head classes", between(0, kLargest));
+  f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
+          between(0, kLargest));
   f.field("labels", labels,
-          "names of the classes of the head classes, in the order of the training shard; []: unknown");
+          "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
-          "whether the head words also predicts if the second sentence follows the first");
+          "whether model.bert.head=words also predicts whether the second sentence follows the first");
 }
 
 void ModelOptions::describe(Fields& f) {
-  f.field("backbone", backbone, "type of model", backbones().names());
-  f.field("layers", layers, "number of layers; encoder-decoder: of the decoder", between(1, 10000));
-  f.field("width", width, "width d of the model", between(1, kLargest));
+  f.field("backbone", backbone, "model architecture", backbones().names());
+  f.field("layers", layers, "number of layers; with backbone encoder-decoder, the number of decoder layers",
+          between(1, 10000));
+  f.field("width", width, "model width d, the size of hidden states", between(1, kLargest));
   f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kLargest));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
-           "layer norm before each sublayer, or after its residual sum");
-  f.field("final_norm", final_norm, "whether a layer norm follows the last layer, with pre-norm");
+           "position of layer norms: before each sublayer (pre) or after each residual sum (post)");
+  f.field("final_norm", final_norm, "whether a layer norm follows the last layer; only with model.norm=pre");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
-           "position embeddings");
-  f.field("max_positions", max_positions, "maximum number of positions, with learned positions", between(1, 1 << 24));
+           "absolute position embeddings that are added to token embeddings");
+  f.field("max_positions", max_positions, "maximum sequence length with learned position embeddings, in tokens",
+          between(1, 1 << 24));
   f.choice(
       "activation", activation,
       {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
       "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
-  f.field("tied", tied, "whether the output layer uses the weights of the embedding; with bands, of each band");
+  f.field("tied", tied,
+          "whether the output layer uses the token embedding as its weights; with cutoffs, the table of each band");
   f.field("input_cutoffs", input_cutoffs,
-          "adaptive input: cutoffs between embedding bands of falling width, for a vocabulary "
-          "sorted by frequency; none: one table",
+          "adaptive input: vocabulary indices that separate embedding bands of decreasing width, for a vocabulary "
+          "sorted by frequency; []: a single embedding table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
-          "adaptive softmax: cutoffs between the head and the bands of the tail; none: a "
-          "softmax over all",
+          "adaptive softmax: vocabulary indices that separate the head and the tails; []: a single softmax over the "
+          "vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
           "ratio of the widths of successive bands; 1: all bands have the width of the model, in one table "
           "without projections",
           between(1, kLargest));
   f.field("tied_projections", tied_projections,
-          "whether the adaptive softmax uses the transposed projections of the embedding");
-  f.field("project_head", project_head,
-          "whether the adaptive softmax has a projection, width to width, before its head, as in Transformer-XL");
-  f.field("scale_embedding", scale_embedding, "whether embeddings are multiplied by the square root of the width");
-  f.field("vocabulary_rows", vocabulary_rows, "rows of the embedding; 0: the size of the vocabulary",
+          "whether the adaptive softmax uses the transposed projections of the adaptive input embedding");
+  f.field(
+      "project_head", project_head,
+      "whether a projection of size (width, width) precedes the head of the adaptive softmax, as in Transformer-XL");
+  f.field("scale_embedding", scale_embedding,
+          "whether token embeddings are multiplied by the square root of the width");
+  f.field("vocabulary_rows", vocabulary_rows, "number of rows of the token embedding; 0: the size of the vocabulary",
           between(0, 1 << 30));
   f.field("score_padded_rows", score_padded_rows,
-          "whether rows past the end of the vocabulary take part in the softmax");
-  f.field("dropout_embedding", dropout_embedding, "dropout of the sum of token and position embeddings",
+          "whether embedding rows past the end of the vocabulary (model.vocabulary_rows) take part in the softmax");
+  f.field("dropout_embedding", dropout_embedding, "dropout probability of the sum of embeddings", between(0, 0.999));
+  f.field("dropout_attention", dropout_attention, "dropout probability of the output of attention sublayers",
           between(0, 0.999));
-  f.field("dropout_attention", dropout_attention, "dropout of the output of attention sublayers", between(0, 0.999));
-  f.field("dropout_activation", dropout_activation, "dropout after the activation of feed-forward sublayers",
-          between(0, 0.999));
-  f.field("dropout_ffn", dropout_ffn, "dropout of the output of feed-forward sublayers", between(0, 0.999));
+  f.field("dropout_activation", dropout_activation,
+          "dropout probability after the activation of feed-forward sublayers", between(0, 0.999));
+  f.field("dropout_ffn", dropout_ffn, "dropout probability of the output of feed-forward sublayers", between(0, 0.999));
   f.field("dropout_output", dropout_output,
-          "dropout of the last hidden state; bert: of the pooled state before the heads classes and number",
+          "dropout probability of the last hidden states; with backbone bert, of the pooler's output, for "
+          "model.bert.head=classes and number",
           between(0, 0.999));
-  f.field("dropout_tail", dropout_tail, "adaptive softmax: dropout of the projected state of a tail",
-          between(0, 0.999));
+  f.field("dropout_tail", dropout_tail,
+          "dropout probability of the projected hidden states of each tail of the adaptive softmax", between(0, 0.999));
   f.field("output_bias", output_bias, "whether the output layer has a bias");
-  f.field("norm_epsilon", norm_epsilon, "term added to the variance in layer norms", positive());
+  f.field("norm_epsilon", norm_epsilon, "epsilon that layer norms add to the variance", positive());
   f.choice("init", init,
            {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
            "initialisation scheme of the parameters");
@@ -160,16 +175,17 @@ void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v
   };
   if (o.shared_embedding && v.source > 0)
     refuse("model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
-           str("two, of ", v.source, " and ", v.target, " entries"), "make the data with mh-prep translation --vocab");
+           str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
+           "prepare the data with mh-prep translation --vocab");
   if (o.shared_embedding && o.source_rows > 0)
-    refuse("model.encoder-decoder.source_rows",
-           "0 with model.encoder-decoder.shared_embedding, whose table is model.vocabulary_rows", str(o.source_rows),
-           "");
+    refuse("model.encoder-decoder.source_rows", "0, since model.vocabulary_rows is the size of the shared embedding",
+           str(o.source_rows), "");
 }
 
 void check_rows(const char* key, int64_t rows, int64_t entries) {
   if (rows > 0 && rows < entries)
-    throw Error(Exit::usage, Problem{key, str("at least the vocabulary's ", entries, " entries, or 0"), str(rows), ""});
+    throw Error(Exit::usage,
+                Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows), ""});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The configuration of a model, which configuration files and checkpoints hold ([model], [attention]), and the
-// backbones that build models from it.
+// The configuration of a model ([model] and [attention] in configuration files and checkpoints), and the backbones,
+// which build models from a configuration.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ namespace mh::model {
 
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
-enum class Scheme { fairseq, bert, transformer_xl };  // initialisation
+enum class Scheme { fairseq, bert, transformer_xl };  // initialisation scheme of the parameters
 enum class InitialMemory { empty, zeros };
-enum class Reads { text, pairs, examples };  // kind of training data (lib/data)
+enum class Reads { text, pairs, examples };  // type of training examples that a model reads (lib/data)
 
 // Options of one backbone: [model.encoder-decoder], [model.transformer-xl], [model.bert].
 struct EncoderDecoderOptions {
@@ -38,7 +38,7 @@ struct TransformerXlOptions {
 struct BertOptions {
   int64_t segments = 0;
   bool embedding_norm = false;
-  std::string head = "words";  // a name in encoder_heads()
+  std::string head = "words";  // name of a task head in encoder_heads()
   int64_t classes = 0;
   std::vector<std::string> labels;
   bool next_sentence = false;
@@ -76,9 +76,9 @@ struct ModelOptions {
   EncoderDecoderOptions encoder_decoder;
   TransformerXlOptions transformer_xl;
   BertOptions bert;
-  // Visits the options of all backbones, then those of the chosen backbone.
+  // Visits the options that all backbones share, then the options of the chosen backbone.
   void describe(Fields& f);
-  // Visits the options of backbones in sections of their names: those that `filter` names, or all.
+  // Visits the options of each backbone for whose name `filter` returns true, in a section of that name.
   template <class Wanted>
   void describe_backbones(Fields& f, const Wanted& filter) {
     const auto visit = [&](const char* name, auto& options) {
@@ -90,8 +90,8 @@ struct ModelOptions {
   }
 };
 
-// The options of the backbones that are not chosen. Configurations of earlier versions hold them all, so their default
-// values are valid with any backbone.
+// The options of all backbones except the chosen one. Configurations of earlier versions contain the options of all
+// backbones, so these options may be set to their defaults with any backbone.
 struct OtherBackbones {
   ModelOptions& options;
   void describe(Fields& f) {
@@ -103,19 +103,20 @@ struct ModelConfig {
   ModelOptions model;
   attention::AttentionConfig attention;
 
-  // Reads [model] and [attention]. Throws Error(usage) for options that contradict each other.
+  // Reads [model] and [attention] from `config`. Throws Error(usage) if options contradict each other.
   static ModelConfig read(Config& config);
-  std::string toml() const;
+  std::string toml() const;  // returns [model] and [attention] as TOML
 };
 
-// The factory of one kind of model, such as "decoder" or "bert".
+// The factory of a model architecture, such as "decoder" or "bert".
 class Backbone {
  public:
   virtual ~Backbone() = default;
-  // Builds a model with uninitialised parameters. On the device "meta" they have no storage, for counting.
+  // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage, for counting
+  // them.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
-  // Returns the number of attention layers of each kind.
+  // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.
   virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layers(const ModelOptions& options) const {
     return {{attention::AttentionKind::decoder_self, options.layers}};
   }
@@ -124,8 +125,8 @@ class Backbone {
 Registry<Backbone>& backbones();
 Reads reads_of(const ModelOptions& options);
 
-// Builds the model of the configured backbone. Throws Error(usage) if a table has fewer rows than its vocabulary has
-// entries, or if options do not fit the vocabularies or each other.
+// Builds a model of the configured backbone with uninitialised parameters. Throws Error(usage) if an embedding table
+// has fewer rows than the vocabulary has entries, or if options contradict the vocabularies or each other.
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device);
 
