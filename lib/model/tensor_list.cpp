@@ -1,4 +1,5 @@
-// Finds the tensors of all backbones and stages by building models with combinations of option values.
+// Lists the tensors of all backbones and attention stages: builds models with combinations of option values and
+// compares their tensors.
 #include "model/tensor_list.h"
 
 #include <algorithm>
@@ -17,22 +18,24 @@ namespace mh::model {
 namespace {
 
 using Settings = std::vector<std::string>;                        // assignments in the syntax of --set
-using Symbols = std::vector<std::pair<int64_t, std::string>>;     // sizes and their symbols
-using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and symbolic shapes of tensors, in order of
-                                                                  // creation
+using Symbols = std::vector<std::pair<int64_t, std::string>>;     // axis sizes and their symbols
+using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and symbolic shapes of tensors, in the order
+                                                                  // of the model's parameters
 using Rows = std::vector<FieldLister::Row>;
 
-// No size equals a sum or product of other sizes, so that a size identifies its axis. The width allows six bands, each
-// a quarter as wide as the previous one.
+// No size equals a sum or product of other sizes, so that a size identifies its symbol. The width can be divided by 4
+// five times, for six bands of decreasing width.
 constexpr int64_t kWidth = 7168, kRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
+// Returns the assignments that set the sizes of all models.
 const Settings& sizes() {
   static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn=1009",
                                  "attention.heads=22", "attention.head_size=103",   "attention.value_size=107"};
   return settings;
 }
 
+// Returns the symbols of the sizes in sizes(), of the head counts in stage_tensors(), and of the bands of kCutoffs.
 Symbols symbols() {
   Symbols all{{kWidth, "d"}, {1009, "f"},     {22, "h"},
               {26, "hv"},    {34, "ho"},      {103, "dk"},
@@ -45,6 +48,7 @@ Symbols symbols() {
   return all;
 }
 
+// Returns the symbol of a size, the product of two symbols, or twice a symbol; otherwise the number.
 std::string name_of_size(int64_t size, const Symbols& symbols) {
   for (const auto& [value, name] : symbols)
     if (value == size) return name;
@@ -56,12 +60,14 @@ std::string name_of_size(int64_t size, const Symbols& symbols) {
   return str(size);
 }
 
+// Replaces the indices of layers and bands in a tensor's name by i and b.
 std::string generic(const std::string& name) {
   static const std::regex layer(R"(\.layers\.\d+\.)"), band(R"(\.bands\.\d+\.)");
   return std::regex_replace(std::regex_replace(name, layer, ".layers.i."), band, ".bands.b.");
 }
 
-// Returns the tensors of the model with these settings. Throws Error(usage) if the settings contradict each other.
+// Builds the model with these settings and returns its tensors. Throws Error(usage) if the settings contradict each
+// other.
 Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   Config config;
   for (const std::string& setting : settings) config.set(setting);
@@ -75,8 +81,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
     for (const int64_t size : p.master().sizes()) axes.push_back(name_of_size(size, symbols));
     const std::string name = generic(p.name());
     std::string shape = str('(', join(axes, ", "), ')');
-    // Bands share one generic name. The shape of the last band is listed: its width has the symbol w, while the first
-    // band has the width of the model.
+    // The tensors of all bands have the same generic name. The shape of the last band is listed, since its width has
+    // the symbol w; the width of band 0 is the width of the model.
     const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
     if (same == shapes.end()) shapes.emplace_back(name, std::move(shape));
     else same->second = std::move(shape);
@@ -84,7 +90,7 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   return shapes;
 }
 
-// Returns the tensors of the model with `settings` and `more`; empty if the settings contradict each other.
+// Builds the model with `settings` and `more` and returns its tensors; empty if the settings contradict each other.
 std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& more, const Symbols& symbols) {
   settings.insert(settings.end(), more.begin(), more.end());
   try {
@@ -100,15 +106,15 @@ bool same_names(const Shapes& a, const Shapes& b) {
                     [](const auto& x, const auto& y) { return x.first == y.first; });
 }
 
-// A value of an option other than its default.
+// An assignment of a value other than the default to an option.
 struct Choice {
   std::string key;
   std::string assignment;
-  std::string setting_text;  // for ListedTensor::setting: "key=value", or the key alone if the value is a size
+  std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" if the value is a size
 };
 
-// Returns the choices that differ from the defaults. An integer option gets a distinct prime, which `symbols` receives
-// under the name of the option.
+// Returns one choice for each value, other than the default, of the options `rows`. The value of an integer option is a
+// distinct prime, which is added to `symbols` under the name of the option.
 std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
   std::vector<Choice> choices;
@@ -136,14 +142,16 @@ std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
   return choices;
 }
 
-// Returns the tensors of the model with `settings`, then the tensors that a single choice adds or reshapes, then the
-// tensors that only two or three choices together add. Tensors named in `known` are left out.
+// Returns the tensors of the model with `settings`, then the tensors that a single choice from `rows` adds or reshapes,
+// then the tensors that only a combination of two or three choices adds. `owner`: text for ListedTensor::owner. Omits
+// the tensors whose names are in `known`.
 std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const Rows& rows,
                                        const std::set<std::string>& known) {
   Symbols names = symbols();
   std::vector<Choice> choices = choices_of(rows, names);
   Shapes base = shapes_of(settings, names);
-  // An integer option that changes only sizes is set in all models from here on, so that shapes show its name.
+  // An integer option that changes only sizes is set in all models that follow, so that the shapes show the option's
+  // name.
   std::erase_if(choices, [&](const Choice& choice) {
     if (choice.setting_text.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
@@ -168,7 +176,7 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
     valid.push_back(shapes.has_value());
     if (shapes) add(*shapes, choice.setting_text, true);
   }
-  // All pairs of choices, and triples where a choice of the pair is invalid on its own.
+  // Tries all pairs of choices, and adds a third choice to a pair of which one choice is invalid without the other.
   for (size_t i = 0; i < choices.size(); ++i)
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (choices[i].key == choices[j].key) continue;
@@ -186,13 +194,14 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
   return tensors;
 }
 
+// Returns the tensors of a backbone.
 std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   ModelOptions options;
-  options.backbone = backbone;  // so that the lister visits the options of this backbone, too
+  options.backbone = backbone;  // so that the lister also visits the options of this backbone
   FieldLister lister;
   lister.section("model", options);
   Rows rows = lister.rows();
-  // Options that `settings` sets are no choices.
+  // Options that `settings` sets below must not be choices.
   std::erase_if(rows, [](const auto& row) {
     static const std::set<std::string> set{"backbone", "layers",      "encoder_layers", "width",
                                            "ffn",      "source_rows", "vocabulary_rows"};
@@ -200,11 +209,12 @@ std::vector<ListedTensor> of_backbone(const std::string& backbone) {
   });
   Settings settings = sizes();
   settings.push_back(str("model.backbone=", backbone));
-  // Transformer-XL refuses absolute positions, so the default is invalid there.
+  // Transformer-XL does not support absolute positions, the default.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
   return list_tensors(str("backbone ", backbone), settings, rows, {});
 }
 
+// Returns the tensors that the attention stage `name` of type `stage` ("mixer") adds to a decoder layer.
 std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::string& name) {
   Settings settings = sizes();
   const Symbols names = symbols();
@@ -212,7 +222,8 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   const Shapes plain = shapes_of(settings, names);
   for (const auto& [tensor, shape] : plain) known.insert(tensor);
   settings.push_back(str("attention.", stage, "=", name));
-  // Different head counts on two sides, if the stage supports that, so that shapes tell the sides apart.
+  // If the stage supports it, the numbers of value heads or output heads differ from the number of score heads, so that
+  // the shapes distinguish them.
   for (const char* other : {"attention.value_heads=26", "attention.output_heads=34"}) {
     if (!shapes_if_valid(settings, {other}, names)) continue;
     settings.emplace_back(other);

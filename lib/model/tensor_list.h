@@ -1,4 +1,4 @@
-// Lists the tensors of every backbone and stage with symbolic shapes, for `mh-train --list tensors` and
+// Lists the tensors of every backbone and attention stage with symbolic shapes, for `mh-train --list tensors` and
 // mh-checkpoint(5).
 #pragma once
 
@@ -8,17 +8,17 @@
 namespace mh::model {
 
 struct ListedTensor {
-  std::string owner;    // "backbone decoder", "mixer mixhead-a"
-  std::string name;     // with i and b as indices of layers and bands; of a stage relative to its layer:
-                        // ".mixer.matrix"
-  std::string shape;    // "(h dk, d)"; a size that an option sets has the name of the option
-  std::string setting;  // options that add the tensor or give it this shape; "": the defaults do
+  std::string owner;  // backbone or stage: "backbone decoder", "mixer mixhead-a"
+  std::string name;   // name with i and b as the indices of layers and bands; for tensors of stages, the part after the
+                      // name of the attention layer: ".mixer.matrix"
+  std::string shape;  // symbolic shape: "(h dk, d)"; a size that an option sets is shown as the name of the option
+  std::string setting;  // options with which the tensor exists in this shape; "": the defaults
 };
 
-// Builds many models on the device "meta" and returns their tensors. Each backbone is built with its defaults, with
-// each value of each option of [model], with each pair of such values, and with a third value if one of the pair is
-// invalid on its own; stages are built in the same way with their own options. So options that add tensors are found
-// automatically.
+// Returns the tensors of all backbones and attention stages. Builds many models on the device "meta": each backbone
+// with its defaults, with each value of each option of [model], with each pair of such values, and, if one value of the
+// pair is invalid without the other, with a third value; each attention stage likewise, with the options of the stage.
+// So options that add tensors need not be listed by hand.
 std::vector<ListedTensor> list_tensors();
 
 }  // namespace mh::model

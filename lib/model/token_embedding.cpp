@@ -1,4 +1,4 @@
-// Plain and adaptive token embeddings. Source of the adaptive ones: Baevski & Auli 2019, section 3.
+// Plain token embeddings, and adaptive token embeddings (Baevski & Auli 2019, section 3).
 #include "model/token_embedding.h"
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -21,7 +21,7 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 
 class PlainEmbedding : public TokenEmbedding {
  public:
-  // `product`: an output layer is tied to the table.
+  // `product`: whether an output layer is tied to the table, so that the table enters a matrix product.
   PlainEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
                  bool product)
       : scale_(scale_of(o)) {
@@ -36,8 +36,9 @@ class PlainEmbedding : public TokenEmbedding {
   double scale_;
 };
 
-// Scatters parts to rows (N, d): row places[k][i] of the result is row i of part k. Each of 0, …, N - 1 occurs exactly
-// once in the places. Parameters are TensorLists because autograd does not find tensors in a std::vector.
+// Scatters `parts` (n_k, d) to a tensor (rows, d): row places[k][i] of the result is row i of part k. Each of 0, …,
+// rows - 1 occurs exactly once in `places`. The arguments are TensorLists because autograd does not find tensors in a
+// std::vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {
   static at::Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList places, int64_t rows) {
     at::Tensor all = at::empty({rows, parts[0].size(1)}, parts[0].options());
@@ -55,8 +56,8 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
   }
 };
 
-// Adaptive embeddings: the vector of entry i of band b is P_b E_b[i], with table E_b (entries, w_b) and projection P_b
-// (d, w_b). The first band has a projection, too, although its width is d.
+// Adaptive embeddings: the vector of entry i of band b is P_b E_b[i], with table E_b (entries of the band, w_b) and
+// projection P_b (d, w_b). Band 0 has a projection, too, although its width w_0 is d.
 class AdaptiveEmbedding : public TokenEmbedding {
  public:
   AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t rows)
@@ -71,8 +72,8 @@ class AdaptiveEmbedding : public TokenEmbedding {
     }
   }
 
-  // A band without tokens is skipped: its parameters get no gradient in this pass, and the optimiser leaves parameters
-  // without a gradient in the whole update unchanged, with their moments and step counts.
+  // Skips bands without tokens, whose parameters then get no gradient from this batch. The optimiser leaves a parameter
+  // without a gradient in the whole update unchanged, together with its moments and step count.
   at::Tensor operator()(const at::Tensor& tokens) const override {
     const at::Device device = bands_[0].table->master().device();
     const auto parts = cut_.split(tokens.flatten());

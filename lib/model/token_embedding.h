@@ -1,4 +1,5 @@
-// Token embeddings: one table, or adaptive embeddings, whose frequency bands have narrower tables for rarer entries.
+// Token embeddings: a single table, or adaptive embeddings (bands.h), with one table per frequency band and narrower
+// tables for rarer entries.
 #pragma once
 
 #include <memory>
@@ -11,14 +12,15 @@ namespace mh::model {
 
 class TokenEmbedding {
  public:
-  // The parameters of one band, which a tied output layer shares. `projection` is null if all vectors have the width d.
+  // The parameters of one frequency band, which a tied output layer shares. A single table is one band without
+  // projection.
   struct Band {
     nn::Parameter* table;                 // (entries, w)
-    nn::Parameter* projection = nullptr;  // (d, w)
+    nn::Parameter* projection = nullptr;  // (d, w); null if w = d for all bands
   };
   virtual ~TokenEmbedding() = default;
 
-  // Returns the vectors (B, T, d), fp32, of tokens (B, T) int64; multiplied by √d if model.scale_embedding is set.
+  // Returns the embeddings (B, T, d), fp32, of tokens (B, T) int64, multiplied by √d if model.scale_embedding is set.
   virtual at::Tensor operator()(const at::Tensor& tokens) const = 0;
 
   const std::vector<Band>& bands() const { return bands_; }
@@ -27,17 +29,19 @@ class TokenEmbedding {
   std::vector<Band> bands_;
 };
 
-// Returns the number of rows of the embedding: model.vocabulary_rows, or, if that is 0, the size of the vocabulary.
+// Returns the number of rows of the embedding table: model.vocabulary_rows, or the size of the vocabulary if
+// model.vocabulary_rows is 0.
 int64_t table_rows(const ModelOptions& options, int64_t vocabulary);
-// Returns how many of these rows the softmax covers.
+// Returns the number of entries in the softmax: all rows of the embedding table with model.score_padded_rows, otherwise
+// the size of the vocabulary.
 int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
 
-// Creates adaptive embeddings if model.input_cutoffs is not empty and model.cutoff_factor is not 1, otherwise one
-// table.
+// Creates the token embedding of a decoder: adaptive embeddings if model.input_cutoffs is not empty and
+// model.cutoff_factor is not 1, otherwise the table decoder.embedding.weight.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
-// Creates the table of an encoder's input, encoder.embedding.weight. `product`: an output layer is tied to the table
-// (nn::Traits::product).
+// Creates the token embedding of an encoder, the table encoder.embedding.weight with `rows` rows. `product`: whether an
+// output layer is tied to the table (nn::Traits::product).
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                        int64_t rows, bool product);
 
