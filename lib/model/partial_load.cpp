@@ -1,4 +1,5 @@
-// Warm start: checks which parameters match a checkpoint, loads them and measures how the model changed.
+// Warm start: compares the parameters of a model with a checkpoint, loads the matching ones, and measures how much the
+// added stages change the model's hidden states.
 #include "model/partial_load.h"
 
 #include <c10/core/GradMode.h>
@@ -35,23 +36,23 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
   };
-  const char* next = "only stages and heads may be added";
+  const char* next = "add only attention stages, or change only the task head";
   PartialLoad result;
   std::vector<std::string> known;
   for (const nn::Parameter& p : parameters.all()) {
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
-      if (!may_be_added(p)) refuse("none named " + p.name(), shape_text(p.master().sizes()), next);
+      if (!may_be_added(p)) refuse("no parameter named " + p.name(), shape_text(p.master().sizes()), next);
       result.added.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
       refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()),
-             "set only keys that change no parameter");
+             "set only keys that leave all parameters unchanged");
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_of_head(info.name))
-      refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
+      refuse(info.name + " " + shape_text(info.shape), "no tensor of this name", did_you_mean(info.name, known));
     result.left_out.push_back(info.name);
   }
   return result;
@@ -66,7 +67,8 @@ void require_same_heads(LanguageModel& before, LanguageModel& after, const std::
         throw Error(
             Exit::usage,
             Problem{where, str("the checkpoint's heads, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
-                    str(new_spec.heads_of(side)), "other head counts with the same columns are another model"});
+                    str(new_spec.heads_of(side)),
+                    "set the same head counts: other counts would divide the same columns among other heads"});
   }
 }
 

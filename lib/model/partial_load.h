@@ -1,5 +1,5 @@
-// Warm start: a model takes over the parameters of a checkpoint and adds others, of stages in its attention layers or
-// of an encoder head.
+// Warm start: a model loads the parameters of a checkpoint although the model has additional parameters, of attention
+// stages or of an encoder's task head.
 #pragma once
 
 #include <string>
@@ -10,30 +10,34 @@
 
 namespace mh::model {
 
+// The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  std::vector<std::string> added;     // parameters that the checkpoint lacks, or has for another number of classes
+  std::vector<std::string> added;     // parameters that the checkpoint lacks, or has in another shape (task heads)
   std::vector<std::string> left_out;  // tensors of the checkpoint that the model lacks
 };
 
-// Returns which parameters load_matching_parameters() would add and leave out. Only stages of attention layers and the
-// pooler and head of an encoder may be added; only the pooler and head may be left out. Throws Error(usage) about the
-// option `where` if any other parameter is missing, unknown or of another shape; the error names it.
+// Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it
+// ignores. Only parameters of attention stages and of the pooler and task head of an encoder may be added; only tensors
+// of the pooler and task head may be left out. Throws Error(usage) if any other parameter is missing, unknown or of
+// another shape. `where`: the option that sets the checkpoint, for the message.
 PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
                             const std::string& where);
 
-// Returns whether a parameter belongs to the pooler or head of an encoder.
+// Returns whether the parameter `name` belongs to the pooler or the task head of an encoder.
 bool is_of_head(const std::string& name);
 
-// Throws Error(usage) about the option `where` if an attention layer has different numbers of heads in the two models:
-// the shapes of its parameters may agree although their columns belong to other heads.
+// Throws Error(usage) if an attention layer of `before`, the model of the checkpoint, and the same layer of `after`
+// have different numbers of heads: the shapes of the parameters may be equal although their columns belong to different
+// heads. `where`: the option that sets the checkpoint, for the message.
 void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where);
 
-// Loads all parameters that the checkpoint has; added parameters keep their values. Throws Error(input) for damaged
-// tensors.
+// Copies all parameters that the checkpoint has in the shape of the model; the values of all others
+// (PartialLoad::added) are unchanged. Throws Error(input) for damaged tensors.
 void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
-// Returns the largest absolute difference between the last hidden states of `model` and of the checkpoint's own model,
-// on a few random tokens, without dropout: 0 if the added stages do not change the result yet. Sets the composed path.
+// Returns the maximum absolute difference between the last hidden states of `model` and of the model in the checkpoint,
+// on a few random tokens, without dropout. 0 means that the added stages do not change the hidden states yet. Sets the
+// attention path of `model` to composed.
 double change_by_added_stages(const io::Checkpoint& checkpoint, LanguageModel& model);
 
 }  // namespace mh::model

@@ -1,4 +1,4 @@
-// Computes sinusoidal encodings and adds absolute position encodings to embeddings.
+// Computes sinusoidal position encodings and adds position encodings to token embeddings.
 #include "model/positions.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kFirstPosition = 2;  // as in fairseq, which counts positions from its padding index + 1
+constexpr int64_t kFirstPosition = 2;  // as in fairseq, where the first position is the padding index + 1
 
 }  // namespace
 
@@ -36,7 +36,7 @@ PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOpt
         &parameters.add(owner + ".positions.weight", {most_, o.width}, {embedding_init(o, o.width), true, false});
 }
 
-// Returns the encodings of at least `length` positions, (length or more, width).
+// Returns the encodings (n, width) of the first n positions, with n >= length.
 at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device device) {
   const std::lock_guard lock(grow_mutex_);
   if (!sinusoids_.defined() || sinusoids_.size(0) < length)
@@ -49,8 +49,9 @@ at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
   if (kind_ == Positions::none) return x;
   if (kind_ == Positions::sinusoidal) return x + sinusoids(first + length, width, x.device()).narrow(0, first, length);
   if (first + length > most_)
-    throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", most_, " tokens"),
-                                     str(first + length), "use shorter blocks or contexts"});
+    throw Error(Exit::usage,
+                Problem{"model.max_positions", str("inputs of at most ", most_, " tokens"), str(first + length),
+                        "use shorter sequences, or build a model with a higher model.max_positions"});
   return x + learned_->value().narrow(0, first, length);
 }
 

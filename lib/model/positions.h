@@ -9,18 +9,20 @@
 
 namespace mh::model {
 
-// Returns the encodings (length, d) of the positions p = first, first + 1, …: sin(p w_k) for k < d/2, then cos(p w_k),
-// with w_k = 10000^(-k / (d/2 - 1)). The formula of fairseq, where the first position of a sequence is 2.
+// Returns the encodings (length, width) of the positions p = first, …, first + length - 1: sin(p w_k) for k < width/2,
+// followed by cos(p w_k), with w_k = 10000^(-k / (width/2 - 1)). This is the formula of fairseq, where the first
+// position of a sequence is 2.
 at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device);
 
-// The encoding that model.positions chooses. The learned table is the parameter `owner`.positions.weight.
+// The position encoding that model.positions selects. `owner` is "encoder" or "decoder"; the learned table is the
+// parameter `owner`.positions.weight.
 class PositionEncoding {
  public:
   PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& owner);
-  // Returns x (B, T, d) plus the encodings of the positions first, …, first + T - 1. Thread-safe. Throws Error(usage)
-  // if the learned table has fewer positions.
+  // Returns x (B, T, d) plus the encodings of positions `first`, …, `first` + T - 1, counted from 0. Thread-safe.
+  // Throws Error(usage) if the learned table has fewer positions.
   at::Tensor add(const at::Tensor& x, int64_t first);
-  int64_t longest() const { return kind_ == Positions::learned ? most_ : 0; }  // rows of the table; 0: no table
+  int64_t longest() const { return kind_ == Positions::learned ? most_ : 0; }  // number of learned positions; 0: none
 
  private:
   at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
@@ -29,7 +31,7 @@ class PositionEncoding {
   int64_t most_;
   nn::Parameter* learned_ = nullptr;
   std::mutex grow_mutex_;
-  at::Tensor sinusoids_;  // (positions, d), grown on demand under the lock
+  at::Tensor sinusoids_;  // (positions, d), enlarged on demand; guarded by grow_mutex_
 };
 
 }  // namespace mh::model
