@@ -1,4 +1,5 @@
-// The head "classes" predicts the class of a text: logits W dropout(p) + b, with p the output of the pooler.
+// The task head "classes" predicts the class of a text: logits W dropout(p) + b (C), with p (d) the output of the
+// pooler.
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"

@@ -1,4 +1,4 @@
-// The head "number" predicts one number for a text: W dropout(p) + b, with p the output of the pooler.
+// The task head "number" predicts a number for a text: W dropout(p) + b, with p (d) the output of the pooler.
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
@@ -9,7 +9,7 @@ namespace mh::model {
 
 namespace {
 
-// Regression: the squared error takes the place of the negative log-probability.
+// Regression: loss() returns squared errors instead of negative log-probabilities.
 class NumberHead : public PooledHead {
  public:
   NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
@@ -23,8 +23,8 @@ class NumberHead : public PooledHead {
   }
 
  private:
-  // Returns the squared errors (B, 1) of found (B, 1) for targets (B, 1) in thousandths; 0 where the target is
-  // negative.
+  // Returns the squared errors (B, 1) of the predictions `found` (B, 1) for targets (B, 1) in thousandths; 0 where the
+  // target is negative.
   static at::Tensor squares(const at::Tensor& found, const at::Tensor& targets) {
     const at::Tensor labels = nn::to_device(targets, found.device());
     return (found - labels.to(at::kFloat) * 0.001).square() * labels.ge(0);

@@ -1,4 +1,4 @@
-// Dense layer, pooler and class loss of encoder heads.
+// Dense layer, pooler and classification loss for task heads.
 #include "model/heads/pooled_head.h"
 
 #include "model/inits.h"

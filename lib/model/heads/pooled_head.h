@@ -1,4 +1,5 @@
-// Building blocks that an encoder's heads share: dense layers, the pooler p = tanh(W h_0 + b), and the loss of classes.
+// Components of several task heads: dense layers, the pooler p = tanh(W h_0 + b) with h_0 the last hidden state of the
+// first token, and the loss of classification.
 #pragma once
 
 #include "model/model_config.h"
@@ -7,7 +8,7 @@
 
 namespace mh::model {
 
-// A dense layer, y = W x + b.
+// A dense layer, y = W x + b, with the parameters `name`.weight (out, d) and `name`.bias (out).
 class Dense {
  public:
   Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out);
@@ -17,31 +18,33 @@ class Dense {
   nn::Parameter &weight_, &bias_;
 };
 
+// The pooler, p = tanh(W h_0 + b), with parameters pooler.weight (d, d) and pooler.bias (d).
 class Pooler {
  public:
   Pooler(nn::ParameterList& parameters, const ModelOptions& o);
-  // Returns p (B, d) for hidden (B, T, d).
+  // Returns p (B, d) for the last hidden states `hidden` (B, T, d).
   at::Tensor operator()(const at::Tensor& hidden) const;
 
  private:
   Dense dense_;
 };
 
-// Returns the cross-entropy of logits (B, C) with classes (B); negative classes are not scored.
+// Returns the cross-entropy of logits (B, C) with the target classes (B) int64; negative classes are not scored.
+// `smoothing`: label smoothing.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing);
 
-// Returns log p(class) (B), nats; 0 where the class is negative.
+// Returns log p(class) (B), nats, for logits (B, C) and classes (B) int64; 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes);
 
-// A head of a text as a whole: pooler, dropout, dense layer.
+// A task head that makes one prediction for a text: pooler, dropout, dense layer.
 class PooledHead : public OutputLayer {
  public:
   PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out);
-  // Returns (B, 1, out) for hidden (B, T, d).
+  // Returns the outputs of the dense layer (B, 1, out) for hidden (B, T, d), without dropout.
   at::Tensor logits(const at::Tensor& hidden) const override;
 
  protected:
-  // Returns (B, out) for hidden (B, T, d), with dropout in training.
+  // Returns the outputs of the dense layer (B, out) for hidden (B, T, d), with dropout in training.
   at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& step) const;
 
  private:

@@ -1,5 +1,6 @@
-// The head "span" predicts where an answer begins and ends (extractive question answering): each position t has two
-// scores, W h_t + b, and each end is a softmax over the positions.
+// The task head "span" predicts the first and last position of an answer in a text (extractive question answering).
+// Each position t has two scores, W h_t + b; a softmax of the first scores over all positions is the distribution of
+// the answer's first position, and a softmax of the second scores that of its last position.
 
 #include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
@@ -10,11 +11,11 @@ namespace mh::model {
 
 namespace {
 
-// The loss of a row is the mean of the losses of its two ends.
+// The loss of a text is the mean of the losses of the answer's first and last position.
 class SpanHead : public OutputLayer {
  public:
   SpanHead(nn::ParameterList& parameters, const ModelOptions& o) : dense_(parameters, "head.span", o, 2) {}
-  // Returns (B, T, 2): scores of the first and the last position of the answer.
+  // Returns the scores (B, T, 2) of each position as the first and as the last position of the answer.
   at::Tensor logits(const at::Tensor& hidden) const override { return dense_(hidden).to(at::kFloat); }
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
@@ -35,14 +36,15 @@ class SpanHead : public OutputLayer {
   }
 
  private:
-  // Log-probabilities and targets of both ends. Padding positions are masked, since their number depends on the
-  // other rows of the batch.
+  // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, since
+  // their number depends on the other texts in the batch.
   struct Places {
     at::Tensor log_p;    // (B, T, 2)
     at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
-    at::Tensor lengths;  // (B, 1) int64
-    at::Tensor padding;  // (B, T) bool
-    at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }  // (B, 2)
+    at::Tensor lengths;  // (B, 1) int64: length of each text
+    at::Tensor padding;  // (B, T) bool: whether the position is padding
+    // Returns the log-probabilities (B, 2) of the target positions.
+    at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }
   };
   Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
     const at::Tensor packed = nn::to_device(targets, hidden.device()), lengths = packed.narrow(1, 2, 1).neg();
@@ -62,7 +64,7 @@ class Span : public EncoderHead {
   }
 };
 
-const Registration<Span> entry(encoder_heads(), "span", "start and end of an answer");
+const Registration<Span> entry(encoder_heads(), "span", "first and last position of an answer");
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// The head "words" (Devlin et al. 2019) predicts masked words: logits E norm(activation(W h_t + b)) + c, where E is the
-// token embedding if model.tied. With model.bert.next_sentence it also predicts whether one sentence follows another,
-// from the pooler's output p: logits W' p + b'.
+// The task head "words" (Devlin et al. 2019) predicts masked words: logits E norm(activation(W h_t + b)) + c, where E
+// is the token embedding if model.tied. With model.bert.next_sentence the head also predicts whether the second
+// sentence of a text follows the first (next-sentence prediction): logits W' p + b', with p the output of the pooler.
 
 #include "model/block.h"
 #include "model/encoder_head.h"
@@ -64,8 +64,9 @@ class WordsHead : public OutputLayer {
   }
 
  private:
-  // Returns the indices of the masked positions in the flattened targets, on the CPU. Column 0 is left out: it holds
-  // the next-sentence class. Scoring only these positions saves time because few positions are masked.
+  // Returns the indices of the masked positions in the flattened targets (B·T), on the CPU. Column 0 is excluded, since
+  // it contains the class of next-sentence prediction. Scoring only the masked positions saves time, since few
+  // positions are masked.
   static at::Tensor places_of(const at::Tensor& targets) {
     at::Tensor is_scored = targets.to(at::kCPU).ge(0);
     is_scored.select(1, 0).fill_(false);
@@ -82,7 +83,8 @@ class WordsHead : public OutputLayer {
   LayerNorm norm_;
   nn::Parameter* weight_;
   nn::Parameter& bias_;
-  std::unique_ptr<Pooler> pooler_;  // with model.bert.next_sentence
+  // For next-sentence prediction; null without model.bert.next_sentence.
+  std::unique_ptr<Pooler> pooler_;
   std::unique_ptr<Dense> next_;
 };
 
