@@ -1,4 +1,4 @@
-// Chooses between the full and the adaptive softmax.
+// Creates the output layer of a model: a full or an adaptive softmax.
 #include "model/output.h"
 
 namespace mh::model {

@@ -1,5 +1,5 @@
-// The output layer, which turns last hidden states into scores of vocabulary entries, or into the predictions of an
-// encoder's head. Backbones use only this interface.
+// The interface of output layers, which compute scores of vocabulary entries, or the predictions of an encoder's task
+// head, from the last hidden states.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace mh::model {
 class OutputLayer {
  public:
   virtual ~OutputLayer() = default;
-  // The functions of LanguageModel with these names (language_model.h) call them; shapes and errors are described
-  // there.
+  // LanguageModel has functions of the same names, which call these functions; language_model.h describes shapes and
+  // errors.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
   virtual at::Tensor sentence_logits(const at::Tensor& /*hidden*/) const { return {}; }
   virtual nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
@@ -23,8 +23,8 @@ class OutputLayer {
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const = 0;
 };
 
-// Creates an adaptive softmax if model.output_cutoffs is not empty, otherwise a full softmax. With model.tied, it uses
-// the tables of `embedding`.
+// Creates an adaptive softmax if model.output_cutoffs is not empty, otherwise a full softmax. With model.tied, the
+// output layer uses the tables of `embedding`, which must outlive it.
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
                                          const TokenEmbedding& embedding, int64_t vocabulary);
 

@@ -1,4 +1,4 @@
-// The output layer with one softmax over the whole vocabulary.
+// The output layer with a single softmax over the whole vocabulary (full softmax).
 #include "model/inits.h"
 #include "model/output.h"
 

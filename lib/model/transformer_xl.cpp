@@ -1,4 +1,5 @@
-// Transformer-XL (Dai et al. 2019): a decoder whose layers also attend to their own inputs from earlier segments.
+// Transformer-XL (Dai et al. 2019): a decoder in which each layer also attends to the layer's inputs of earlier
+// segments.
 #include <c10/core/GradMode.h>
 
 #include <deque>
@@ -20,8 +21,10 @@ class TransformerXl : public LanguageModel {
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     if (options_.positions != Positions::none)
       throw Error(Exit::usage,
-                  Problem{"model.positions", "none, since the position of a token changes when it becomes memory",
-                          "absolute positions", "set attention.score=relative for positions"});
+                  Problem{"model.positions",
+                          "none, since a token's absolute position changes when the token moves to the memory",
+                          "absolute positions",
+                          "set model.positions=none, and attention.score=relative for relative positions"});
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
       throw Error(Exit::usage, Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
                                        "model.transformer-xl.memory=0", ""});
@@ -30,8 +33,9 @@ class TransformerXl : public LanguageModel {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
       if (options_.transformer_xl.memory > 0 && !self.capabilities().memory)
-        throw Error(Exit::usage, Problem{self.layer_spec().name, "stages that support a memory", "one that cannot",
-                                         "choose another, or set model.transformer-xl.memory=0"});
+        throw Error(Exit::usage,
+                    Problem{self.layer_spec().name, "stages that support a memory", "a stage without this support",
+                            "choose another stage, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
@@ -70,8 +74,8 @@ class TransformerXl : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  // Returns the mask of a segment of `length` positions that begins at position `seen`, after a memory with these
-  // positions.
+  // Returns the mask of a segment with positions seen, …, seen + length - 1, whose keys follow a memory with the given
+  // `positions`. `capacity`: maximum number of positions in the memory.
   attention::Mask mask_of(const std::vector<int64_t>& positions, int64_t capacity, int64_t seen,
                           int64_t length = 0) const {
     const auto slots = static_cast<int64_t>(positions.size());
@@ -88,26 +92,32 @@ class TransformerXl : public LanguageModel {
     return mask;
   }
 
-  // Fills a memory with zeros, which are attended to, as the released code of "Skip Cross-Head Transformer-XL" does.
+  // Fills an empty memory with zeros, which attention does not mask, like the code released with "Skip Cross-Head
+  // Transformer-XL".
   static void fill_with_zeros(Memories::Layer& layer, const at::Tensor& x, int64_t capacity) {
     layer.positions.resize(static_cast<size_t>(capacity));
     std::iota(layer.positions.begin(), layer.positions.end(), -capacity);
     if (capacity > 0) layer.inputs = at::zeros({x.size(0), capacity, x.size(2)}, x.options());
   }
 
-  // Runs a layer on x and its memory, then updates the memory to the latest positions, including those of x.
+  // Runs a layer on x (B, T, d) and the layer's memory, then appends the positions of x to the memory and removes the
+  // oldest positions. Returns the output of the layer (B, T, d).
   at::Tensor with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step, const Memories& memories,
                          Memories::Layer& layer, attention::Observer* observer) const {
-    // Only evaluation caches keys and values: in training the weights change between segments.
+    // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
+    // values would be outdated.
     const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
     if (!cached && layer.cache.length() > 0)
-      throw Error(Exit::failed, "a memory of an evaluation cannot be continued in training");
+      throw Error(Exit::failed,
+                  "expected a memory that was created in training; found a memory that was created in evaluation; "
+                  "create a new memory");
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);
     at::Tensor out = block.forward(x, mask_of(layer.positions, capacity, seen, length), step,
                                    {cached ? &layer.cache : nullptr}, observer, layer.inputs);
-    // With capacity 0, training keeps nothing and segments are independent; decoding, one token per segment, keeps all.
+    // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
+    // a segment, stores all positions.
     const int64_t kept = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
     auto& positions = layer.positions;
     for (int64_t t = 0; t < length; ++t) positions.push_back(seen + t);
