@@ -23,8 +23,9 @@ namespace {
 
 at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// Searches some sentences, or none, in one batch. All have the same number of rows, so that tensors shared by the rows
-// of a sentence are stored once; rows without a hypothesis are computed but unused.
+// The search for a batch of sentences, which may be empty. All sentences have the same number of rows, so that tensors
+// that depend only on the source are stored once per sentence; rows without a live hypothesis are computed but not
+// used.
 class Search {
  public:
   Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
@@ -50,9 +51,10 @@ class Search {
 
  private:
   int64_t rows() const { return static_cast<int64_t>(beams_.size()) * width_; }
+  // Returns the row of a live hypothesis of beams_[beam] in the batch.
   int64_t row(size_t beam, const Partial& p) const { return static_cast<int64_t>(beam) * width_ + p.slot; }
 
-  // (R, V) fp32
+  // Runs the model on the last token of every row and returns the logits (R, V) fp32 of the next tokens.
   at::Tensor next_logits() {
     at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.end_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
@@ -66,6 +68,7 @@ class Search {
     return model_.logits(hidden).flatten(0, 1);
   }
 
+  // Computes a step of beam search: extends all live hypotheses.
   void search_next(const at::Tensor& logits) {
     Constraints constraints{2 * policy_.options().beam, policy_.excluded(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
@@ -91,10 +94,12 @@ class Search {
     }
   }
 
+  // Returns the forced next token of beams_[beam], or -1.
   int32_t forced(size_t beam) const {
     return policy_.forced(*sentences_[beams_[beam].sentence], beams_[beam], length_);
   }
 
+  // Computes a step of sampling: draws a token for each live sample.
   void draw_next(const at::Tensor& logits) {
     const Candidates sums = candidates_of(logits, {0, {}, {}});
     const std::vector<int32_t> excluded = policy_.excluded(length_);
@@ -121,11 +126,12 @@ class Search {
     }
   }
 
-  // Removes finished sentences. Live hypotheses stay in their rows if possible, so that little of the cache is moved,
-  // and the last sentences fill the rows of the removed ones.
+  // Removes finished sentences from the batch, and reorders the rows of the decoding state. Live hypotheses stay in
+  // their rows if possible, so that little of the cache is copied; the last sentences move to the rows of removed
+  // sentences.
   void rearrange() {
-    const int64_t before = rows();              // rows of the state
-    std::vector<size_t> places(beams_.size());  // previous place of each sentence that stays
+    const int64_t before = rows();              // number of rows in state_
+    std::vector<size_t> places(beams_.size());  // previous index in beams_ of each remaining sentence
     std::iota(places.begin(), places.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
       if (!beams_[b].live.empty()) continue;
@@ -146,9 +152,10 @@ class Search {
     if (moves || rows() != before) state_->reorder(tensor_of(from));
   }
 
-  // Chooses a slot for each live hypothesis; appends the rows that its slots continue from.
+  // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `width` slots to
+  // `from`. `first`: old row of the beam's slot 0.
   void place(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
-    std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // parent of each slot
+    std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // old slot that each new slot continues; -1: free
     std::vector<Partial*> unplaced;
     for (Partial& p : beam.live) {
       const bool keeps_slot = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
@@ -172,15 +179,16 @@ class Search {
   const BeamPolicy& policy_;
   attention::Observer* observer_;
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;  // unfinished sentences, in the order of their rows
-  int64_t width_ = 1;        // rows of a sentence
-  int64_t length_ = 0;       // tokens of each live hypothesis
-  std::vector<std::vector<Hypothesis>> results_;
+  std::vector<Beam> beams_;                       // unfinished sentences, in the order of rows
+  int64_t width_ = 1;                             // rows per sentence
+  int64_t length_ = 0;                            // number of tokens of each live hypothesis
+  std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
 
-// Returns into how many parts a batch is split, each searched by one thread: the number of threads if every part then
-// has enough rows for efficient products. Threads that share a step would synchronise at each operation. Requires
-// layers that several threads may use at once and whose results do not depend on the rest of the batch.
+// Returns the number of sub-batches into which a batch of `rows` rows is split, each searched by its own thread: the
+// number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. If all threads
+// worked on one batch, they would synchronise after each operation. Splitting requires attention layers that support
+// concurrent calls and whose results for a row do not depend on the other rows of the batch.
 int64_t parts_of(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
@@ -207,7 +215,7 @@ void SearchOptions::check(model::LanguageModel& model) const {
 int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
   const auto by_source = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
   const int64_t longest = by_source + o.max_length_b, bound = model.max_length();
-  return bound > 0 ? std::min(longest, bound - 1) : longest;  // the end is predicted from the last position
+  return bound > 0 ? std::min(longest, bound - 1) : longest;  // the last position predicts the end token
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
@@ -224,7 +232,8 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
   const auto rows_per_sentence = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
   const int64_t count =
       observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
-  // A part takes sentences of similar length, so that all of its sentences end at about the same time.
+  // Sentences are dealt to the sub-batches in turn, so that sub-batches of sorted sentences have similar lengths and
+  // finish at about the same time.
   std::vector<Sentences> parts(static_cast<size_t>(count));
   for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
   std::vector<std::vector<std::vector<Hypothesis>>> found(parts.size());
@@ -233,7 +242,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
     search_part(0);
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const c10::NoGradGuard thread_no_gradient;  // for this thread, like DecodingProducts
+      const c10::NoGradGuard thread_no_gradient;  // applies to the current thread only, like DecodingProducts
       const nn::DecodingProducts same(&products);
       for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
     });

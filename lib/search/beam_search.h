@@ -1,22 +1,24 @@
-// Beam search over the key/value cache of a model, for many sentences at once.
+// Beam search, and sampling, with the key/value cache of a model, for many sentences at once.
 //
-// A hypothesis y_1 … y_n, whose last token is the end, has the score Σ log p(y_t | …) / n^length_penalty. Each step
-// takes the 2·beam likeliest extensions; those among the first `beam` that end are finished, and the first `beam` that
-// do not end stay live. A sentence is done once it has `beam` finished hypotheses (fairseq's rule), or all have met the
-// maximum length, at which every hypothesis must end; the finished hypotheses then compete by their scores. A beam of 1
-// is greedy search.
+// A hypothesis y_1 … y_n, whose last token is the end token, has the score Σ log p(y_t | …) / n^length_penalty. Each
+// step considers the 2·beam most probable extensions of the live hypotheses of a sentence. Those among the first `beam`
+// extensions that end with the end token become finished hypotheses; the first `beam` extensions that do not end with
+// it become the live hypotheses. The search for a sentence ends as soon as the sentence has `beam` finished hypotheses
+// (the rule of fairseq), or when its hypotheses reach the maximum length, at which the end token is forced. The
+// finished hypotheses are then sorted by score. A beam of 1 is greedy search.
 //
-// Among candidates with equal scores the extension of the better hypothesis comes first, then the smaller token,
-// whatever else is in the batch. The result of a sentence is the same alone and in any batch, bit for bit
-// (model::DecodingProducts), if all layers take the fused path through our kernel (attention/fused/fused_cpu.h: on a
-// CPU, head sizes that are multiples of 16) and no sentence has more rows, of its beam or its samples, than
-// kernels::kMaxDecodeQueries. Rows are queries of one source: with more, prefixes and finished samples leave few rows
-// in some sentences, for which attention uses another kernel that rounds differently. Then, and on the composed path,
-// whose products have the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7,
-// and tokens agree unless two extensions are that close.
+// Among extensions with equal scores, the extension of the better hypothesis precedes; among those of one hypothesis,
+// the smaller token. The order does not depend on the other sentences of the batch. The result of a sentence is the
+// same, bit for bit, in every batch (nn::DecodingProducts), if all layers take the fused path of the project's CPU
+// kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16), and if no sentence has more rows (beam
+// size or number of samples) than kernels::kMaxDecodeQueries. The kernel sees the rows of a sentence as queries of one
+// source; with more rows, forced prefixes and finished samples can reduce the number of queries, and attention with few
+// queries uses another kernel, which rounds differently. In these cases, and on the composed path, whose products have
+// the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7, and tokens agree
+// unless the scores of two extensions are that close.
 //
-// On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. If an
-// observer, which must see real hypotheses only, observes the passes, the host reads the results of each step.
+// On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
+// observer, which must receive only rows with real hypotheses, the host reads the results of each step.
 #pragma once
 
 #include <cstdint>
@@ -38,65 +40,69 @@ struct SearchOptions {
   void describe(Fields& f) {
     f.field("beam", beam, "beam size; 1: greedy search", between(1, 1 << 16));
     f.field("length_penalty", length_penalty,
-            "exponent of the length, end token included, by which scores are divided; above 1 favours long hypotheses",
+            "length penalty: exponent of the length, end token included, by which the log-probability of a hypothesis "
+            "is divided; values above 1 favour long hypotheses",
             between(-10, 10));
     f.field("max_length_a", max_length_a,
-            "a in the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, end token "
-            "included",
+            "factor a in the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, "
+            "end token included",
             between(0, 1000));
     f.field("max_length_b", max_length_b,
-            "b in the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
-    f.field("min_length", min_length, "minimum length, end token excluded; limited by the maximum length",
+            "offset b in the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
+    f.field("min_length", min_length,
+            "minimum length of a hypothesis in tokens, end token excluded; the maximum length takes precedence",
             between(0, 1 << 20));
-    f.field("no_unknown", no_unknown, "whether the unknown token is banned");
+    f.field("no_unknown", no_unknown, "whether hypotheses must not contain the unknown token");
   }
-  // Throws Error(usage) for a beam wider than the vocabulary, and a minimum length above every maximum.
+  // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
+  // maximum length of every sentence.
   void check(model::LanguageModel& model) const;
 };
 
-// Options of sampling, which replaces the search: each token is drawn from the model's distribution.
+// Options of sampling: with samples > 0, each token is drawn from the distribution of the model instead of searched.
 struct SamplingOptions {
   int64_t samples = 0;
   double temperature = 1;
   int64_t top_k = 0;
   int64_t seed = 1;
   void describe(Fields& f) {
-    f.field("samples", samples, "number of samples of each sentence; 0: beam search", between(0, 1 << 16));
-    f.field("temperature", temperature, "samples: temperature of the softmax; 0: always the likeliest token",
-            at_least(0));
-    f.field("top_k", top_k, "samples: number of likeliest tokens to sample from; 0: all", at_least(0));
-    f.field("seed", seed, "samples: random seed", at_least(0));
+    f.field("samples", samples,
+            "number of hypotheses to sample for each sentence, instead of beam search; 0: beam search",
+            between(0, 1 << 16));
+    f.field("temperature", temperature, "softmax temperature of sampling; 0: always the likeliest token", at_least(0));
+    f.field("top_k", top_k, "number of likeliest tokens from which sampling draws; 0: all tokens", at_least(0));
+    f.field("seed", seed, "random seed of sampling", at_least(0));
   }
 };
 
 // The input of a search.
 struct Sentence {
-  std::vector<int32_t> source;  // with its end; empty for a model without an encoder
-  std::vector<int32_t> prefix;  // first tokens of every hypothesis
-  int64_t number = 0;           // number of its random stream
+  std::vector<int32_t> source;  // with the end token; empty for a model without an encoder
+  std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
+  int64_t number = 0;           // number of the sentence, which selects its random stream
 };
 
 struct Hypothesis {
-  std::vector<int32_t> tokens;  // the last token is the end
-  double log_probability = 0;   // nats, summed over all tokens, the end and a forced prefix included
-  double score = 0;
+  std::vector<int32_t> tokens;  // with the end token as the last
+  double log_probability = 0;   // nats, summed over all tokens, including the end token and a forced prefix
+  double score = 0;             // log_probability / length^length_penalty
 };
 
-// Special tokens of the target vocabulary: the token that ends a hypothesis, from which the first token is predicted,
-// and the unknown token (-1: none).
+// Special tokens of the target vocabulary. `end`: the token that ends a hypothesis, and that precedes the first token
+// as input of the model. `unknown`: the unknown token; -1: the vocabulary has none.
 struct EndTokens {
   int32_t end = 0, unknown = -1;
 };
 
-// Returns the maximum number of tokens of a hypothesis for a source of `source` tokens, without the end: by the
-// options, and at most the positions of the model.
+// Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source` tokens, end token
+// included. The options and the maximum input length of the model limit the length.
 int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& model, int64_t source);
 
-// Returns the hypotheses of each sentence, best first, at most `beam` and all different; with sampling, its samples in
-// the order in which they were drawn. Finished sentences leave the batch. A signal that asks the process to stop
-// (base/signals.h) ends the search early; sentences that are not finished then have no hypotheses. Throws Error(usage)
-// for a prefix longer than a hypothesis may be, and for options that the model does not support; Error(failed) if a
-// distribution is not finite. `observer` observes each pass; may be null.
+// Returns the hypotheses of each sentence: with beam search, at most `beam` different hypotheses, best first; with
+// sampling, all samples, in the order of their random streams. Finished sentences are removed from the batch. If a
+// signal requests the process to stop (base/signals.h), the search ends early, and unfinished sentences have no
+// hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
+// maximum length, or if the model does not support the options; Error(failed) if a distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                  const EndTokens& ends, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},

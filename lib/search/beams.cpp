@@ -11,10 +11,12 @@ namespace mh::search {
 
 namespace {
 
-// Sources are padded to at least this length, if the model has as many positions: attention uses another kernel for few
-// queries, and the choice must not depend on the length of the other sources.
+// Minimum padded length of sources, in tokens, if the model has as many positions. Attention with few queries uses
+// another kernel, so without this minimum the kernel, and the rounding, would depend on the longest source in the
+// batch.
 constexpr size_t kNarrowest = kernels::kMaxDecodeQueries + 1;
 
+// Returns the live hypothesis `parent` extended by a token.
 Partial extended(const Partial& parent, const Extension& extension) {
   Partial p{parent.tokens, extension.sum, parent.slot};
   p.tokens.push_back(extension.token);

@@ -1,5 +1,6 @@
-// The hypotheses of a search, by sentence, and the rule that extends and ends them. Each search (beam_search.cpp,
-// device_search.h) computes the scores and places the rows of the model.
+// The hypotheses of each sentence, and the rules by which they are extended and finished. The two searches
+// (beam_search.cpp on the host, device_search.h on a GPU) share these rules; they compute the scores and assign
+// hypotheses to rows of the batch.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +14,35 @@ namespace mh::search {
 
 using Sentences = std::vector<const Sentence*>;
 
-// A live hypothesis: one that is not finished.
+// A live, that is, unfinished hypothesis.
 struct Partial {
   std::vector<int32_t> tokens;
-  double sum = 0;    // sum of log p, nats
-  int64_t slot = 0;  // row of the batch among those of its sentence; of a new hypothesis, its parent's
+  double sum = 0;    // log-probability, nats, summed over the tokens
+  int64_t slot = 0;  // row within the rows of the sentence; after an extension, the slot of the parent
 };
 
-// The search of one sentence.
+// The state of the search for one sentence.
 struct Beam {
-  size_t sentence = 0;
-  int64_t longest = 0;
-  std::vector<Partial> live;           // best first; samples: in order
-  std::vector<RandomSequence> random;  // random stream of each sample
-  std::vector<size_t> samples;         // sample number of each live hypothesis
-  std::vector<Hypothesis> finished;
+  size_t sentence = 0;                 // index of the sentence
+  int64_t longest = 0;                 // maximum length of a hypothesis in tokens, end token excluded
+  std::vector<Partial> live;           // beam search: best first; sampling: in the order of sample numbers
+  std::vector<RandomSequence> random;  // sampling: random stream of each sample
+  std::vector<size_t> samples;         // sampling: sample number of each live hypothesis
+  std::vector<Hypothesis> finished;    // sampling: indexed by sample number
 };
 
-// A live hypothesis extended by a token.
+// A possible extension of a live hypothesis by a token.
 struct Extension {
-  double sum = 0;   // sum of log p, including this token
-  size_t rank = 0;  // rank of the hypothesis
-  int32_t token = 0;
+  double sum = 0;     // log-probability of the extended hypothesis, nats
+  size_t rank = 0;    // index of the hypothesis in Beam::live
+  int32_t token = 0;  // next token
 };
-// Returns whether extension x comes before y in the order of a step.
+// Returns whether extension x is better than y. Extensions with equal sums are ordered by rank, then by token.
 inline bool precedes(const Extension& x, const Extension& y) {
   return x.sum != y.sum ? x.sum > y.sum : x.rank != y.rank ? x.rank < y.rank : x.token < y.token;
 }
 
+// The rules of beam search and sampling: which tokens are allowed, which extensions become live or finished hypotheses.
 class BeamPolicy {
  public:
   BeamPolicy(const EndTokens& ends, const SearchOptions& options, const SamplingOptions& sampling)
@@ -48,31 +50,38 @@ class BeamPolicy {
   const EndTokens& end_tokens() const { return end_tokens_; }
   const SearchOptions& options() const { return options_; }
   const SamplingOptions& sampling() const { return sampling_; }
+  // Returns whether tokens are sampled instead of searched.
   bool samples() const { return sampling_.samples > 0; }
 
-  // Returns a beam for each sentence. Throws Error(usage) for a prefix that is too long.
+  // Returns the initial beam of each sentence. Throws Error(usage) if a prefix is longer than the maximum length.
   std::vector<Beam> begin(model::LanguageModel& model, const Sentences& sentences) const;
-  // Returns the only token that may follow hypotheses of `length` tokens, or -1 if any may.
+  // Returns the forced next token of hypotheses with `length` tokens (from the prefix, or the end token at the maximum
+  // length); -1: no token is forced.
   int32_t forced(const Sentence& sentence, const Beam& beam, int64_t length) const;
-  // Returns the tokens that must not follow if none is forced.
+  // Returns the tokens that must not extend hypotheses with `length` tokens, unless a token is forced: the end token
+  // below the minimum length, and the unknown token with no_unknown.
   std::vector<int32_t> excluded(int64_t length) const;
-  // Applies the extensions of a step, in their order; for samples, one for each live hypothesis. Throws Error(usage) if
-  // there is none.
+  // Replaces the live hypotheses of `length` tokens by their extensions, and finishes hypotheses. `extensions`: best
+  // first; with sampling, one for each live hypothesis. Throws Error(usage) if no extension is allowed and no
+  // hypothesis is finished.
   void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;
-  // Throws Error(usage): no token may follow, as in a vocabulary of the end, which comes too early, and the unknown
-  // token.
+  // Throws Error(usage) because every token of the vocabulary is excluded, for example in a vocabulary that has only
+  // the end token and the unknown token.
   [[noreturn]] static void throw_no_candidates();
-  // Returns the hypotheses of a finished beam, best first.
+  // Returns the finished hypotheses of a beam, best first, or by sample number with sampling. Moves them out of the
+  // beam.
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
+  // Returns the live hypothesis p of `length` tokens, extended by the end token. `sum`: log-probability of the result.
   Hypothesis finished(const Partial& p, double sum, int64_t length) const;
   EndTokens end_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;
 };
 
-// Fills in the sources, with their lengths, of a model's first pass over `width` rows of each sentence.
+// Sets input.source, padded, and input.lengths.encoder for the first forward pass, with `width` equal rows per
+// sentence.
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input);
 
 }  // namespace mh::search

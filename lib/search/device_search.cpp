@@ -13,16 +13,16 @@ namespace mh::search {
 
 namespace {
 
-// The extensions of a step, for S sentences with W rows each, in their order. An extension continues a row of its
-// sentence, 0 … W - 1; a sum of minus infinity marks none.
+// The Q extensions of a step for each of S sentences with W rows each, best first; with sampling, one extension per
+// row. A sum of minus infinity marks a missing extension.
 struct Extensions {
-  at::Tensor sums;    // (S, Q) fp64
-  at::Tensor tokens;  // (S, Q) int64
-  at::Tensor rows;    // (S, Q) int64
-  at::Tensor finite;  // (S, 1) fp64, finite if all distributions are
+  at::Tensor sums;    // (S, Q) fp64: log-probability of the extended hypothesis, nats
+  at::Tensor tokens;  // (S, Q) int64: next token
+  at::Tensor rows;    // (S, Q) int64: row of the sentence, 0 … W - 1, that the extension continues
+  at::Tensor finite;  // (S, 1) fp64: finite if the distributions of all rows are finite, otherwise NaN or infinite
 };
 
-// Returns x (S, Q) padded with `with` to at least `columns` columns.
+// Returns x (S, Q) with columns of the value `with` appended, up to `columns` columns; x itself if Q >= columns.
 at::Tensor widened(const at::Tensor& x, int64_t columns, const at::Scalar& with) {
   return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, with);
 }
@@ -61,15 +61,15 @@ class DeviceSearch {
   int64_t count() const { return static_cast<int64_t>(beams_.size()); }
   int64_t end() const { return policy_.end_tokens().end; }
 
-  // Returns the number of steps until the next read-back: no hypothesis, finished or not, may exceed the maximum
-  // length, since positions are limited.
+  // Returns the number of steps until the host reads the results. The model must not process more positions than the
+  // maximum length, even in rows without a live hypothesis, since positions are limited.
   int64_t steps_ahead() const {
     int64_t longest = 0;
     for (const Beam& beam : beams_) longest = std::max(longest, beam.longest);
     return std::min(kSteps, longest + 1 - length_);
   }
 
-  // Uploads the host's inputs of the next steps: forced tokens, and the random numbers of samples.
+  // Copies the host's inputs for the next steps to the GPU: forced tokens, and random numbers for sampling.
   void prepare(int64_t steps) {
     const auto forced = [&](int64_t step, const Beam& beam) {
       return policy_.forced(*sentences_[beam.sentence], beam, length_ + step);
@@ -94,21 +94,22 @@ class DeviceSearch {
     uniform_ = uniform.to(int64_options_.device());
   }
 
-  // (S·W, V) fp32
+  // Runs the model on tokens_ and returns the logits (S·W, V) fp32 of the next tokens.
   at::Tensor next_logits() {
     model::Input input(tokens_.view({-1, 1}));
     if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
     return model_.logits(model_.hidden(input.to(int64_options_.device()), {}, state_.get())).flatten(0, 1);
   }
 
-  // Returns the log-probability (S, W) of the forced token (S, 1) in each row.
+  // Returns the log-probability (S, W) of each sentence's forced token in each of the sentence's rows. `forced`: (S, 1)
+  // int64; negative: treated as token 0. `log_sums`: (S, W).
   at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
     const at::Tensor tokens = forced.clamp_min(0).expand({count(), width_}).reshape({-1, 1});
     return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - log_sums;
   }
 
-  // Computes a step of beam search. Afterwards tokens_ and sums_ are those of the first `beam` extensions that do not
-  // end, best first, and the model's state has their rows.
+  // Computes a step of beam search and returns the extensions. Sets tokens_ and sums_ to those of the first `beam`
+  // extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
   Extensions extensions_of(int64_t step) {
     const int64_t beam = policy_.options().beam, extensions = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
@@ -117,12 +118,12 @@ class DeviceSearch {
     Extensions seen;
     const at::Tensor log_sums = best.log_sums.view({count(), before});
     seen.finite = log_sums.sum(1, true);
-    // (S, W, each), each row in the order of tokens, so that among equal sums the smaller token comes first.
+    // (S, W, each): the candidates of each row, sorted by token, so that among equal sums the smaller token precedes.
     auto [tokens, order] = best.tokens.view({count(), before, each}).sort(2);
     at::Tensor log_p =
         best.logits.view({count(), before, each}).gather(2, order).to(at::kDouble) - log_sums.unsqueeze(2);
     if (const at::Tensor& forced = forced_[static_cast<size_t>(step)];
-        forced.defined()) {  // the only extension of each row
+        forced.defined()) {  // the forced token is the only extension of each row
       const at::Tensor is = forced.ge(0).unsqueeze(2), only = at::full_like(log_p, -INFINITY);
       only.select(2, 0).copy_(forced_log_p(logits, forced, log_sums));
       log_p = at::where(is, only, log_p);
@@ -143,13 +144,13 @@ class DeviceSearch {
     tokens_ = seen.tokens.gather(1, first).masked_fill(~live, end());
     width_ = beam;
     const at::Tensor own = at::arange(count(), int64_options_).unsqueeze(1);
-    if (before < beam)
-      state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));  // all rows continue the same one
+    // In the first step, all rows of a sentence continue its only row.
+    if (before < beam) state_->reorder(at::arange(count(), at::kLong).repeat_interleave(beam));
     else if (beam > 1) state_->reorder_within((seen.rows.gather(1, first) + own * beam).flatten());
     return seen;
   }
 
-  // Computes a step of sampling; each sample stays in its row.
+  // Computes a step of sampling and returns the extensions. Each sample stays in its row.
   Extensions draw(int64_t step) {
     const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
@@ -161,7 +162,7 @@ class DeviceSearch {
     const at::Tensor log_sums = best.log_sums.view({count(), width_});
     seen.finite = log_sums.sum(1, true);
     at::Tensor place = at::zeros({count() * width_, 1}, int64_options_);
-    if (o.temperature > 0) {  // same as draw() in sampling.h
+    if (o.temperature > 0) {  // the same choice as draw() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor shares = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor at = uniform_[step].reshape({-1, 1}) * shares.narrow(1, all - 1, 1);
@@ -180,10 +181,11 @@ class DeviceSearch {
     return seen;
   }
 
-  // Applies the extensions of the steps from `length` on to the hypotheses of unfinished sentences.
+  // Applies the extensions of several steps to the hypotheses of unfinished sentences. `length`: number of tokens of
+  // the live hypotheses before the first step.
   void follow(const std::vector<Extensions>& seen, int64_t length) {
     if (seen.empty()) return;
-    // (steps, S, …). Only the first read-back waits for the device.
+    // Returns a member of all steps' Extensions, (steps, S, …), on the CPU. Only the first call waits for the GPU.
     const auto read = [&](at::Tensor Extensions::*part) {
       std::vector<at::Tensor> all;
       all.reserve(seen.size());
@@ -216,7 +218,7 @@ class DeviceSearch {
     }
   }
 
-  // Removes finished sentences.
+  // Removes finished sentences from the batch and stores their results.
   void leave() {
     std::vector<Beam> kept_beams;
     std::vector<int64_t> places;
@@ -241,14 +243,14 @@ class DeviceSearch {
   const BeamPolicy& policy_;
   const at::TensorOptions int64_options_;  // int64 on the model's device
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;  // unfinished sentences, in the order of their rows
-  int64_t width_ = 1;        // rows of a sentence
-  int64_t length_ = 0;       // tokens of each live hypothesis
-  // (S, W): last token of each row, and its sum of log p; minus infinity if it has no hypothesis.
+  std::vector<Beam> beams_;  // unfinished sentences, in the order of rows
+  int64_t width_ = 1;        // rows per sentence
+  int64_t length_ = 0;       // number of tokens of each live hypothesis
+  // (S, W): last token of the hypothesis in each row, and its log-probability; minus infinity if the row has none.
   at::Tensor tokens_, sums_;
-  std::vector<at::Tensor> forced_;  // for each of the next steps: (S, 1), or -1; undefined if no token is forced
-  at::Tensor uniform_;              // (steps, S, W) fp64
-  std::vector<std::vector<Hypothesis>> results_;
+  std::vector<at::Tensor> forced_;  // per step: (S, 1) forced tokens, -1: not forced; undefined: no sentence is forced
+  at::Tensor uniform_;              // (steps, S, W) fp64 random numbers in [0, 1), for sampling
+  std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
 
 }  // namespace
