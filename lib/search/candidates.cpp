@@ -63,14 +63,15 @@ Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
   return c;
 }
 
-// Returns values and indices (R, count) of the largest of x (R, n), the lower index first among equal values: the
-// choice of topk() among them is unspecified.
+// Returns the values and indices (R, count) of the `count` largest elements of each row of x (R, n), in descending
+// order. Equal values are in ascending order of indices, which topk() does not guarantee.
 std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t count) {
   const auto [values, places] = at::sort(x, /*stable=*/true, 1, /*descending=*/true);
   return {values.narrow(1, 0, count), places.narrow(1, 0, count)};
 }
 
-// Entries in a block of a row: few enough that the blocks with a large entry have few entries in total.
+// Logits per block of a row in best_of(). The smaller the blocks, the fewer logits remain after blocks are selected by
+// their maxima.
 constexpr int64_t kBlock = 64;
 
 }  // namespace
@@ -79,7 +80,7 @@ void require_finite(std::span<const double> log_sums) {
   for (double sum : log_sums)
     if (!std::isfinite(sum))
       throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(sum),
-                                        "the weights of the model are damaged, or too large for --precision bf16"});
+                                        "check the weights of the model for damage, or use --precision fp32"});
 }
 
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints) {
@@ -88,8 +89,8 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
   return c;
 }
 
-// The `count` largest entries of a row are in the `count` blocks with the largest maxima: at least `count` entries
-// precede all entries of any other block.
+// Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
+// since the `count` maxima of these blocks are no smaller than any logit of another block.
 Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
   const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
   const at::Tensor largest = logits.amax(1, true);
@@ -101,7 +102,7 @@ Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>
   for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
   open = open.view({rows, blocks, kBlock});
   const int64_t num_blocks = std::min(count, blocks);
-  // In the order of the tokens, so that among equal entries the smaller token comes first.
+  // The chosen blocks are sorted by token, so that among equal logits the smaller token precedes.
   const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), num_blocks)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = chosen * kBlock + at::arange(kBlock, chosen.options());
   const auto [values, places] =

@@ -1,4 +1,4 @@
-// The candidate tokens of a search for each row of logits.
+// Selects the candidates for the next token from the logits of each row.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,30 +11,33 @@
 
 namespace mh::search {
 
+// Limits on the candidates of a step.
 struct Constraints {
-  int64_t count = 1;              // maximum number of candidates of a row
-  std::vector<int32_t> excluded;  // tokens that are no candidates
-  std::vector<int32_t> forced;    // the only candidate of each row, or -1: any; empty: any in all rows
+  int64_t count = 1;              // maximum number of candidates per row
+  std::vector<int32_t> excluded;  // tokens that must not be candidates
+  std::vector<int32_t> forced;    // (R): only candidate of each row; -1: no forced token; empty: no forced tokens
 };
 
+// Candidates in main memory.
 struct Candidates {
-  std::vector<double> log_sums;                   // (R): log p = logit - log_sum
-  std::vector<std::vector<kernels::Entry>> rows;  // (R), likeliest first; among equal ones the smaller token first
+  std::vector<double> log_sums;                   // (R): log-sum-exp of each row of logits, nats
+  std::vector<std::vector<kernels::Entry>> rows;  // (R): candidates, descending by logit, then ascending by token
 };
 
-// Returns the candidates of logits (R, V) fp32; on a GPU through best_of(). Throws Error(failed) if the distribution of
-// a row is not finite.
+// Returns the candidates for logits (R, V) fp32. For logits on a GPU, best_of() computes the candidates. Throws
+// Error(failed) if the distribution of a row is not finite.
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints);
 // Throws Error(failed) if the log-sum-exp of a row is not finite.
 void require_finite(std::span<const double> log_sums);
 
-// Candidates computed by tensor operations on any device, without synchronisation. All rows have `count` of them.
+// Candidates as tensors on the device of the logits. All rows have `count` candidates.
 struct Best {
-  at::Tensor log_sums;  // (R) fp64, not finite if the distribution is not
-  at::Tensor tokens;    // (R, count) int64, likeliest first; among equal ones the smaller token first
-  at::Tensor logits;    // (R, count) fp32; minus infinity: no candidate
+  at::Tensor log_sums;  // (R) fp64: log-sum-exp of each row of logits, nats; not finite if the distribution is not
+  at::Tensor tokens;    // (R, count) int64: descending by logit, then ascending by token
+  at::Tensor logits;    // (R, count) fp32: logits of the tokens; minus infinity: not a candidate
 };
-// Returns the `count` best of logits (R, V) fp32, or V if that is less; `excluded` tokens are no candidates.
+// Returns the min(count, V) best candidates for logits (R, V) fp32, without waiting for the GPU. The logits of
+// `excluded` tokens are minus infinity in the result.
 Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded);
 
 }  // namespace mh::search

@@ -12,7 +12,8 @@ namespace mh::search {
 
 namespace {
 
-// Returns the next token. Throws Error(failed) if the distribution is not finite.
+// Returns the next token, drawn from the distribution of logits (V). Throws Error(failed) if the distribution is not
+// finite.
 int32_t next_of(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
   const double log_sum = logits.to(at::kDouble).logsumexp(0).item<double>();
   require_finite({&log_sum, 1});

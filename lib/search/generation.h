@@ -1,6 +1,6 @@
-// Generation of text, one token at a time over the cache. Each token is drawn on the host and reported at once, so on a
-// GPU each costs a round trip: of the logits, or of the token alone if it is the likeliest (temperature 0). Beam search
-// (beam_search.h) is faster if the text need not appear while it is written.
+// Generation of text, one token at a time, with the key/value cache. Each token is drawn on the host and reported to
+// the caller at once, so on a GPU each token costs a transfer: of the logits, or only of the likeliest token at
+// temperature 0. If the text need not be displayed while it is generated, beam search (beam_search.h) is faster.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct GenerationOptions {
   int64_t samples = 1;
   void describe(Fields& f) {
     f.field("length", length, "number of tokens to generate", at_least(1));
-    f.field("temperature", temperature, "temperature of the softmax; 0: always the likeliest token", at_least(0));
-    f.field("top_k", top_k, "number of likeliest tokens to sample from; 0: all", at_least(0));
+    f.field("temperature", temperature, "softmax temperature of sampling; 0: always the likeliest token", at_least(0));
+    f.field("top_k", top_k, "number of likeliest tokens from which sampling draws; 0: all tokens", at_least(0));
     f.field("seed", seed, "random seed", at_least(0));
-    f.field("samples", samples, "number of texts", at_least(1));
+    f.field("samples", samples, "number of texts to generate", at_least(1));
   }
 };
 
-// Continues `prompt`, which is not empty. `each` receives every new token; it returns false to end the text. `sample`
-// numbers the texts of one call: each has its own random stream.
+// Generates a text that continues `prompt`, which must not be empty, and calls `each` with every new token; `each`
+// returns false to end the text. `sample`: number of the text, which selects its random stream.
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options,
               int64_t sample, const std::function<bool(int32_t)>& each);
 

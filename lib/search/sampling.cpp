@@ -11,12 +11,12 @@ namespace mh::search {
 int32_t draw(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random) {
   const float* x = logits.data();
   const size_t n = logits.size();
-  if (n == 0) throw std::logic_error("draw() requires at least one logit");
+  if (n == 0) throw std::logic_error("draw(): expected at least one logit; found none");
   if (temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
   std::vector<int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   const size_t kept = top_k > 0 ? std::min(n, static_cast<size_t>(top_k)) : n;
-  // Ties go to the smaller token, so that the choice does not depend on the sort.
+  // Equal logits are ordered by token, so that the result does not depend on the sorting algorithm.
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(kept), order.end(),
                     [&](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
   std::vector<double> sums(kept);
