@@ -42,7 +42,7 @@ void BertOptions::describe(Fields& f) {
           "whether a layer norm follows the sum of token, position and segment embeddings");
   f.field("head", head,
           "task head of the encoder; words: masked words; classes: the class of a text; number: a number for a text; "
-          "span: start and end of an answer",
+          "span: first and last position of an answer",
           encoder_heads().names());
   f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
           between(0, kLargest));
