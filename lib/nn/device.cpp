@@ -103,7 +103,7 @@ at::Tensor to_device(const at::Tensor& x, at::Device device) {
 at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
   static std::mutex mutex;
-  // Never destroyed: static objects are destroyed after CUDA has shut down.
+  // The map is never destroyed: static objects are destroyed after CUDA has shut down.
   static auto& constants = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
   const std::lock_guard lock(mutex);
   at::Tensor& constant = constants[{device.str(), values}];

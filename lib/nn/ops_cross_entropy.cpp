@@ -28,9 +28,9 @@ int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses.
 struct Result {
-  at::Tensor dhidden;  // (N, d), in the type of hidden
-  at::Tensor dweight;  // (rows, d), fp32 or wider
-  at::Tensor dbias;    // (rows), fp32 or wider
+  at::Tensor dhidden;  // (N, d): gradient of hidden, in the type of hidden
+  at::Tensor dweight;  // (rows, d): gradient of the weight, fp32 or wider
+  at::Tensor dbias;    // (rows): gradient of the bias, fp32 or wider
   at::Tensor losses;   // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
   int64_t scored = 0;
 };

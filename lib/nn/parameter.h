@@ -38,7 +38,7 @@ struct Init {
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
   // Glorot's uniform distribution, where fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
   static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
-  // The identity matrix in the last two axes, rectangular if they differ.
+  // In the last two axes, a matrix with ones on the main diagonal and zeros elsewhere; it need not be square.
   static Init identity() { return {Kind::identity}; }
   // A matrix of standard normal numbers (normal_columns) or of uniform numbers in [0, 1) (uniform_columns), where each
   // column is divided by its sum.

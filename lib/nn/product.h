@@ -18,14 +18,15 @@ class Parameter;
 
 // The elementwise function that follows a matrix product.
 enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf; gelu_tanh: GPT-2's approximation
+// Returns the activation of each element of x.
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
 // Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                       Activation fused_activation = Activation::none);
-// Returns a b (n, m) for a (n, k) and b (k, m).
+// Returns the product a b (n, m) for a (n, k) and b (k, m).
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
-// Returns aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
+// Returns the product aᵀ b (n, m), possibly as a transposed view, for a (k, n) and b (k, m).
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
 // Parameters to concatenate along the first axis; null pointers are skipped.
@@ -43,7 +44,7 @@ at::Tensor concatenated(Parts parts);
 //   instead of for every product.
 class DecodingProducts {
  public:
-  static constexpr int64_t kFullRows = 64;
+  static constexpr int64_t kFullRows = 64;  // minimum number of rows of a product
 
   // Shares the cached weights of `with`, an object of any thread; null: creates a new cache.
   explicit DecodingProducts(const DecodingProducts* with = current());
