@@ -132,7 +132,8 @@ class AdaptiveOutput : public OutputLayer {
   // The weights of all bands in one forward pass.
   struct Weights {
     std::vector<at::Tensor> tables, biases;  // one per band; `biases` is empty without model.output_bias
-    at::Tensor head, head_bias;              // (|E_0| + tails, d), (|E_0| + tails) or undefined
+    // Weights (|E_0| + number of tails, w_0) and bias (|E_0| + number of tails), or undefined, of the head.
+    at::Tensor head, head_bias;
     at::Tensor bias(size_t band) const { return biases.empty() ? at::Tensor() : biases[band]; }
   };
 

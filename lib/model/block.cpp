@@ -119,7 +119,7 @@ Block::Flow Block::attend(Sublayer& part, const Flow& in, const LayerNorm& next,
     }
   }
   const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
-  // The interceptor of this layer may have repeated the rows of y for its variants (attention::Variants).
+  // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
   return join(residual, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
               &next);

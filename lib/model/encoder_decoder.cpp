@@ -53,7 +53,7 @@ class TranslationState : public DecodingState {
   Encoded encoded;
 
  private:
-  // Returns the number of consecutive rows with the same source if it is equal for all sources; otherwise 1.
+  // Returns the number of consecutive rows per source if all sources have equally many; otherwise 1.
   static size_t rows_of_each(const std::vector<int64_t>& sources) {
     size_t each = 0;
     for (size_t i = 0, first = 0; i < sources.size(); ++i) {

@@ -42,8 +42,8 @@ class DecodingState {
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
 struct Input {
-  at::Tensor tokens;           // (B, T) int64
-  at::Tensor source;           // (B, S) int64, for a model with an encoder
+  at::Tensor tokens;           // (B, T) int64: tokens of the target, or of the text for an encoder-only model
+  at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
   Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: implicit

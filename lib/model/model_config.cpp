@@ -117,7 +117,7 @@ void ModelOptions::describe(Fields& f) {
 
 namespace {
 
-// Throws Error(usage) if an option of a backbone that is not chosen differs from its default.
+// Throws Error(usage) if `config` sets an option of a backbone other than `backbone` to a value other than the default.
 void refuse_other_backbones(Config& config, const std::string& backbone) {
   ModelOptions defaults, set;
   defaults.backbone = set.backbone = backbone;

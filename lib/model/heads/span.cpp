@@ -39,7 +39,7 @@ class SpanHead : public OutputLayer {
   // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, since
   // their number depends on the other texts in the batch.
   struct Places {
-    at::Tensor log_p;    // (B, T, 2)
+    at::Tensor log_p;    // (B, T, 2): log p of each position as the first and as the last position of the answer
     at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
     at::Tensor lengths;  // (B, 1) int64: length of each text
     at::Tensor padding;  // (B, T) bool: whether the position is padding
