@@ -75,7 +75,7 @@ struct SamplingOptions {
   }
 };
 
-// The input of a search.
+// The input of the search for one sentence.
 struct Sentence {
   std::vector<int32_t> source;  // with the end token; empty for a model without an encoder
   std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
