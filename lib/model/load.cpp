@@ -62,7 +62,7 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
                                      "set only keys that leave all parameters unchanged"});
   };
   for (const auto& [name, shape] : before)
-    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "no tensor of this name");
+    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "none of this name");
     else if (it->second != shape) refuse(name + " " + shape, it->second);
   for (const auto& [name, shape] : after)
     if (before.count(name) == 0) refuse("no parameter named " + name, shape);
@@ -95,7 +95,7 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
-    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name",
+    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "none of this name",
                                      "use a checkpoint of the same model"});
   const io::DType type = type_of(into).value();
   if (info->shape != into.sizes().vec() || info->type != type)
@@ -115,8 +115,8 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) known.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_state(info.name) || parameters.find(info.name) != nullptr) continue;
-    throw Error(Exit::input, Problem{checkpoint.name(), "only tensors of the configured model",
-                                     "the unknown tensor " + info.name, did_you_mean(info.name, known)});
+    throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
+                                     did_you_mean(info.name, known)});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();

@@ -52,7 +52,7 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_of_head(info.name))
-      refuse(info.name + " " + shape_text(info.shape), "no tensor of this name", did_you_mean(info.name, known));
+      refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
     result.left_out.push_back(info.name);
   }
   return result;
