@@ -59,7 +59,7 @@ void ModelOptions::describe(Fields& f) {
   f.field("width", width, "model width d, the size of hidden states", between(1, kLargest));
   f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kLargest));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
-           "position of layer norms: before each sublayer (pre) or after each residual sum (post)");
+           "position of layer norms: before each sublayer, or after each residual sum");
   f.field("final_norm", final_norm, "whether a layer norm follows the last layer; only with model.norm=pre");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
