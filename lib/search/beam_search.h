@@ -44,11 +44,11 @@ struct SearchOptions {
             "is divided; values above 1 favour long hypotheses",
             between(-10, 10));
     f.field("max_length_a", max_length_a,
-            "factor a in the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, "
+            "factor a of the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, "
             "end token included",
             between(0, 1000));
     f.field("max_length_b", max_length_b,
-            "offset b in the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
+            "offset b of the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
     f.field("min_length", min_length,
             "minimum length of a hypothesis in tokens, end token excluded; the maximum length takes precedence",
             between(0, 1 << 20));
