@@ -1,4 +1,4 @@
-// Matrix products through oneDNN's linear operator, and the cache of packed weights for decoding.
+// Matrix products through oneDNN's linear operator, and the cache of weights for decoding.
 #include "nn/product.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -66,7 +66,7 @@ at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const a
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* decoding = nullptr;
 
-// Returns the weight packed in the layout that oneDNN chooses for products with kFullRows rows or more.
+// Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows or more.
 at::Tensor packed(const at::Tensor& weight) {
   static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;

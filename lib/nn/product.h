@@ -31,8 +31,8 @@ at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
 // Parameters to concatenate along the first axis; null pointers are skipped.
 using Parts = std::initializer_list<const Parameter*>;
-// Returns the values (Σ n_i, …) of parameters (n_i, …), concatenated along the first axis; undefined if there are no
-// parameters.
+// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; undefined if there
+// are no parameters.
 at::Tensor concatenated(Parts parts);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
@@ -40,8 +40,8 @@ at::Tensor concatenated(Parts parts);
 // - Products x weightᵀ are padded with zero rows to at least kFullRows rows. With kFullRows rows or more, the bits of a
 //   row do not depend on the number of rows (with fewer rows, oneDNN adds in another order), so that a sentence decodes
 //   to the same tokens on its own and in a batch.
-// - The weights of linear(x, weights, biases) (ops.h) are concatenated, and packed in oneDNN's fastest layout, once
-//   instead of for every product.
+// - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
+//   layout, instead of computing it for every product.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;  // minimum number of rows of a product
