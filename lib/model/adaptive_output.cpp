@@ -156,7 +156,7 @@ class AdaptiveOutput : public OutputLayer {
                                                                    : vocabulary_ - bands_.first(band);
   }
 
-  // Returns hidden (…, d) projected to the width of the band, (…, w_b).
+  // Returns hidden (…, d) mapped to the width of the band, (…, w_b).
   at::Tensor projected(const at::Tensor& hidden, size_t band) const {
     if (tied_[band] != nullptr) return nn::linear(hidden, tied_[band]->value().t(), at::Tensor());
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;

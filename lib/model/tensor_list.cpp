@@ -81,8 +81,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
     for (const int64_t size : p.master().sizes()) axes.push_back(name_of_size(size, symbols));
     const std::string name = generic(p.name());
     std::string shape = str('(', join(axes, ", "), ')');
-    // The tensors of all bands have the same generic name. The shape of the last band is listed, since its width has
-    // the symbol w; the width of band 0 is the width of the model.
+    // The tensors of all bands have the same name in the list. The shape of the last band is listed, since its width
+    // has the symbol w; the width of band 0 is the width of the model.
     const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
     if (same == shapes.end()) shapes.emplace_back(name, std::move(shape));
     else same->second = std::move(shape);
