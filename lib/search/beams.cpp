@@ -16,7 +16,7 @@ namespace {
 // batch.
 constexpr size_t kNarrowest = kernels::kMaxDecodeQueries + 1;
 
-// Returns the live hypothesis `parent` extended by a token.
+// Returns the live hypothesis `parent` with the token of `extension` appended.
 Partial extended(const Partial& parent, const Extension& extension) {
   Partial p{parent.tokens, extension.sum, parent.slot};
   p.tokens.push_back(extension.token);
