@@ -1,13 +1,13 @@
-// Tests whether a backward pass may overwrite a gradient in place.
+// Decides whether an operation may overwrite a tensor in place instead of allocating a second large tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::attention {
 
-// Returns whether nothing else references this gradient or its storage, so that a backward pass may write its result
-// there: the largest tensors of a layer then need no second copy. An observer that retained the gradient counts as a
-// reference. If the gradient is a view, its base may be the other holder of the storage.
+// Returns whether `gradient` has the only reference to its storage, so that the caller may write a result of the same
+// size into it. A gradient that an observer retains (retain_grad) has a second reference. A view may share its storage
+// with its base tensor if the view has the only reference to this base.
 inline bool can_reuse_storage(const at::Tensor& gradient) {
   if (!gradient.has_storage() || gradient.use_count() != 1 || !gradient.is_non_overlapping_and_dense()) return false;
   const size_t references = gradient.storage().use_count();

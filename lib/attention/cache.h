@@ -9,32 +9,36 @@
 
 namespace mh::attention {
 
-// Stores keys (B, h, length, dk) and values (B, hv, length, dv). In cross-attention both are computed once, from the
-// encoder's output.
+// Keys (B, h, length, dk) and values (B, hv, length, dv) of earlier positions. In cross-attention they are computed
+// once, from the encoder output.
 class Cache {
  public:
   int64_t length() const { return length_; }
-  // Appends k and v and returns all cached keys and values.
+  // Appends k (B, h, n, dk) and v (B, hv, n, dv), and returns all cached keys and values.
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
-  // Returns all cached keys and values, gathered so that each row holds its own.
+  // Returns all cached keys (B, h, length, dk) and values (B, hv, length, dv). If a row table exists, first copies the
+  // positions of each batch row into one physical row.
   std::pair<at::Tensor, at::Tensor> all();
-  void pass(int64_t positions) { length_ += positions; }  // counts without storing: for a layer without heads
-  // Reorders the rows, as beam search does: new row i is old row rows[i], rows (B') int64. reorder_state() reorders
-  // only the state of the stages, reorder_rows() only keys and values.
+  void pass(int64_t positions) { length_ += positions; }  // increases length() only, for a layer without heads
+  // Reorders the batch rows of keys, values and stage state for beam search: row i becomes the former row rows[i], rows
+  // (B') int64.
   void reorder(const at::Tensor& rows);
+  // Reorders the batch rows of the stage state only: row i becomes the former row rows[i].
   void reorder_state(const at::Tensor& rows);
+  // Reorders the batch rows of keys and values only: row i becomes the former row rows[i].
   void reorder_rows(const at::Tensor& rows);
-  void keep_last(int64_t positions);  // drops all but the last ones; the stages' state is unchanged
+  void keep_last(int64_t positions);  // drops all older keys and values; stage state is unchanged
   StageState& state() { return state_; }
 
-  // The storage on a CPU with its row table, for kernels that read each position through the table. Until append() or
-  // all() is called, reorder_rows() copies only the table, unless the number of rows grows.
+  // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As
+  // long as this table exists, reorder_rows() copies only the table. append() and all() remove the table, and so does
+  // reorder_rows() if the number of batch rows exceeds P.
   struct InPlace {
-    at::Tensor keys, values;  // (P, h, length, size), P >= B physical rows
-    at::Tensor rows;          // (B, length) int32: position t of row b is stored in physical row rows[b, t]
+    at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
+    at::Tensor rows;          // (B, length) int32: position t of batch row b is in physical row rows[b, t]
   };
-  // Appends one position for keys and values shaped like k and v (B, h, 1, size) and returns the storage. The caller
-  // writes the new position of row b to physical row b.
+  // Reserves one more position for keys and values with the shapes of k (B, h, 1, dk) and v (B, hv, 1, dv), and returns
+  // a view that includes it. The caller must write the new key and value of batch row b to physical row b.
   InPlace extend(const at::Tensor& k, const at::Tensor& v);
 
  private:
@@ -42,7 +46,7 @@ class Cache {
   void gather();
 
   at::Tensor keys_, values_;        // (P, h, capacity, size)
-  at::Tensor table_;                // (B, capacity) int32 row table; undefined: physical row b holds all of row b
+  at::Tensor table_;                // (B, capacity) int32 row table; undefined: batch row b is physical row b
   int64_t first_ = 0, length_ = 0;  // positions [first_, first_ + length_) of the storage are in use
   StageState state_;
 };

@@ -1,5 +1,5 @@
 // The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path. Entries that the mask
-// hides are not computed, which saves nearly half of the work if a long sequence attends to itself.
+// hides are not computed, which saves nearly half of the work in self-attention over long sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,29 +13,34 @@
 
 namespace mh::attention {
 
-// Mask::causal_offset(): query t sees keys s <= t + *offset. Empty: every query sees all keys.
+// Offset of a causal mask (Mask::causal_offset): query t sees the keys s <= t + *offset and the entries of all other
+// keys are hidden. Empty: every query sees all keys.
 using CausalOffset = std::optional<int64_t>;
 
-// Returns q kᵀ (B, h, T, S) for q (B, h, T, dk) and k (B, h, S, dk). Entries that the offset hides are finite but
-// unspecified; a later mask must give them a gradient of exactly 0.
+// Returns q kᵀ (B, h, T, S) for q (B, h, T, dk) and k (B, h, S, dk). Hidden entries are finite but unspecified; a later
+// mask must give them a gradient of exactly 0.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 
-// Returns p v (B, h, T, dv) for p (B, h, T, S), or (1, h, T, S) shared by all rows of the batch, and v (B, h, S, dv). p
-// must be exactly 0 where the offset hides it; its gradient there is finite but unspecified.
+// Returns p v (B, h, T, dv) for p (B, h, T, S), or (1, h, T, S) shared by all batch rows, and v (B, h, S, dv). Hidden
+// entries of p must be exactly 0; their gradient is finite but unspecified.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// The same products, and the gradient of the second operand of each, without autograd; and their building blocks.
+// Implementations without autograd, for autograd functions.
 namespace plain {
-// Returns pᵀ y (…, S, d) for p (…, T, S) and y (…, T, d).
+// Returns pᵀ y (B, h, S, d), the gradient of keys or values, for p (B, h, T, S), whose hidden entries must be exactly
+// 0, and y (B, h, T, d).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
+// Returns q kᵀ (B, h, T, S) without autograd.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
+// Returns p v (B, h, T, dv) without autograd, for p and v with the same number of batch rows.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// Queries per block. At 512 positions a causal product then takes 0.7 of the time of the full product, at 1024 0.6.
-// Smaller blocks make the individual products slower.
+// Number of queries per block. With 128, a causal product takes 0.7 of the time of the full product at 512 positions
+// and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
 constexpr int64_t kBlock = 128;
 
-// Calls visit(first query, number of queries, number of keys that any of them sees) for each block of queries.
+// Calls visit(first, count, seen) for each block of queries [first, first + count), whose queries see only keys of [0,
+// seen).
 template <class Visit>
 void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
   for (int64_t t = 0; t < queries; t += kBlock) {
@@ -47,9 +52,11 @@ void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit&
 // Reshapes (B, h, T, c) to (B h, T, c).
 inline at::Tensor flat(const at::Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
-// save_offset() saves an offset in the saved_data of an autograd context, saved_offset() restores it.
+// Type of AutogradContext::saved_data.
 using Saved = ska::flat_hash_map<std::string, at::IValue>;
+// Stores the offset in `saved` for the backward pass.
 void save_offset(Saved& saved, CausalOffset offset);
+// Returns the offset that save_offset() stored.
 CausalOffset saved_offset(Saved& saved);
 }  // namespace plain
 

@@ -1,5 +1,5 @@
-// A description of the attention mask. Our kernels read it directly; the composed path and SDPA turn it into a tensor.
-// In boolean masks, true means that the query may attend to the key.
+// Description of an attention mask. The fused kernels read it directly; the composed path and SDPA convert it to a mask
+// tensor. In boolean mask tensors, true means that the query may attend to the key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,26 +11,27 @@ namespace mh::attention {
 
 struct Mask {
   bool causal = false;
-  int64_t offset = 0;        // causal: query t sees keys s <= t + offset; > 0 after cached or memory positions
-  int64_t window = 0;        // > 0: only keys s > t + offset - window are visible
-  at::Tensor key_lengths;    // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding)
-  at::Tensor query_lengths;  // (B) int64, or undefined: only queries t < query_lengths[b] are real. Hides no key: read
-                             // only by stages that average over queries, to leave out padding
-  // (Tk) int64: position of each key relative to the first query (negative: before it); undefined: s - offset. Keys of
-  // a memory may have gaps between them. Read by scores with relative positions.
+  int64_t offset = 0;      // with `causal`: query t sees keys s <= t + offset; > 0 if cached or memory keys precede
+  int64_t window = 0;      // > 0: query t sees only keys s > t + offset - window; 0: unlimited
+  at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding)
+  // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
+  // average over queries read it to exclude padding.
+  at::Tensor query_lengths;
+  // (Tk) int64: position of each key relative to the first query, negative for earlier keys; undefined: key s has
+  // position s - offset. Positions of a memory may have gaps. Scores with relative positions read it.
   at::Tensor key_positions;
-  at::Tensor additive;  // fp32, broadcastable to (B, h, Tq, Tk), or undefined: added to the logits
+  at::Tensor additive;  // mask that is added to the logits, fp32, broadcastable to (B, h, Tq, Tk); or undefined
 
   // Returns the offset of a causal mask; empty for any other mask.
   std::optional<int64_t> causal_offset() const { return causal ? std::optional(offset) : std::nullopt; }
 };
 
-// Returns key or query lengths (B) on the device; undefined if every row has all `positions`, so that no mask is
-// needed.
+// Returns key or query lengths (B), copied to the device. Returns an undefined tensor, since no mask is needed, if
+// every row has at least `positions` real positions.
 at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device);
 
-// Returns one boolean mask, broadcastable to (B, h, Tq, Tk), for causal, window, key_lengths and additive (which hides
-// entries by minus infinity); undefined if none of them hides anything.
+// Returns the boolean mask, broadcastable to (B, h, Tq, Tk), that combines `causal`, `window`, `key_lengths` and the
+// entries of `additive` that are minus infinity; an undefined tensor if none of them is present.
 at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device);
 
 }  // namespace mh::attention

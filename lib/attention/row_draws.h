@@ -1,4 +1,4 @@
-// Random numbers for stages that sample once for each row of the batch.
+// Random numbers for stages that sample separately for each batch row.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,9 @@ namespace mh::attention {
 
 struct Context;
 
-// Returns (B, count) fp32 numbers, uniform in [0, 1), on the CPU, from the random stream "KIND.name". A number depends
-// only on the index of its row in the whole batch of the update and on its column, so neither micro-batches nor `count`
-// change it.
+// Returns random numbers (B, count), fp32, uniform in [0, 1), on the CPU, from the random stream "KIND.name", where
+// KIND is the kind of the layer ("decoder.self"). A number is a function of seed, update, layer, its column, and the
+// index of its batch row within the whole batch of the update; it depends neither on micro-batches nor on `count`.
 at::Tensor draw_rows(const Context& context, const std::string& name, int64_t count);
 
 }  // namespace mh::attention

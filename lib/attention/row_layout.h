@@ -5,7 +5,8 @@
 
 namespace mh::attention {
 
-// Returns x if its rows (d) are contiguous and its row stride is below 2^31; otherwise a contiguous copy.
+// Returns x if each row x[b, h, t] (d elements) is contiguous and the row stride is below 2^31 elements; otherwise a
+// contiguous copy.
 inline at::Tensor with_contiguous_rows(const at::Tensor& x) {
   return (x.size(3) == 1 || x.stride(3) == 1) && x.stride(2) < int64_t{1} << 31 ? x : x.contiguous();
 }

@@ -1,5 +1,5 @@
-// Variants of the rows of a batch, for example one for each ablated head. A layer computes the part that all variants
-// share once, then continues with a copy of each row per variant.
+// Variants of a batch, for example one for each ablated head. A layer computes once what all variants have in common,
+// and then continues with a copy of each batch row for each variant.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,19 +11,19 @@ namespace mh::attention {
 
 struct Context;
 
-// A pass receives one or more blocks of B rows and continues with `count` blocks, (count·B, …): row f·B + b is a copy
-// of row b of input block from[f]. In evaluation only.
+// The variants of one forward pass, in evaluation only. The input has one or more groups of B batch rows; after the
+// repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group from[f].
 struct Variants {
-  int64_t count = 0;  // 0: rows are not repeated
-  // (count): input block of each variant. All input blocks come first in order, 0, 1, 2, …, then any of them again.
-  // Empty: one input block.
+  int64_t count = 0;  // number of variants; 0: batch rows are not repeated
+  // (count): input group of each variant: first each input group once, in order, then any of them again. Empty: one
+  // input group.
   std::vector<int64_t> from = {};
 
-  // Repeats x (blocks·B, …) to (count·B, …); an undefined tensor stays undefined.
+  // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;
-  // repeat_inputs() repeats the inputs and the mask of a pass, for variants that begin at the score heads;
-  // repeat_weights() repeats the combiner's weights.
+  // Repeats the inputs and the mask of a forward pass, for variants that begin at the score heads.
   void repeat_inputs(Context& context) const;
+  // Repeats the combiner's weights (B, …) in the context; weights (h) of all batch rows stay unchanged.
   void repeat_weights(Context& context) const;
 };
 
