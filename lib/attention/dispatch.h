@@ -1,8 +1,9 @@
-// Chooses the path that computes a layer: composed tensor operations, or one of the fused kernels.
+// Dispatch of attention layers: the choice between the composed path (tensor operations) and the fused path (one
+// kernel).
 //
-// As in PyTorch's sdp_utils, one list of constraints decides: a layer, and a forward pass of it, takes the fused path
-// if all constraints are met. The log line of a new model (describe), the refusal of a configuration (require_fused)
-// and the choice in forward() (choose) all use this list.
+// As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if all constraints are
+// met. The description of a layer in the log (Dispatcher::describe), the check of --attention fused (require_fused) and
+// the choice in a forward pass (choose) evaluate the same list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,16 +23,16 @@
 
 namespace mh::attention {
 
-// The requested implementation. `automatic` takes the fused path where possible and otherwise falls back to the
-// composed path. `fused` turns every fallback into an error, including those that an observer, an interceptor or a mask
-// causes.
+// The path that the user requests. `automatic`: the fused path if all constraints are met, otherwise a fallback to the
+// composed path. `fused`: a fallback is an error, also if an observer, an interceptor or a mask causes it.
 enum class Path { automatic, composed, fused };
-Path path_named(const std::string& name);  // "auto", "composed", "fused"
+Path path_named(const std::string& name);  // converts "auto", "composed" or "fused"
 
-// The fallback reasons that the layers of a model have logged. Thread-safe, since layers may run in several threads.
+// Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
+// layer. Thread-safe, since layers may run in several threads.
 class PathLog {
  public:
-  // Records the reason and returns whether no layer of this kind has logged it before.
+  // Records the reason, and returns whether it is new for this kind of layer.
   bool first(AttentionKind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     return logged_.emplace(kind, reason).second;
@@ -42,35 +43,36 @@ class PathLog {
   std::set<std::pair<AttentionKind, std::string>> logged_;
 };
 
-// The properties of a mask that decide which kernel can apply it. Our kernels implement causality (also with memory or
-// cached keys before the queries), windows and key lengths; any other mask needs a tensor. In incremental decoding a
-// single query sees all cached keys, so causality hides nothing.
+// The properties of a mask that decide which kernels can apply it. The fused kernels (all kernels but SDPA) apply a
+// causal mask (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but
+// not in every combination. The causal mask of a single query in incremental decoding hides no key.
 struct MaskForm {
-  bool square = false;            // causal, as many keys as queries, and nothing else is hidden
-  bool queries_are_last = false;  // causal, the queries are the last of the keys, and there are no key lengths
-  bool masks_no_key = false;      // causality hides no key from any query
-  bool is_plain = false;          // neither a window nor an additive mask
-  bool has_policy = false;        // our kernels can apply it without a mask tensor
+  bool square = false;            // causal, equal numbers of queries and keys, no other mask
+  bool queries_are_last = false;  // causal, queries at the last key positions, no key lengths
+  bool masks_no_key = false;      // no causal mask, or one that hides no key
+  bool is_plain = false;          // no window and no additive mask
+  bool has_policy = false;        // the fused kernels can apply the mask
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t queries, int64_t keys);
 };
 
-// Features of a layer that our kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
+// Features of a layer that the fused kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
   bool mixing = false;               // head mixing
   bool positions = false;            // relative positions of the score
-  const char* normaliser = nullptr;  // Normaliser::kernel_feature(); null if SDPA computes the normaliser, too
-  bool dropout = false;              // dropout of probabilities, in training
+  const char* normaliser = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
+  bool dropout = false;              // dropout of probabilities; in use in training only
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
   bool any(bool training) const { return mixing || positions || normaliser != nullptr || (dropout && training); }
+  // Returns the names of the features in use, for fallback reasons.
   std::vector<std::string> names(bool training) const;
 };
 
-// The implementations of a forward pass. mixed_*: our kernels with head mixing; fused_*: our kernels without; library:
-// SDPA.
+// The implementations of a forward pass. composed: tensor operations; head_mixing_*: fused kernels with head mixing;
+// fused_*: fused kernels without head mixing; library: SDPA.
 enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, library };
 
 struct Constraint;
@@ -80,7 +82,7 @@ struct Choice {
   Kernel kernel = Kernel::composed;
   const Constraint* refusal = nullptr;  // first constraint that is not met; null if all are met, or with Path::composed
   MaskForm mask = {};
-  at::Tensor matrix = {};  // Mixer::matrix() of this pass; undefined: no mixing
+  at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
   GpuKernels gpu = {};
 };
 
@@ -89,36 +91,36 @@ struct LayerView {
   const LayerSpec& layer_spec;
   const AttentionOptions& options;
   const Stages& stages;
-  at::ScalarType type = at::kFloat;  // type of the layer's matrix products
+  at::ScalarType type = at::kFloat;  // element type of the layer's matrix products
   bool on_gpu = false;
-  const Interceptor* interceptor = nullptr;  // the layer's own; may be null
+  const Interceptor* interceptor = nullptr;  // set with AttentionLayer::set_interceptor(); may be null
 };
 
-// The argument of a constraint: a layer and, if there is one, a forward pass of it.
+// The argument of a constraint: a layer, with or without a forward pass.
 struct Candidate {
   const LayerView& layer;
   const KernelFeatures& features;
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  Choice choice = {};             // decision so far; Scope::pass reads mask, Scope::kernel also matrix and kernel
+  Choice choice = {};             // decision so far; Scope::pass reads `mask`, Scope::kernel also `matrix` and `kernel`
 };
 
-// The inputs that a constraint reads, in the order in which the scopes are checked.
+// The inputs that a constraint reads. Constraints are checked in the order of the scopes.
 enum class Scope {
-  built,   // stages and options, which the constructor fixes: checked once
-  layer,   // the layer's interceptor, which callers may set at any time
-  device,  // type and device of the parameters, and whether the layer is in training
+  built,   // stages and options of the layer, which never change; checked once, in the constructor
+  layer,   // interceptor of the layer, which callers may set at any time
+  device,  // element type and device of the parameters; training or evaluation
   pass,    // observer, tensors and mask of a forward pass
-  kernel,  // mixing matrix of a pass and the kernel selected for its tensors
+  kernel,  // mixing matrix and selected kernel of a forward pass
 };
 
 // A condition for the fused path.
 struct Constraint {
-  const char* name;  // "head-size"
+  const char* name;  // such as "head-size"
   Scope scope;
-  // Returns whether the constraint is met. If it is not and `why` is not null, sets `why` to the reason. An empty
-  // reason means that the fallback costs nothing; it is neither logged nor an error.
+  // Returns whether the constraint is met. If it is not met and `why` is not null, sets `why` to the reason. An empty
+  // reason means that the fallback costs nothing and is neither logged nor an error.
   bool (*met)(const Candidate& candidate, std::string* why);
   bool needs_pass() const { return scope >= Scope::pass; }
 };
@@ -126,30 +128,32 @@ struct Constraint {
 // Returns all constraints, in the order of their scopes.
 std::span<const Constraint> constraints();
 
-// Dispatches the forward passes of one layer. A pass builds no string, takes no lock and does no look-up, except when
-// the layer logs a reason for the first time.
+// Chooses the kernel of each forward pass of one layer. A forward pass builds no string and takes no lock, except when
+// the layer logs a fallback reason for the first time.
 class Dispatcher {
  public:
   Dispatcher() = default;  // for a layer without heads
   // Checks the constraints of Scope::built.
   explicit Dispatcher(const LayerView& layer);
 
-  // Sets the requested path. Layers that share `log` log each reason once per kind.
+  // Sets the requested path. Layers that share `log` log each fallback reason once for each kind of layer.
   void set_path(Path path, std::shared_ptr<PathLog> log);
 
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
   // checked only if there is no other reason.
   std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
-  // Returns whether the layer takes the fused path; a forward pass may still fall back.
+  // Returns whether the layer meets all constraints that can be checked without a forward pass. A forward pass may
+  // still fall back to the composed path.
   bool takes_fused(const LayerView& layer, bool training) const;
-  // Returns "fused", or "composed: " and the reasons.
+  // Returns the path of the layer for logs: "fused", or "composed" with the reasons.
   std::string describe(const LayerView& layer, bool training) const;
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
-  // Selects the kernel of a forward pass.
+  // Chooses the kernel of a forward pass.
   Choice choose(const LayerView& layer, const Context& pass) const;
-  // Reports a fallback to the composed path: throws Error(usage) under Path::fused, otherwise logs the reason if it
-  // comes from the pass. Reasons of the layer itself are part of describe(), which the builder of a model logs.
+  // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
+  // a reason that depends on the forward pass or on an interceptor. Other reasons are part of describe(), which is
+  // logged when a model is built.
   void report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const;
 
   const KernelFeatures& features() const { return features_; }
@@ -160,7 +164,8 @@ class Dispatcher {
   const Constraint* built_refusal_ = nullptr;  // first unmet constraint of Scope::built
   Path path_ = Path::automatic;
   std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
-  // Two bits per constraint, for evaluation and for training: whether this layer has logged it.
+  // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1
+  // for training.
   std::unique_ptr<std::atomic<uint64_t>> logged_ = std::make_unique<std::atomic<uint64_t>>(0);
 };
 

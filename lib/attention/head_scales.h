@@ -1,4 +1,5 @@
-// Scale factors of heads that are not parameters, for ablation and for measuring the importance of heads.
+// Scale factors of heads for ablation and for measuring the importance of heads. A caller sets them; they are not
+// parameters of the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +8,11 @@
 
 namespace mh::attention {
 
-// Scale factors of the heads of each side (attention/interceptor.h): (h), (B, h) or (B, h, Tq); undefined: not scaled.
+// Scale factors of score, value and output heads (HeadSide), each (h), (B, h) or (B, h, Tq). An undefined tensor leaves
+// the heads of its side unscaled.
 struct HeadScales {
   at::Tensor score, value, output;
-  // With variants the scales are (count, h): row f scales the heads of variant f.
+  // If variants.count > 0, the scale factors are (count, h), and row f scales the heads of variant f.
   Variants variants = {};
 
   at::Tensor& of(HeadSide side) { return side == HeadSide::score ? score : side == HeadSide::value ? value : output; }
@@ -19,12 +21,13 @@ struct HeadScales {
   }
 };
 
-// Sets `scales` as the interceptor of the layer, replacing an earlier one; removes the interceptor if no scale is
-// defined and there are no variants. Throws Error(usage) for a score scale in a layer that mixes no heads.
+// Sets an interceptor of the layer that applies `scales`, and replaces an earlier interceptor. Removes the interceptor
+// if no scale factor is defined and there are no variants. Throws Error(usage) for scale factors of score heads in a
+// layer whose mixer mixes no heads.
 void set_head_scales(AttentionLayer& layer, HeadScales scales);
 
-// Returns the scales of the layer; all undefined if it has no interceptor. Throws std::logic_error if its interceptor
-// is of another type.
+// Returns the scale factors that set_head_scales() has set; all undefined if the layer has no interceptor. Throws
+// std::logic_error if the layer has an interceptor of another type.
 HeadScales head_scales(const AttentionLayer& layer);
 
 }  // namespace mh::attention

@@ -8,26 +8,30 @@
 
 namespace mh::attention {
 
-// A layer has three sides of heads. A forward pass calls its interceptors with the tensor of each side:
+// Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls heads() for each
+// side of the heads:
 //
-//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if it mixes those; once per pass,
-//                     never without a mixer
-//   HeadSide::value   head outputs before the combiner, (B, h, Tq, dv); on the fused path the combiner's weights may
+//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; not
+//   called
+//                     in a layer whose mixer mixes no heads
+//   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
-//   HeadSide::output  result of the combiner, which the output projection reads, (B, h, Tq, dv)
+//   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)
 //
-// A layer's own interceptor (AttentionLayer::set_interceptor) acts on every pass, after the observer of the pass.
+// An interceptor set with AttentionLayer::set_interceptor() acts on every forward pass of this layer, after the
+// observer of the forward pass.
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // Returns the replacement of x. x is part of the autograd graph: an analysis may call retain_grad() on it.
+  // Returns the tensor that replaces x, the tensor of the heads of this side; by default x. x is part of the autograd
+  // graph: an analysis may call retain_grad() on it.
   virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
-  // Returns why a layer with this interceptor needs the composed path; null: it works on any path.
+  // Returns why a layer with this interceptor needs the composed path; null: every path is possible.
   virtual const char* needs_composed() const = 0;
-  // Returns whether heads() may change tensors of this side. Used for a layer's own interceptor only, whose variants
-  // begin at the first side of a pass that it acts on.
+  // Returns whether heads() may change the tensors of this side. Batch rows are repeated for variants() at the first
+  // side for which the result is true. Not called for observers.
   virtual bool acts_on(HeadSide) const { return true; }
-  // Returns the variants of each row of the batch; null: none. Used for a layer's own interceptor only.
+  // Returns the variants of the batch rows; null: none. Not called for observers.
   virtual const Variants* variants() const { return nullptr; }
 };
 

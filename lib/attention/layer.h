@@ -23,7 +23,7 @@ namespace mh::attention {
 
 class AttentionLayer {
  public:
-  // Initialisers of the projections, from the initialisation scheme of the model.
+  // Initialisers of the projections, which the model's initialisation scheme defines.
   struct Inits {
     nn::Init query_key_value;
     nn::Init query_key_value_bias;
@@ -35,60 +35,65 @@ class AttentionLayer {
   const LayerSpec& layer_spec() const { return layer_spec_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
-  // Returns (B, Tq, d), or (count·B, Tq, d) with variants of rows (Interceptor::variants), for query_input (B, Tq, d)
-  // and key_input (B, Tk, d). Self-attention passes one tensor as both; with a memory, key_input begins with the
-  // memory's positions and Tk > Tq. With a cache, self-attention appends the new keys; cross-attention fills the cache
-  // once and then ignores key_input. Throws Error(usage) under Path::fused if the observer needs the composed path.
+  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d); (count·B, Tq, d) if
+  // the interceptor has variants (Variants::count). In self-attention query_input and key_input are the same tensor;
+  // with a memory, key_input begins with the memory's positions and Tk > Tq. With a cache, self-attention appends the
+  // new keys and values, and cross-attention fills the cache in the first call and ignores key_input in later calls.
+  // Throws Error(usage) under Path::fused if the forward pass does not meet all constraints, for example because of the
+  // observer.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                      const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
 
-  // Returns the settings that all stages of the layer support.
+  // Returns the kinds and modes of attention that all stages of the layer support.
   Capabilities capabilities() const;
-  // Returns whether, in all stages, the result of a query is independent of the other queries of its row
+  // Returns whether, in all stages, the result of a query is independent of the other queries of its batch row
   // (Stage::is_per_query).
   bool is_per_query() const;
-  // Returns the type and name of a stage that samples on the host in training (Stage::samples_on_host); empty if there
-  // is none.
+  // Returns the type and name of a stage that samples on the host in training (Stage::samples_on_host), such as
+  // "pairing 'cross-head'"; empty if no stage does.
   std::string samples_on_host() const;
-  // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0:
+  // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0 if
   // unlimited.
   std::pair<int64_t, std::string> max_length() const;
 
-  // Returns whether this side has heads of its own: value heads always do; score heads only if a mixer, output heads
-  // only if a combiner mixes heads. False if the layer has lost all its heads.
+  // Returns whether this side has heads that are distinct from the value heads, or is the value side: score heads are
+  // distinct if the mixer mixes heads, output heads if the combiner mixes heads. False for every side of a layer
+  // without heads.
   bool has_side(HeadSide side) const;
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
   // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
   bool can_prune_separately(HeadSide side) const;
-  // Returns the options of the layer after pruning all heads but `kept`. The layer loses all heads if no value head or
-  // no output head is kept, or, if it mixes probabilities, no score head. Throws Error(usage) if these heads cannot be
-  // pruned separately from the other sides.
+  // Returns the options of the layer after pruning all heads but `kept`. The pruned layer has no heads if `kept` has no
+  // value head or no output head, or, if the mixer mixes probabilities, no score head. Throws Error(usage) if the
+  // stages do not allow these heads to be pruned without the corresponding heads of other sides.
   AttentionOptions options_after_pruning(const KeptHeads& kept) const;
 
-  // Returns the matrix of the combiner in evaluation if it folds into the output projection (Combiner::as_linear_map);
-  // otherwise undefined.
+  // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection
+  // (Combiner::as_linear_map); otherwise an undefined tensor.
   at::Tensor as_linear_map() const;
-  // Returns the options of the layer with `concatenate` as its combiner, for use after folding.
+  // Returns the options of the layer with `concatenate` as its combiner, for a layer whose combiner was folded into the
+  // output projection.
   AttentionOptions without_combiner() const;
 
-  // Sets the interceptor that reads, and may replace, the heads' tensors in every pass (attention/interceptor.h); null
-  // removes it.
+  // Sets the interceptor that reads, and may replace, the tensors of heads in every forward pass
+  // (attention/interceptor.h); null removes the interceptor.
   void set_interceptor(std::shared_ptr<Interceptor> interceptor) { interceptor_ = std::move(interceptor); }
   const std::shared_ptr<Interceptor>& interceptor() const { return interceptor_; }
-  // Repeats x (B, …), a tensor with the rows of forward(), for the variants of the interceptor.
+  // Returns x (B, …), a tensor with the batch rows of forward(), repeated to (count·B, …) for the interceptor's
+  // variants; x itself if there are none.
   at::Tensor repeat_for_variants(const at::Tensor& x) const {
     const Variants* variants = variants_of_rows();
     return variants != nullptr ? variants->repeat(x) : x;
   }
 
-  // Sets the requested path. Layers that share `log` log each reason once per kind.
+  // Sets the requested path. Layers that share `log` log each fallback reason once for each kind of layer.
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
     dispatcher_.set_path(path, std::move(log));
   }
-  // Describes the path that forward() takes, with the reasons if it is the composed one. A forward pass may still fall
-  // back, for example because of its mask. `training`: probabilities are dropped.
+  // Returns the path that forward() takes, with the reasons if it is the composed path. A forward pass may still fall
+  // back, for example because of its mask. `training`: whether dropout of probabilities is active.
   std::string describe_path(bool training) const { return dispatcher_.describe(view(), training); }
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(bool training) const { dispatcher_.require_fused(view(), training); }
@@ -96,31 +101,34 @@ class AttentionLayer {
   std::vector<std::string> unfused_reasons(bool training) const {
     return dispatcher_.unfused_reasons(view(), training);
   }
-  // Returns whether the layer takes the fused path; a forward pass may still fall back.
+  // Returns whether the layer meets all constraints of the fused path that can be checked without a forward pass. A
+  // forward pass may still fall back.
   bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
 
  private:
   struct Projected {
     at::Tensor q, k, v;
-    bool cached = false;  // k and v come from the cache and are complete
+    bool cached = false;  // k and v are the complete content of the cache
   };
   static void gather_key_heads(Context& c);
   Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   at::Tensor read_in_place(const Context& c, Cache& cache);
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;
+  // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
   at::Tensor composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
-  // Passes x (B, h, …), the tensor of a side's heads, through the observer and the interceptor and returns the result.
-  // At the first side that the interceptor acts on, rows are repeated for its variants.
+  // Returns x (B, h, …), the tensor of the heads of this side, after the observer and the interceptor. Repeats batch
+  // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
-  // Computes the head outputs with the fused kernel of `choice`.
+  // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor fused(Context& context, const Choice& choice);
-  // Computes the head outputs with SDPA. `square`: causal, as many keys as queries, nothing else hidden.
+  // Computes the head outputs (B, h, Tq, dv) with SDPA. `square`: whether the mask is causal over equal numbers of
+  // queries and keys, and no other mask applies.
   at::Tensor by_library(Context& context, bool square) const;
   bool has_dropout(bool training) const { return training && options_.dropout > 0; }
-  std::string probabilities_stream() const;  // random stream of the dropout of probabilities
+  std::string probabilities_stream() const;  // name of the random stream of dropout
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 
   LayerSpec layer_spec_;

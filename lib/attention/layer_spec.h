@@ -12,24 +12,24 @@ namespace mh::attention {
 
 using nn::HeadSide;
 
-// The attention layer that a stage belongs to; fixed when the model is built.
+// The kind, index, sizes and name of an attention layer; fixed when the model is built.
 struct LayerSpec {
   AttentionKind kind = AttentionKind::decoder_self;
-  int64_t layer = 0;  // from 0
-  int64_t width = 0;  // d
-  int64_t heads = 0;  // score heads; 0: all heads were pruned
-  int64_t value_heads = 0;
-  int64_t output_heads = 0;
-  int64_t key_size = 0;    // dk
-  int64_t value_size = 0;  // dv
-  std::string name;        // "decoder.layers.3.self": prefix of the names of its parameters
+  int64_t layer = 0;         // index in its stack, from 0
+  int64_t width = 0;         // d
+  int64_t heads = 0;         // h, number of score heads; 0: layer without heads
+  int64_t value_heads = 0;   // hv
+  int64_t output_heads = 0;  // ho
+  int64_t key_size = 0;      // dk
+  int64_t value_size = 0;    // dv
+  std::string name;          // prefix of parameter names, such as "decoder.layers.3.self"
 
   int64_t heads_of(HeadSide side) const {
     return side == HeadSide::score ? heads : side == HeadSide::value ? value_heads : output_heads;
   }
 };
 
-// The heads that pruning keeps, on each side, ascending.
+// Indices of the heads that pruning keeps, for each side, ascending.
 struct KeptHeads {
   std::vector<int64_t> score, value, output;
   const std::vector<int64_t>& of(HeadSide side) const {
