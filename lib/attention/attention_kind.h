@@ -1,4 +1,5 @@
-// The kinds of attention layers, by the sequences that they attend from and to, and the lengths of these sequences.
+// The kinds of attention layers (self-attention of an encoder or decoder, cross-attention), and the lengths of their
+// sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,13 +9,14 @@
 namespace mh::attention {
 
 enum class AttentionKind { encoder_self, decoder_self, decoder_cross };
-const char* name_of(AttentionKind kind);  // "decoder.self"
+const char* name_of(AttentionKind kind);  // returns the name in configuration keys, such as "decoder.self"
 
-// The number of real (not padding) positions of each row of the decoder's and of the encoder's input, (B) int64 on the
-// CPU; undefined: no padding.
+// Sequence lengths of a batch: the number of real (not padding) positions of each batch row in the decoder input and in
+// the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded.
 struct Lengths {
   at::Tensor decoder, encoder;
-  Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: implicit, for models with only a decoder
+  Lengths(at::Tensor of_decoder = {},
+          at::Tensor of_encoder = {})  // NOLINT: implicit conversion for models without encoder
       : decoder(std::move(of_decoder)), encoder(std::move(of_encoder)) {}
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;

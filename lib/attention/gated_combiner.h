@@ -8,25 +8,28 @@ namespace mh::attention {
 // Concatenates head outputs z (B, h, T, dv) to (B, T, h dv).
 at::Tensor join_heads(const at::Tensor& z);
 
-// Concatenates the weighted head outputs w_j Z_j; w (h), (B, h) or (B, T, h), of any floating-point type.
+// Multiplies head j of z (B, h, T, dv) by its weight in w (h), (B, h) or (B, T, h), and concatenates the heads to (B,
+// T, h dv). w may have any floating-point type.
 at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
-// Observation of the gates of a combiner: (h), (B, E) or (B, Tq, E); with one gate per head E = h, with experts E is
-// their number. The stage reads `gates` back: a subscriber may replace them by gates of the same shape.
+// Observation (Observer::show) of the gates of a combiner: (h), (B, E) or (B, Tq, E), where E is the number of gates:
+// of experts in a mixture of experts, otherwise of heads. A subscriber may replace `gates` by a tensor of the same
+// shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;
 };
 
-// Observation of the factor of each head's output before the output projection: (h), (B, h) or (B, Tq, h). For a
-// mixture of experts it is the total factor of the mixture.
+// Observation (Observer::show) of the factor that multiplies each head output before the output projection: (h), (B, h)
+// or (B, Tq, h). In a mixture of experts, the factor combines the gates of all experts.
 struct WeightObservation {
   at::Tensor weights;
 };
 
-// Shows gates, one for each head, to the observer, and returns them with the observer's changes.
+// Shows the gates, one for each head, to the observer of the forward pass, if there is one, and returns them with the
+// changes that the observer made.
 at::Tensor shown_gates(const Context& c, const at::Tensor& gates);
 
-// Concatenates the weighted head outputs w_j Z_j, with w from weights().
+// Combiner that multiplies each head output by its weight from weights() and concatenates the heads.
 class GatedCombiner : public Combiner {
  public:
   at::Tensor combine(const Context& c, const at::Tensor& z) final;

@@ -15,10 +15,10 @@ struct MixingObservation {
 
 // Options of a linear map across heads.
 struct Mixing {
-  // Entries s > t + *causal_offset of x are hidden. The CPU kernel reads neither x nor a gradient there and writes 0,
-  // which halves the work of causal self-attention.
+  // Entries s > t + *causal_offset of x are hidden. The CPU kernel does not read hidden entries of x or of gradients
+  // and writes 0 for them, which halves the work of causal self-attention.
   CausalOffset causal_offset;
-  // Stores the result as (B, T, h_out, S), so that concatenating the heads needs no copy.
+  // Whether the result is stored as (B, T, h_out, S), so that concatenating the heads needs no copy.
   bool by_position = false;
 };
 
@@ -26,9 +26,9 @@ struct Mixing {
 // with one matrix per position. x is the only large tensor that is saved for the backward pass.
 at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing = {});
 
-// Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m as in
-// mix_heads(). The backward pass recomputes the mixed probabilities, so p is the only tensor of that size that is
-// saved.
+// Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m (h_in,
+// h_out) or (B, T, h_in, h_out). The backward pass recomputes the mixed probabilities, so that p is the only saved
+// tensor with T S elements per head.
 at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing = {});
 
 }  // namespace mh::attention

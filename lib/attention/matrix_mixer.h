@@ -7,7 +7,8 @@
 
 namespace mh::attention {
 
-// Mixes probabilities by matrix(); returns them unchanged if matrix() is undefined.
+// Mixer that multiplies the probabilities by the result of matrix(), or leaves them unchanged if this result is
+// undefined.
 class MatrixMixer : public Mixer {
  public:
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
@@ -15,13 +16,13 @@ class MatrixMixer : public Mixer {
   std::string why_not_fused() const override { return ""; }
 };
 
-// Returns the options of mix_heads() under the mask of a pass: entries that a causal mask hides are skipped.
+// Returns the options of mix_heads() under the mask of a forward pass: entries that a causal mask hides are skipped.
 inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
 
-// Shows a learned matrix to the observer of a pass, if there is one.
+// Shows a learned mixing matrix to the observer of the forward pass, if there is one.
 void show_matrix(const Context& c, const at::Tensor& matrix);
 
-// Returns the traits of a mixing matrix (score heads, value heads). No weight decay: it would pull the matrix away from
+// Returns the traits of a mixing matrix (h, hv), which has no weight decay, since decay would pull the matrix away from
 // the identity.
 nn::Traits mixing_matrix(const LayerSpec& layer_spec, const nn::Init& init);
 

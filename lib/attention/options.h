@@ -1,5 +1,5 @@
-// Options of attention layers: one set for all layers, with overrides per kind (`attention.decoder.self.heads`) and per
-// layer (`attention.decoder.self.3.heads`, from 0), so that layers of one model may differ.
+// Options of attention layers: one set for all layers, with overrides for each kind (`attention.decoder.self.heads`)
+// and each layer (`attention.decoder.self.3.heads`, layers from 0), so that layers of one model may differ.
 #pragma once
 
 #include <map>
@@ -26,7 +26,8 @@ struct AttentionOptions {
   std::string normaliser = "softmax";
   std::string mixer = "none";
   std::string combiner = "concatenate";
-  // Options of the chosen implementations, by their names (`attention.mixhead-a.dropout`); null: no options.
+  // Options of the chosen stage implementations, with the name of the implementation as key ("mixhead-a" has the option
+  // `attention.mixhead-a.dropout`); null for an implementation without options.
   std::map<std::string, std::shared_ptr<StageOptions>> stages;
 
   AttentionOptions() = default;
@@ -38,18 +39,18 @@ struct AttentionOptions {
 // The configured options of all layers of a model.
 class AttentionConfig {
  public:
-  // Reads [attention] and its overrides; `counts` is the number of layers of each kind. Throws Error(usage) for an
-  // override of a layer that does not exist.
+  // Reads the section [attention] and its overrides; `counts` has the number of layers of each kind. Throws
+  // Error(usage) for an override of a layer that does not exist.
   void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& counts);
   // Returns the options of one layer.
   const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;
   // Replaces the options of one layer, which must exist; all other options are unchanged.
   void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);
-  // If all layers of a kind have equal options, these become the options of the kind; if all kinds have equal options,
-  // these become the base options. toml() then writes them once.
+  // Moves options that all layers of a kind have in common to the kind, and options that all kinds have in common to
+  // the base options, so that toml() writes them once.
   void lift();
-  // Returns the options as TOML: [attention], then the differences of each kind and layer. Parses back to equal
-  // options.
+  // Returns the options as TOML: the section [attention], then the options in which each kind and each layer differs.
+  // read() restores equal options from it.
   std::string toml() const;
 
  private:
@@ -58,8 +59,8 @@ class AttentionConfig {
   std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layers_;
 };
 
-// Returns the sizes of a layer, with defaults filled in. Throws Error(usage) for inconsistent head counts, for example
-// if the heads do not divide the width and head_size is not set.
+// Returns the kind, sizes and name of a layer, with default sizes filled in. Throws Error(usage) for inconsistent head
+// counts, for example if the number of heads does not divide the width and head_size is not set.
 LayerSpec make_layer_spec(const AttentionOptions& options, AttentionKind kind, int64_t layer, int64_t width,
                           const std::string& name);
 

@@ -1,11 +1,11 @@
-// Interfaces of the stages of attention. The geometry of a layer (its head counts and sizes) and five stages define it:
-// pairing, score, normaliser, mixer, combiner. A method of a paper implements one stage, rarely two; the defaults are
-// plain multi-head attention.
+// Interfaces of the stages of an attention layer. Head counts, head sizes and five stages define a layer: pairing,
+// score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the default stages are
+// multi-head attention (Vaswani et al. 2017).
 //
-// Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a head; h number of
-// heads. If a layer has different numbers of score, value and output heads (HeadSide), h is the number of the side:
-// score heads for queries, keys and logits before a mixer; value heads (hv) for values, mixed probabilities and head
-// outputs; output heads for the result of a combiner.
+// Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
+// of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is
+// the number of score heads (queries, keys, logits), hv of value heads (values, mixed probabilities, head outputs), and
+// ho of output heads (result of a combiner).
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ namespace mh::attention {
 
 struct RelativePositions;  // attention/fused/attention_spec.h
 
-// The settings that a stage supports.
+// The kinds and modes of attention that a stage supports.
 struct Capabilities {
   bool self = true;         // self-attention
   bool causal = true;       // decoder self-attention, whose result must not depend on later positions
   bool cross = true;        // cross-attention
-  bool memory = true;       // more keys than queries: the older keys come from earlier segments
+  bool memory = true;       // keys of earlier segments precede the keys of the queries
   bool incremental = true;  // decoding with a key/value cache, one or a few queries at a time
 };
 
-// Tensors (B, …) that stages keep between steps of incremental decoding, by name.
+// Tensors (B, …) that stages store between steps of incremental decoding; the key is the name of a tensor.
 using StageState = std::map<std::string, at::Tensor>;
 
-// The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages
-// filled in.
+// The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages have
+// set.
 struct Context {
   const LayerSpec& layer_spec;
   const nn::ForwardContext& step;
@@ -49,19 +49,22 @@ struct Context {
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
   at::Tensor q, k, v;  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk
-  int64_t keys = 0;    // Tk plus the positions of a cache, which k and v lack if the cache is read in place
-  // (h): key/value head that each query head reads; empty: the head of the same index. The composed path and SDPA
-  // gather k and v in this order; our kernels read the heads through the indices.
+  int64_t keys = 0;    // number of keys with cached positions; k and v lack these before Cache::append()
+  // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
+  // and SDPA gather k and v by these indices; the fused kernels read the heads by index.
   std::vector<int64_t> key_heads = {};
-  at::Tensor logits = {};         // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all rows; scaled, unmasked; finite
-                                  // but unspecified where a causal mask hides them; undefined from the normaliser on
-  at::Tensor probabilities = {};  // (B, h, Tq, Tk), masked entries exactly 0; undefined if fused, or after mix_values()
-  at::Tensor head_outputs = {};   // (B, h, Tq, dv)
-  at::Tensor weights = {};        // result of Combiner::weights(), called once, before the score
-  bool gates_applied = false;     // whether head_outputs are already multiplied by `weights`
-  bool rows_repeated = false;     // whether rows are already repeated for the layer's variants
-  StageState* state = nullptr;    // null outside incremental decoding
-  Observer* observer = nullptr;   // may be null
+  // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all batch rows: scaled logits before the mask; entries that a causal
+  // mask hides are finite but unspecified. Undefined after the normaliser.
+  at::Tensor logits = {};
+  // (B, hv, Tq, Tk): mixed probabilities, exactly 0 in masked entries. Undefined on the fused path and after
+  // mix_values().
+  at::Tensor probabilities = {};
+  at::Tensor head_outputs = {};  // (B, hv, Tq, dv)
+  at::Tensor weights = {};       // result of Combiner::weights(), which is called once, before the score
+  bool gates_applied = false;    // whether head_outputs are already multiplied by `weights`
+  bool rows_repeated = false;    // whether batch rows are already repeated for the interceptor's variants
+  StageState* state = nullptr;   // null outside incremental decoding
+  Observer* observer = nullptr;  // may be null
 };
 
 class StageOptions;
@@ -70,69 +73,69 @@ class StageOptions;
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Adds the stage's parameters, named with the prefix shape.name. Traits::head_axes declares which blocks belong to
-  // which head.
+  // Adds the stage's parameters. Their names begin with LayerSpec::name, except for parameters that several layers
+  // share. Traits::head_axes declares the block of each head.
   virtual void add_parameters(nn::ParameterList&, const LayerSpec&) {}
   virtual Capabilities capabilities() const { return {}; }
-  // Returns the maximum number of positions, with those of a cache, that the stage supports (its option `length`); 0:
+  // Returns the maximum number of positions, including cached ones, that the stage supports (its option `length`); 0 if
   // unlimited.
   virtual int64_t max_length() const { return 0; }
-  // Returns whether the result for a query depends only on that query and on the keys of its row, neither on other
-  // queries nor on the position of the query. Rows with equal keys may then be passed as queries of one row, and in
-  // evaluation several threads may use the stage at once.
+  // Returns whether the result for a query depends only on that query and on the keys of its batch row, neither on
+  // other queries nor on the position of the query. If so, queries of batch rows with equal keys may be passed together
+  // as queries of one batch row, and in evaluation several threads may use the stage at once.
   virtual bool is_per_query() const { return false; }
-  // Returns whether the stage samples on the host in every update of training; such a layer cannot be captured in a
-  // CUDA graph (nn/device_graph.h). Layers with dropout can: its kernels read the number of the update from device
-  // memory.
+  // Returns whether the stage samples on the host in every training update; such a layer cannot be captured in a CUDA
+  // graph (nn/device_graph.h). Dropout does not prevent capture: its kernels read the update number from device memory.
   virtual bool samples_on_host() const { return false; }
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.
-  virtual std::string why_not_fused() const { return "it has no fused form"; }
-  // Returns the options of the stage after pruning all heads of `shape` but `kept`; null: unchanged. Parameters are
-  // pruned along their head axes. Throws Error(usage) if these heads cannot be pruned separately from the others.
+  virtual std::string why_not_fused() const { return "the stage has no fused form"; }
+  // Returns the options of the stage after all heads but `kept` are pruned from the layer; null if they do not change.
+  // The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does not allow
+  // this selection, for example one head of a pair.
   virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept*/,
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }
 };
 
-// Chooses the key/value head that each query head reads: fills context.key_heads.
+// Stage that chooses the key/value head that each query head reads. pair() sets context.key_heads.
 class Pairing : public Stage {
  public:
   virtual void pair(Context& context) = 0;
 };
 
-// Computes logits from queries and keys: fills context.logits, scaled and unmasked.
+// Stage that computes logits from queries and keys. score() sets context.logits, scaled and before the mask.
 class Score : public Stage {
  public:
   virtual void score(Context& context) = 0;
   // Returns whether the score reads context.k; if not, the layer has no key projection.
   virtual bool uses_keys() const { return true; }
-  // Returns whether the score has relative positions, which set_relative_positions() fills in for the fused path.
+  // Returns whether the logits depend on relative positions. If they do, set_relative_positions() sets the relative
+  // positions for the fused kernels.
   virtual bool has_relative_positions() const { return false; }
   virtual void set_relative_positions(const Context&, RelativePositions&) {}
-  // Returns whether a forward pass is faster on the composed path, which Path::automatic then takes although there is a
-  // fused form. If so and `why` is not null, sets `why` to the reason, which must be the same for all passes of a
-  // layer.
+  // Returns whether a forward pass is faster on the composed path, which Path::automatic then takes although a fused
+  // form exists. If so and `why` is not null, sets `why` to the reason, which must be the same for all forward passes
+  // of a layer.
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
-// Turns logits into probabilities. `allowed` is a broadcastable boolean mask, or undefined. Hidden entries become
-// exactly 0, a fully masked row becomes zero.
+// Stage that computes probabilities from logits. `allowed` is a broadcastable boolean mask (true: may attend), or
+// undefined. Masked entries of the result are exactly 0, and a fully masked row is zero.
 class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
-  // Returns the kernels' name of this normaliser; used only if the stage has a fused form.
+  // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
   virtual kernels::Normaliser fused() const { return kernels::Normaliser::softmax; }
-  // Returns the name of the normaliser for fallback reasons if only our kernels have a fused form of it; null if SDPA
-  // computes it, too.
+  // Returns the name of the normaliser for fallback reasons; null if SDPA has this normaliser.
   virtual const char* kernel_feature() const { return nullptr; }
 };
 
-// The first tensor that a mixer mixes across heads.
+// The first tensor that a mixer mixes across heads: the logits, the probabilities, or nothing.
 enum class Mixes { nothing, logits, probabilities };
 
-// Mixes logits (before the mask) and probabilities (before the product with the values) across heads.
+// Stage that mixes logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
   virtual Mixes mixes() const { return Mixes::probabilities; }
@@ -140,36 +143,37 @@ class Mixer : public Stage {
   virtual bool can_change_head_count() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
   virtual at::Tensor mix(const Context& context, const at::Tensor& probabilities) = 0;
-  // Returns the matrix m of the map mix(), P̄_i = Σ_j m[j, i] P_j, (h, hv) or (B, Tq, h, hv), for the fused path. If a
-  // mixer with a fused form returns an undefined matrix, it does not mix in this pass.
+  // Returns the matrix m (h, hv) or (B, Tq, h, hv) of mix(), P̄_i = Σ_j m[j, i] P_j, for the fused path. If a mixer
+  // with a fused form returns an undefined matrix, it mixes no heads in this forward pass.
   virtual at::Tensor matrix(const Context&) { return {}; }
-  // Returns mix() times context.v, (B, hv, Tq, dv), without saving the mixed probabilities; called only if nothing else
-  // reads them. Undefined: not implemented, the caller uses mix().
+  // Returns the product (B, hv, Tq, dv) of the mixed probabilities and context.v, without saving the mixed
+  // probabilities; called only if nothing else reads them. If the result is undefined, the caller computes the product
+  // from mix().
   virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }
   // Returns whether dropout acts on the probabilities before mixing instead of after it.
   virtual bool dropout_before() const { return false; }
 };
 
-// Turns head outputs (B, h, Tq, dv) into the input (B, Tq, h dv) of the output projection.
+// Stage that computes the input (B, Tq, ho dv) of the output projection from head outputs (B, hv, Tq, dv).
 class Combiner : public Stage {
  public:
-  // Returns whether the combiner mixes head outputs. The numbers of value heads (its input) and output heads
-  // (its output) may then differ.
+  // Returns whether the combiner mixes head outputs. If it does, the numbers of value heads (its input) and output
+  // heads (its output) may differ.
   virtual bool mixes() const { return false; }
-  // Returns whether the combiner weighs each head separately in evaluation, and shows the weights to an observer.
+  // Returns whether the combiner multiplies each head by a gate in evaluation and shows the gates to an observer.
   virtual bool has_head_gates() const { return false; }
-  // Returns the matrix m (value heads, output heads) if the combiner, in evaluation, is a linear map across heads that
-  // does not depend on the input, Z'_i = Σ_j m[j, i] Z_j. Such a combiner folds into the output projection. Undefined
-  // otherwise.
+  // Returns the matrix m (hv, ho) if the combiner, in evaluation, is a linear map across heads that does not depend on
+  // the input, Z'_i = Σ_j m[j, i] Z_j. Such a combiner folds into the output projection. Otherwise returns an undefined
+  // tensor.
   virtual at::Tensor as_linear_map() const { return {}; }
-  // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies by these factors;
-  // the fused path may apply them. Called once per forward pass, before the score. Undefined: the combiner does
-  // something else, or scales no head.
+  // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies head outputs by
+  // these factors, which the fused path may then apply. Called once per forward pass, before the score. Returns an
+  // undefined tensor if the combiner computes something else or scales no head.
   virtual at::Tensor weights(const Context&) { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 
-// Options of one implementation, with a list of fields like every options struct.
+// Base class of the options of a stage implementation.
 class StageOptions {
  public:
   virtual ~StageOptions() = default;
@@ -177,7 +181,7 @@ class StageOptions {
   virtual std::shared_ptr<StageOptions> copy() const = 0;
 };
 
-// Implements copy() for the options of an implementation:
+// Base class that implements copy() for the options of a stage implementation:
 //   struct MyOptions : OptionsOf<MyOptions> { … void describe(Fields&) override; };
 template <class Options>
 struct OptionsOf : StageOptions {
@@ -186,7 +190,7 @@ struct OptionsOf : StageOptions {
   }
 };
 
-// Creates the options of an implementation and, from them, the stage of one layer.
+// Factory of a stage implementation, which creates its options with default values, and the stage of one layer.
 template <class S>
 class StageFactory {
  public:
@@ -198,9 +202,9 @@ class StageFactory {
   class Of;
 };
 
-// The factory of an implementation, for Registry::add. An implementation with options declares
-// `using Options = MyOptions;` and a constructor (const Options&, const LayerSpec&), which throws Error(usage) for
-// options that are invalid in this layer. One without options has the constructor (const LayerSpec&) or ().
+// The factory of an implementation, for Registry::add. An implementation with options declares `using Options =
+// MyOptions;` and a constructor (const Options&, const LayerSpec&), which throws Error(usage) for options that are
+// invalid in this layer. An implementation without options has the constructor (const LayerSpec&) or ().
 template <class S>
 template <class Implementation>
 class StageFactory<S>::Of : public StageFactory<S> {

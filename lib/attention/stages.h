@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// The stages of a layer; all null in a layer without heads.
+// The stages of one layer; all null in a layer without heads.
 struct Stages {
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
@@ -17,7 +17,8 @@ struct Stages {
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<Combiner> combiner;
 
-  // Calls visit(stage, "mixer", "mixhead-a") for each stage, with its kind and its name in `options`.
+  // Calls visit(stage, type, name) for each stage in order, for example visit(*mixer, "mixer", "mixhead-a"). The names
+  // are those in `options`.
   template <class Visit>
   void each(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;
@@ -29,8 +30,8 @@ struct Stages {
   }
 };
 
-// Creates the stages that the options name. Throws Error(usage) for an unknown name and, from the stage, for options
-// that are invalid in this layer.
+// Creates the stages that `options` names. Throws Error(usage) for an unknown name, and for stage options that are
+// invalid in this layer.
 Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec);
 
 }  // namespace mh::attention
