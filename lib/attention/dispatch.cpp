@@ -1,4 +1,4 @@
-// The list of constraints of the fused path, and the choice of a kernel for passes that meet them.
+// The constraints of the fused path, and the choice of a kernel for forward passes that meet them.
 #include "attention/dispatch.h"
 
 #include <iterator>
@@ -32,7 +32,7 @@ KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& st
 
 std::vector<std::string> KernelFeatures::names(bool training) const {
   std::vector<std::string> all;
-  if (mixing) all.emplace_back("mixed heads");
+  if (mixing) all.emplace_back("head mixing");
   if (positions) all.emplace_back("relative positions");
   if (normaliser != nullptr) all.emplace_back(normaliser);
   if (dropout && training) all.emplace_back("dropout of the probabilities");
@@ -41,7 +41,7 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
 
 namespace {
 
-// Returns false, for a constraint that is not met, and sets `why`, if not null, to the concatenated words.
+// Returns false, for a constraint that is not met. If `why` is not null, sets `why` to the concatenation of `words`.
 template <class... Words>
 bool refused(std::string* why, const Words&... words) {
   if (why != nullptr) *why = str(words...);
@@ -83,7 +83,7 @@ bool value_size_is_head_size(const Candidate& c, std::string* why) {
          refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
-// Returns why an interceptor needs the composed path; null if there is no interceptor or it works on any path.
+// Returns why the interceptor needs the composed path; null if it works on every path or if there is no interceptor.
 const char* needs_composed(const Interceptor* interceptor) {
   return interceptor != nullptr ? interceptor->needs_composed() : nullptr;
 }
@@ -105,7 +105,8 @@ bool head_size_suits_cpu(const Candidate& c, std::string* why) {
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
-    reasons.push_back(str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", no multiple of 16"));
+    reasons.push_back(
+        str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", which is not a multiple of 16"));
   return refused(why, join(reasons, "; "));
 }
 
@@ -118,28 +119,29 @@ bool has_tensors(const Candidate& c, std::string* why) {
   return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || refused(why, "");
 }
 
-// Path::fused takes the fused form of such a pass although it is slower.
+// Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
 bool fused_is_faster(const Candidate& c, std::string* why) {
   return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
 }
 
 bool mask_suits_kernels(const Candidate& c, std::string* why) {
   return c.choice.mask.has_policy || !has_any(c) ||
-         refused(why, names(c), " with an additive mask or with a part of the keys");
+         refused(why, names(c), " with a mask that the fused kernels do not support, such as an additive mask");
 }
 
 bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.choice.matrix.defined() || s.value_size == s.key_size ||
-         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size, " where mixer '",
-                 c.layer.options.mixer, "' mixes nothing");
+         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
+                 " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
 bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
   return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
          c.layer.layer_spec.key_size % 16 == 0 ||
-         refused(why, names(c), ", with head_size ", c.layer.layer_spec.key_size, ", no multiple of 16, where mixer '",
-                 c.layer.options.mixer, "' mixes nothing");
+         refused(why, names(c), ", with head_size ", c.layer.layer_spec.key_size,
+                 ", which is not a multiple of 16, in a forward pass where mixer '", c.layer.options.mixer,
+                 "' mixes no heads");
 }
 
 bool has_kernel(const Candidate& c, std::string* why) {
@@ -169,7 +171,8 @@ constexpr Constraint kConstraints[] = {
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
 
-// Returns the kernel for a pass that meets all constraints before Scope::kernel; Kernel::composed if there is none.
+// Returns the kernel for a forward pass that meets all constraints before Scope::kernel; Kernel::composed if no kernel
+// supports its tensors.
 Kernel kernel_for(const Candidate& c) {
   const Context& p = *c.pass;
   const MaskForm& mask = c.choice.mask;
@@ -178,7 +181,8 @@ Kernel kernel_for(const Candidate& c) {
     return gpu                                  ? Kernel::head_mixing_gpu
            : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu
                                                 : Kernel::composed;
-  // SDPA computes every pass that needs no mask tensor (`whole`): on a GPU none of our kernels is faster.
+  // On a GPU, SDPA is the fastest kernel for forward passes that need neither a mask tensor (`whole`) nor a feature
+  // that SDPA lacks.
   const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
   if (mask.has_policy && gpu && !(whole && !has_any(c))) return Kernel::fused_gpu;
@@ -186,8 +190,8 @@ Kernel kernel_for(const Candidate& c) {
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
-  throw Error(Exit::usage, Problem{layer_spec.name, expected, "one that it cannot take: " + reasons,
-                                   "use --attention auto, or change these"});
+  throw Error(Exit::usage, Problem{layer_spec.name, expected, "unmet constraints: " + reasons,
+                                   "use --attention auto to allow the composed path, or change the named settings"});
 }
 
 }  // namespace
@@ -230,7 +234,7 @@ bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
 }
 
 std::string Dispatcher::describe(const LayerView& layer, bool training) const {
-  if (layer.layer_spec.heads == 0) return "no heads are left";
+  if (layer.layer_spec.heads == 0) return "no attention, since the layer has no heads";
   if (path_ == Path::composed) return "composed, as requested";
   const auto reasons = unfused_reasons(layer, training);
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
@@ -238,7 +242,7 @@ std::string Dispatcher::describe(const LayerView& layer, bool training) const {
 
 void Dispatcher::require_fused(const LayerView& layer, bool training) const {
   if (const auto reasons = unfused_reasons(layer, training); !reasons.empty())
-    refuse_path(layer.layer_spec, "a layer that the fused path can take", join(reasons, "; "));
+    refuse_path(layer.layer_spec, "a layer that meets the constraints of the fused path", join(reasons, "; "));
 }
 
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
@@ -268,7 +272,8 @@ void Dispatcher::report_composed(const LayerView& layer, const Context& pass, co
   if (choice.refusal == nullptr) return;
   const bool training = pass.step.training;
   const bool is_layer_reason = !choice.refusal->needs_pass();
-  // describe() has logged the reasons of the layer, but not of an interceptor, which is set later.
+  // The reasons of the layer are part of describe(), which was logged when the model was built, except for those of an
+  // interceptor, which is set later.
   if (is_layer_reason && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;
@@ -281,7 +286,8 @@ void Dispatcher::report_composed(const LayerView& layer, const Context& pass, co
   if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
   else choice.refusal->met({layer, features_, path_, training, &pass, choice}, &why);
   if (why.empty()) return;
-  if (path_ == Path::fused) refuse_path(layer.layer_spec, "a forward pass that the fused path can take", why);
+  if (path_ == Path::fused)
+    refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
   if (path_log_->first(layer.layer_spec.kind, why))
     log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }

@@ -1,4 +1,4 @@
-// An interceptor that multiplies the tensors of heads by scale factors.
+// The interceptor that multiplies tensors of heads by scale factors.
 #include "attention/head_scales.h"
 
 #include <memory>
@@ -27,7 +27,9 @@ class ScaledHeads : public Interceptor {
   }
   bool acts_on(HeadSide side) const override { return scales_.of(side).defined(); }
   const char* needs_composed() const override {
-    return scales_.score.defined() ? "score heads are scaled before they are mixed" : nullptr;
+    return scales_.score.defined()
+               ? "scale factors of score heads act on probabilities, which the fused path does not store"
+               : nullptr;
   }
   const Variants* variants() const override { return &scales_.variants; }
 
@@ -39,9 +41,9 @@ class ScaledHeads : public Interceptor {
 
 void set_head_scales(AttentionLayer& layer, HeadScales scales) {
   if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_side(HeadSide::score))
-    throw Error(Exit::usage,
-                Problem{layer.layer_spec().name, "a layer with a mixer, where score heads differ from value heads",
-                        str("mixer '", layer.mixer_name(), "'"), "address whole heads"});
+    throw Error(Exit::usage, Problem{layer.layer_spec().name,
+                                     "a layer whose mixer mixes heads, so that score heads differ from value heads",
+                                     str("mixer '", layer.mixer_name(), "'"), "scale value heads instead"});
   const bool any = scales.score.defined() || scales.value.defined() || scales.output.defined();
   layer.set_interceptor(any || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales)) : nullptr);
 }
@@ -49,7 +51,8 @@ void set_head_scales(AttentionLayer& layer, HeadScales scales) {
 HeadScales head_scales(const AttentionLayer& layer) {
   if (layer.interceptor() == nullptr) return {};
   const auto* scaled = dynamic_cast<const ScaledHeads*>(layer.interceptor().get());
-  if (scaled == nullptr) throw std::logic_error("head_scales: the layer has an interceptor that scales no heads");
+  if (scaled == nullptr)
+    throw std::logic_error("head_scales: the interceptor of the layer was not set by set_head_scales()");
   return scaled->scales();
 }
 
