@@ -9,7 +9,8 @@ namespace mh::attention {
 
 namespace {
 
-// Lists the options of the implementation `name`. Creates them with default values if `stages` does not have them.
+// Lists the options of the stage implementation `name`, and adds them to `stages`, with default values, if they are
+// missing there.
 template <class S>
 void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key,
                     const std::string& name, std::map<std::string, std::shared_ptr<StageOptions>>& stages) {
@@ -33,22 +34,25 @@ AttentionOptions& AttentionOptions::operator=(const AttentionOptions& o) {
 }
 
 void AttentionOptions::describe(Fields& f) {
-  f.field("heads", heads, "number of heads; 0: none, the output is the bias of the output projection",
+  f.field("heads", heads, "number of attention heads; 0: the layer outputs only the bias of its output projection",
           between(0, 1 << 16));
   f.field("value_heads", value_heads,
-          "number of value heads, for mixers that can change the number of heads; 0: as many as attention.heads",
+          "number of value heads, if the mixer can change the number of heads; 0: equal to attention.heads",
           between(0, 1 << 16));
-  f.field("output_heads", output_heads, "number of output heads, with combiners that mix heads; 0: value_heads",
+  f.field("output_heads", output_heads,
+          "number of output heads, if the combiner mixes heads; 0: equal to the number of value heads",
           between(0, 1 << 16));
-  f.field("head_size", head_size, "size of the queries and keys of a head; 0: width / heads", between(0, 1 << 16));
-  f.field("value_size", value_size, "size of the values of a head; 0: head_size", between(0, 1 << 16));
-  f.field("bias", bias, "whether the four projections have biases");
-  f.field("dropout", dropout, "dropout of attention probabilities", between(0, 0.999));
+  f.field("head_size", head_size, "size of the query and key vectors of a head; 0: model width / number of heads",
+          between(0, 1 << 16));
+  f.field("value_size", value_size, "size of the value vectors of a head; 0: equal to the size of the key vectors",
+          between(0, 1 << 16));
+  f.field("bias", bias, "whether the projections of queries, keys, values and output have biases");
+  f.field("dropout", dropout, "dropout rate of attention probabilities", between(0, 0.999));
   f.field("pairing", pairing, "choice of the key/value head that each query head reads", pairings().names());
-  f.field("score", score, "logits from queries and keys", scores().names());
-  f.field("normaliser", normaliser, "probabilities from logits", normalisers().names());
+  f.field("score", score, "computation of logits from queries and keys", scores().names());
+  f.field("normaliser", normaliser, "function from logits to probabilities", normalisers().names());
   f.field("mixer", mixer, "mixing of logits or probabilities across heads", mixers().names());
-  f.field("combiner", combiner, "combination of head outputs", combiners().names());
+  f.field("combiner", combiner, "combination of head outputs before the output projection", combiners().names());
   describe_stage(f, pairings(), "pairing", pairing, stages);
   describe_stage(f, scores(), "score", score, stages);
   describe_stage(f, normalisers(), "normaliser", normaliser, stages);
@@ -81,7 +85,7 @@ void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const Attenti
 
 namespace {
 
-using Lines = std::map<std::string, std::string>;  // from key, without its section, to value
+using Lines = std::map<std::string, std::string>;  // key without section -> value
 
 Lines lines_of(const AttentionOptions& options) {
   FieldLister lister;
@@ -92,7 +96,7 @@ Lines lines_of(const AttentionOptions& options) {
   return lines;
 }
 
-// Returns the options that differ from `base` as a TOML section.
+// Returns the options that differ from `base` as a TOML section; empty if all are equal.
 std::string difference(const std::string& section, const Lines& base, const Lines& options) {
   std::string text;
   for (const auto& [key, value] : options) {
@@ -139,11 +143,11 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
     throw Error(Exit::usage, Problem{where, expected, str(found), next});
   };
   if (o.heads == 0) {
-    if (o.value_heads > 0) refuse("attention.value_heads", "0, where heads = 0", o.value_heads, "");
-    if (o.output_heads > 0) refuse("attention.output_heads", "0, where heads = 0", o.output_heads, "");
+    if (o.value_heads > 0) refuse("attention.value_heads", "0, since attention.heads is 0", o.value_heads, "");
+    if (o.output_heads > 0) refuse("attention.output_heads", "0, since attention.heads is 0", o.output_heads, "");
   } else if (o.head_size == 0 && width % o.heads != 0) {
     refuse("attention.heads", str("a divisor of the width ", width), o.heads,
-           "or set attention.head_size, which may be any size");
+           "change attention.heads, or set attention.head_size to any size");
   }
   const int64_t values = o.value_heads > 0 ? o.value_heads : o.heads;
   const int64_t outputs = o.output_heads > 0 ? o.output_heads : values;

@@ -1,4 +1,4 @@
-// Checks and selects the heads of gates that survive pruning.
+// Checks the original head indices of a pruned layer, and selects the weights of its heads.
 #include "attention/pruned_heads.h"
 
 #include <ATen/ops/tensor.h>
@@ -12,9 +12,9 @@
 namespace mh::attention {
 
 void OriginalHeads::describe(Fields& f) {
-  f.field("original_heads", count, "after pruning: original number of heads; 0: the heads of the layer",
-          between(0, 1 << 16));
-  f.field("kept_heads", kept, "after pruning: original indices, from 0, of the remaining heads", at_least(0));
+  f.field("original_heads", count, "number of heads before pruning; 0: the layer is not pruned", between(0, 1 << 16));
+  f.field("kept_heads", kept, "indices before pruning, from 0, of the remaining heads; empty: the layer is not pruned",
+          at_least(0));
 }
 
 OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {
@@ -23,17 +23,18 @@ OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& 
     throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
   };
   if (count == 0) {
-    if (!kept.empty()) refuse("kept_heads", "none with original_heads = 0", str(kept.size()));
+    if (!kept.empty()) refuse("kept_heads", "0 indices, since original_heads is 0", str(kept.size()));
     result.count = layer_spec.value_heads;
     result.kept.resize(static_cast<size_t>(result.count));
     std::iota(result.kept.begin(), result.kept.end(), 0);
     return result;
   }
   if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
-    refuse("kept_heads", str("one for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
+    refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
   const std::set<int64_t> different(kept.begin(), kept.end());
-  if (different.size() != kept.size()) refuse("kept_heads", "each head once", "one twice");
-  if (*different.rbegin() >= count) refuse("kept_heads", str("heads from 0 to ", count - 1), str(*different.rbegin()));
+  if (different.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
+  if (*different.rbegin() >= count)
+    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*different.rbegin()));
   return result;
 }
 
