@@ -1,4 +1,4 @@
-// The composed path: tensor operations for any device and any stages; the only path that forms the probabilities.
+// The composed path: tensor operations for any device and any stages. Only this path stores the probabilities.
 
 #include <utility>
 
@@ -11,7 +11,7 @@
 
 namespace mh::attention {
 
-// Gathers the key/value heads that the query heads read.
+// Replaces k and v by the key/value heads that the query heads read, if the pairing has chosen any.
 void AttentionLayer::gather_key_heads(Context& c) {
   if (c.key_heads.empty()) return;
   const at::Tensor heads = nn::constant_on(c.v.device(), c.key_heads);
@@ -25,25 +25,26 @@ at::Tensor AttentionLayer::composed(Context& c) {
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
   if (c.observer != nullptr && c.observer->wants_scores()) {
-    const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes all logits
+    const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
     c.mask.causal = causal;
     c.observer->scores(layer_spec_, for_all_rows(c.logits));
   } else {
     stages_.score->score(c);
   }
-  // Logits that all rows share are computed once, unless mixing or key lengths make the rows differ.
+  // Logits (1, h, Tq, Tk) that all batch rows share are expanded only if mixing or key lengths make the rows differ.
   if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
   if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
-  // The normaliser runs in fp32, whatever the type of the matrix products.
-  at::Tensor logits = std::exchange(c.logits, {});  // freed below: as large as the probabilities
+  // The normaliser computes in fp32, whatever the type of the matrix products.
+  at::Tensor logits = std::exchange(c.logits, {});  // freed below, since it is as large as the probabilities
   if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
       throw Error(Exit::usage,
-                  Problem{layer_spec_.name, "an additive mask shared by all heads, since the mixer changes the heads",
-                          str("one for ", a.size(-3), " heads"), ""});
+                  Problem{layer_spec_.name,
+                          "an additive mask that all heads share, since the mixer changes the number of heads",
+                          str("a separate mask for each of ", a.size(-3), " heads"), ""});
     logits = logits + a;
   }
   at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));

@@ -23,7 +23,7 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
                                                   Cache* cache) {
   const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
   const int64_t queries = h * layer_spec_.key_size, values = hv * layer_spec_.value_size;
-  const int64_t keys = key_ != nullptr ? queries : 0;  // a score that reads no keys gets k (B, h, Tk, 0)
+  const int64_t keys = key_ != nullptr ? queries : 0;  // without key projection k is (B, h, Tk, 0)
   Projected p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
@@ -37,8 +37,8 @@ AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input,
     p.k = split_heads(kv.narrow(-1, 0, keys), h);
     p.v = split_heads(kv.narrow(-1, keys, values), hv);
   } else {
-    // One product computes all three. The weights are small compared with the activations, so concatenating them costs
-    // little.
+    // One matrix product computes queries, keys and values. Concatenating the weights for it costs little, since
+    // weights are small compared with activations.
     at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
       auto parts = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);

@@ -1,4 +1,4 @@
-// Builds a layer from its options, combines the properties of its stages, and derives the options of a pruned layer.
+// Builds a layer from its options, combines the properties of its stages, and returns the options of a pruned layer.
 #include <utility>
 
 #include "attention/layer.h"
@@ -64,9 +64,9 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                           : !cross && !p.self   ? "self-attention"
                                                 : nullptr;
     if (missing != nullptr)
-      throw Error(Exit::usage,
-                  Problem{str(layer_spec.name, ", ", what, " '", name, "'"), str("a stage that supports ", missing),
-                          "one that does not", str("choose another for attention.", name_of(layer_spec.kind))});
+      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", what, " '", name, "'"),
+                                       str("a stage that supports ", missing), "a stage without this support",
+                                       str("choose another stage for attention.", name_of(layer_spec.kind))});
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
@@ -77,7 +77,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   dispatcher_ = Dispatcher(view());
 }
 
-// Checks that two sides have the same number of heads unless a stage maps between them.
+// Throws Error(usage) if two sides of heads differ in number without a stage that maps one side to the other.
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
     throw Error(Exit::usage,
@@ -123,10 +123,10 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) co
   };
   if (kept.score != kept.value && !can_prune_separately(HeadSide::score))
     refuse("score heads that are pruned together with their value heads",
-           str("others, with mixer '", options_.mixer, "'"), "prune whole heads");
+           str("a different selection, with mixer '", options_.mixer, "'"), "prune the same heads on all sides");
   if (kept.output != kept.value && !can_prune_separately(HeadSide::output))
     refuse("output heads that are pruned together with their value heads",
-           str("others, with combiner '", options_.combiner, "'"), "prune whole heads");
+           str("a different selection, with combiner '", options_.combiner, "'"), "prune the same heads on all sides");
   AttentionOptions left = options_;
   if (kept.value.empty() || kept.output.empty() ||
       (kept.score.empty() && stages_.mixer->mixes() == Mixes::probabilities)) {
@@ -134,7 +134,8 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) co
     return left;
   }
   if (kept.score.empty())
-    refuse("at least one score head left, since without logits attention is uniform", "none", "prune whole heads");
+    refuse("at least one score head, since attention without logits is uniform", "none",
+           "prune the same heads on all sides");
   left.heads = static_cast<int64_t>(kept.score.size());
   const auto values = static_cast<int64_t>(kept.value.size()), outputs = static_cast<int64_t>(kept.output.size());
   left.value_heads = values == left.heads ? 0 : values;
