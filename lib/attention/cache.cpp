@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// Grows the storage, if necessary, until the positions of k and v fit after the cached ones.
+// Grows the storage, if necessary, to hold the positions of k and v after the cached positions.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
   const int64_t added = k.size(2);
   if (keys_.defined() && first_ + length_ + added <= keys_.size(2)) return;
@@ -55,7 +55,7 @@ Cache::InPlace Cache::extend(const at::Tensor& k, const at::Tensor& v) {
   return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), table_.narrow(1, first_, length_)};
 }
 
-// Copies keys and values so that physical row b holds all of row b, and drops the row table.
+// Copies keys and values so that physical row b holds all positions of batch row b, and removes the row table.
 void Cache::gather() {
   if (!table_.defined()) return;
   const at::Tensor rows = table_.narrow(1, first_, length_).to(at::kLong),
@@ -74,8 +74,8 @@ void Cache::keep_last(int64_t positions) {
 
 namespace {
 
-// Returns the rows to copy, as (to, from), if they can be copied in place, that is, if no source row is itself
-// overwritten.
+// Returns the rows to copy as a pair (target rows, source rows) if reordering is possible in place, that is, if no
+// source row is overwritten; otherwise nothing.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
                                                                                     int64_t before) {
   const int64_t after = rows.numel();
@@ -91,8 +91,8 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
   return moved;
 }
 
-// Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only positions
-// [first, first + length), which become [0, length).
+// Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only the positions [first,
+// first + length), to the positions [0, length).
 at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
@@ -115,14 +115,14 @@ void Cache::reorder(const at::Tensor& rows) {
 
 void Cache::reorder_rows(const at::Tensor& given) {
   if (length_ == 0 || !keys_.defined()) return;
-  // On a GPU the row numbers are not inspected: reading them would wait for the device.
+  // Row numbers on a GPU are not inspected, since reading them would synchronise with the GPU.
   const at::Tensor rows = given.to(keys_.device()).contiguous();
   if (table_.defined() && rows.numel() <= keys_.size(0)) {
     table_ = table_.index_select(0, rows);
     return;
   }
   gather();
-  // In beam search most hypotheses keep their row (search/beam_search.h): only the others are copied.
+  // In beam search (search/beam_search.h) most hypotheses stay in their row, so only the rows that move are copied.
   if (const auto moved = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {

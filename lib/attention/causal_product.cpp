@@ -1,4 +1,4 @@
-// Splits the causal products into blocks of queries (on a CPU), with an autograd function for each product.
+// Implements the causal products by blocks of queries on a CPU, with an autograd function for each product.
 #include "attention/causal_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns whether block products are faster than one product of size T x S.
+// Returns whether products of blocks are faster than one product of all queries and keys.
 bool in_pieces(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
   return offset && x.is_cpu() && x.numel() > 0 && queries > plain::kBlock && *offset + plain::kBlock < keys;
 }
@@ -120,7 +120,7 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
   const int64_t rows = v.size(0);
   if (p.size(0) == rows) return WithValues::apply(p, v, offset);
-  // All rows share p: their values, concatenated, need only one product.
+  // All batch rows share p, so one product with the concatenated values of all rows suffices.
   const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
   return WithValues::apply(p, flat_values, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
 }

@@ -1,4 +1,4 @@
-// Concatenation of head outputs with a weight for each head.
+// Concatenates head outputs, with or without a weight for each head.
 #include "attention/gated_combiner.h"
 
 namespace mh::attention {

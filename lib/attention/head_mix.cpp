@@ -1,4 +1,4 @@
-// Linear maps across heads: our kernel (cpu/head_mix.h) on a CPU in fp32 and bf16, LibTorch operations otherwise.
+// Linear maps across heads: the kernel of cpu/head_mix.h for fp32 and bf16 on a CPU, LibTorch operations otherwise.
 #include "attention/head_mix.h"
 
 #include <ATen/Parallel.h>
@@ -20,13 +20,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kLanes = 16;
-constexpr int64_t kRows = 16;  // positions per work item; constant: the thread count must not change the bits
+constexpr int64_t kRows = 16;  // positions per work item; a constant, so that results do not depend on the thread count
 
 bool in_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// The data pointer and the strides of a tensor (B, h, T, S).
+// The data pointer of a tensor (B, h, T, S), and its strides in elements.
 template <class T>
 struct View {
   T* data;
@@ -45,10 +45,10 @@ View<T> writing(const at::Tensor& x) {
   return {x.data_ptr(), x};
 }
 
-// The mixing matrices: one for all positions, or one for each.
+// The mixing matrix (h_in, h_out) of all positions, or the matrices (B, T, h_in, h_out) of each position.
 struct Matrices {
   const float* data;
-  int64_t row, position;  // strides; 0, 0: one matrix for all positions
+  int64_t row, position;  // strides in elements; 0: one matrix for all positions
   explicit Matrices(const at::Tensor& m)
       : data(m.const_data_ptr<float>()),
         row(m.dim() == 4 ? m.stride(0) : 0),
@@ -56,7 +56,8 @@ struct Matrices {
   const float* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
 };
 
-// Calls visit(item, b, first position, end, scratch) for each work item of kRows positions.
+// Calls visit(item, b, begin, end, scratch), in parallel, for each work item: at most kRows positions [begin, end) of
+// batch row b, with `scratch` floats of memory.
 template <class Visit>
 void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   const int64_t positions = x.size(2), pieces = (positions + kRows - 1) / kRows;
@@ -69,18 +70,19 @@ void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   });
 }
 
-// Returns the number of keys that position t sees, of `all`.
+// Returns how many of `all` keys the query at position t sees.
 int64_t last_key(const Mixing& mixing, int64_t t, int64_t all) {
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
 }
 
-// Sets the entries [from, to) of each head to 0.
+// Sets the entries [from, to) of each of `heads` heads to 0; `stride` is the head stride.
 template <class T>
 void clear_range(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
   if (from == to) return;
   for (int64_t i = 0; i < heads; ++i) std::fill(data + i * stride + from, data + i * stride + to, T{0});
 }
 
+// Allocates a tensor (B, heads, T, S) for x (B, h, T, S). `by_position`: stored as (B, T, heads, S).
 at::Tensor like(const at::Tensor& x, int64_t heads, bool by_position) {
   if (by_position) return attention::by_position(x, heads, x.size(2), x.size(3));
   return at::empty({x.size(0), heads, x.size(2), x.size(3)}, x.options());
@@ -103,6 +105,7 @@ void forward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixi
              });
 }
 
+// Adds to each of `count` sums the kLanes partial sums of the kernel: sums (count), lanes (count, kLanes).
 void add_lanes(const float* lanes, int64_t count, float* sums) {
   for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
@@ -111,8 +114,9 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
   }
 }
 
-// Writes dx and adds to dm, unless they are undefined. dm, zero before the call: (items, in, out), or (B, T, in, out)
-// with one matrix per position.
+// Writes the gradient dx and adds to the gradient dm; an undefined dx or dm is skipped. dm must be zero before the
+// call. It has the shape (B, T, in, out) with one matrix per position, otherwise (work items, in, out) for the caller
+// to sum.
 template <class T>
 void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, const at::Tensor& dy,
                      const at::Tensor& dx, const at::Tensor& dm) {
@@ -143,7 +147,7 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
       });
 }
 
-// Mixes heads with LibTorch operations, for other devices and types.
+// Mixes heads with LibTorch operations, for devices and types that the kernel does not support.
 at::Tensor mixed(const at::Tensor& x, const at::Tensor& matrix) {
   const at::Tensor m = matrix.to(x.scalar_type());
   if (m.dim() == 4) return at::matmul(m.transpose(-1, -2), x.transpose(1, 2)).transpose(1, 2);
@@ -156,7 +160,7 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
   return at::bmm(x.flatten(2), dy.flatten(2).transpose(1, 2)).sum(0).to(m.scalar_type());
 }
 
-// Returns x and m in the layout of the kernel; x and m themselves if the kernel is not used.
+// Returns x and m in the memory layout of the kernel, or unchanged if the kernel does not support x.
 std::pair<at::Tensor, at::Tensor> prepared(const at::Tensor& x, const at::Tensor& m) {
   if (!in_kernel(x)) return {x, m};
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
@@ -170,8 +174,8 @@ at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mi
   return y;
 }
 
-// Returns the gradients of x and m, if requested. dx overwrites `grad_output`, the gradient of the result, if that is
-// `reusable` and has the shape of x.
+// Returns the gradients (dx, dm) of x and m; a gradient that is not needed is undefined. If `reusable`, dx may
+// overwrite `grad_output`, the gradient of the result, if the two have the same shape.
 std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
                                                const at::Tensor& grad_output, bool reusable, bool needs_x,
                                                bool needs_m) {
@@ -203,7 +207,8 @@ struct Mix : torch::autograd::Function<Mix> {
     return forward_of(x, m, mixing);
   }
 
-  // Takes the gradients by reference: a copy would be one more reference to their storage (buffer_reuse.h).
+  // The parameter is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
+  // counts.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [dx, dm] =
@@ -213,12 +218,13 @@ struct Mix : torch::autograd::Function<Mix> {
   }
 };
 
-// Returns the matrices of the positions [first, first + count); m itself if all positions share one matrix.
+// Returns the matrices of the positions [first, first + count), or m if all positions share one matrix.
 at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
   return m.dim() == 4 ? m.narrow(1, first, count) : m;
 }
 
-// Computes one block of queries at a time, so that the mixed probabilities of only one block exist.
+// The autograd function of mix_values(). Computes one block of queries at a time, so that memory holds the mixed
+// probabilities of one block only.
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
                             const at::Tensor& v, const Mixing& mixing) {
@@ -258,7 +264,8 @@ struct MixValues : torch::autograd::Function<MixValues> {
         dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), grad_output);
       }
       if (!needs_p && !needs_m) return;
-      // If dy and dx have the same shape and type, dy is computed in the memory of dx, and dx then overwrites it.
+      // If dy, the gradient of the mixed probabilities, has the shape and type of dx, dy is computed in the memory of
+      // dx and then overwritten by dx.
       const bool same_layout = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
       at::Tensor dy =
           same_layout ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
@@ -275,8 +282,8 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, seen;
-    Mixing mixing;  // causal_offset relative to the block's first query
-    // Returns the part of x (…, T, S) that the block sees.
+    Mixing mixing;  // with causal_offset relative to the first query of the block
+    // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
     at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
   };
   // Calls visit(block) for each block of queries.

@@ -1,4 +1,4 @@
-// Turns the description of a mask into tensors.
+// Converts attention masks to tensors.
 #include "attention/mask.h"
 
 #include <limits>

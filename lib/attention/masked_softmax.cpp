@@ -1,4 +1,4 @@
-// Masked softmax with a row kernel (cpu/softmax.h) for fp32 on a CPU, and with LibTorch operations otherwise.
+// Masked softmax: the row kernel of cpu/softmax.h for fp32 on a CPU, LibTorch operations otherwise.
 #include "attention/masked_softmax.h"
 
 #include <ATen/Parallel.h>
@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 bool has_fused_rows(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
 
-// Calls visit(row) for each row of the last axis, in parallel.
+// Calls visit(r), in parallel, for each row r of x, a row being a vector along the last axis.
 template <class Visit>
 void each_row(const at::Tensor& x, const Visit& visit) {
   const int64_t size = x.size(-1), rows = size > 0 ? x.numel() / size : 0;
@@ -35,7 +35,8 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, 
   auto* to = p.data_ptr<float>();
   if (!allowed.defined())
     return each_row(a, [&](int64_t r) { kernels::softmax_row(of, from + r * size, nullptr, to + r * size, size); });
-  // One row of the mask serves many heads, so only its last axis is made contiguous.
+  // Usually many heads share one row of the mask, so that making only the last axis contiguous copies less than the
+  // expanded mask.
   at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
   if (mask.stride(-1) != 1) mask = mask.contiguous();
   mask = mask.expand(a.sizes());
@@ -48,7 +49,7 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, 
   });
 }
 
-// Computes the masked softmax with LibTorch operations, for other devices and types.
+// Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
 at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
   const at::Tensor x = of == SoftmaxOf::sigmoid ? a + at::log_sigmoid(a) : a;
@@ -73,7 +74,8 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     return p;
   }
 
-  // Takes the gradients by reference: a copy would be one more reference to their storage (buffer_reuse.h).
+  // The parameter is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
+  // counts.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];

@@ -1,4 +1,4 @@
-// Mixing of probabilities by a matrix, and helpers for all mixers with a matrix.
+// Mixes probabilities by a matrix, and implements helpers for all mixers with a matrix.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {

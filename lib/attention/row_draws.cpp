@@ -1,4 +1,4 @@
-// Counter-based random numbers for each row of the batch.
+// Counter-based random numbers for each batch row.
 #include "attention/row_draws.h"
 
 #include <ATen/ops/empty.h>

@@ -1,4 +1,4 @@
-// Names of the kinds of layers, and the registries of stage implementations.
+// Names of the kinds of attention layers, and the registries of stage implementations.
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -15,7 +15,8 @@ const char* name_of(AttentionKind kind) {
   return "";
 }
 
-// Static variables of functions, so that a registry is constructed before the static objects that register with it.
+// Each registry is a static variable of its function, so that it is constructed before the static objects that register
+// stages in it.
 Registry<StageFactory<Pairing>>& pairings() {
   static Registry<StageFactory<Pairing>> registry("pairing");
   return registry;

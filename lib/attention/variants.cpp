@@ -1,4 +1,4 @@
-// Repeats the rows of tensors for the variants of a batch.
+// Repeats the batch rows of tensors for variants.
 #include "attention/variants.h"
 
 #include <algorithm>
