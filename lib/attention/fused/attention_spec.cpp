@@ -1,4 +1,4 @@
-// Converts an AttentionSpec to kernel parameters, and implements helpers that several backends share.
+// Converts an AttentionSpec to kernel parameters, and implements helpers of the CPU and GPU backends.
 #include "attention/fused/attention_spec.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ bool AttentionSpec::each_head_once(int64_t heads) const {
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
-  // Adds the heads one by one: on a GPU, index_add would add in an unspecified order and needs its indices in device
+  // Adds one head at a time: on a GPU, index_add would add in an unspecified order and would need its indices in device
   // memory.
   const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));
   for (size_t i = 0; i < key_heads.size(); ++i)
@@ -64,7 +64,7 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
 
 PackedRelative::PackedRelative(const RelativePositions& from) {
   if (!from.u.defined()) return;
-  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to whole vectors of 16 floats
+  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to vectors of 16 floats
   const auto wide = [&](const at::Tensor& x, int64_t rows) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };

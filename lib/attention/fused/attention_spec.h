@@ -1,5 +1,5 @@
-// The arguments of a fused attention call on a whole batch, besides q, k and v: kernels/attention_params.h with tensors
-// in place of pointers.
+// The arguments of fused attention on a batch, except q, k and v: tensors in place of the pointers of
+// kernels/attention_params.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,46 +13,49 @@ namespace mh::attention {
 
 // Relative positions of a score (kernels::RelativeParams); the tensors are undefined if the score has none.
 struct RelativePositions {
-  at::Tensor u, v;                 // (h, dk): biases of queries in products with keys and with distances
-  at::Tensor r;                    // (h, D, dk): projected embedding of each distance
-  std::vector<kernels::Run> runs;  // runs of keys without a gap, which together are all keys
+  at::Tensor u, v;                 // (h, dk): query biases for products with keys (u) and with distances (v)
+  at::Tensor r;                    // (h, D, dk): projected embeddings of D distances
+  std::vector<kernels::Run> runs;  // runs of keys at consecutive positions; together all keys
 };
 
-// A fused attention without its operands: mask, normaliser, dropout, relative positions, and heads.
+// The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors
+// of heads.
 struct AttentionSpec {
   bool causal = false;          // query t sees keys 0 … Tk - Tq + t
-  int64_t window = 0;           // causal: only the last `window` of these keys; 0: all
-  at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; not with causal
+  int64_t window = 0;           // with `causal`: only the last `window` of these keys; 0: all of them
+  at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; excludes `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
-  // Dropout of probabilities (B, h, Tq, Tk), after mixing or before it, with the same random decisions as nn::dropout.
+  // Dropout of probabilities (B, h, Tq, Tk), or with head mixing of mixed probabilities (B, hv, Tq, Tk), which drops
+  // the same elements as nn::dropout.
   std::optional<kernels::DropoutFrom> dropout = {};
-  bool dropout_before_mixing = false;
+  bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
   RelativePositions relative = {};
-  // (h): key head that each query head reads and value head that each head of the result reads; empty: the head of the
-  // same index.
+  // (h): index of the key head that each query head reads, and of the value head that each head of the result reads;
+  // empty: the head of the same index.
   std::vector<int64_t> key_heads = {};
   at::Tensor head_scales = {};  // (h) or (B, h), or undefined: factor of each head of the result
 
-  // Returns the kernel parameters that all rows of the batch share on either device, for q (B, h, Tq, dk), k
-  // (B, h, Tk, dk) and v (B, hv, Tk, dv). Of the pointers it sets only those to key_heads.
+  // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
+  // h, Tk, dk) and v (B, hv, Tk, dv). The only pointers that it sets are those to the elements of key_heads.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool gradient) const;
 
-  // Returns whether each of the `heads` key heads is read by exactly one query head, so that its gradient has one
-  // writer.
+  // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a
+  // key/value head has one writer.
   bool each_head_once(int64_t heads) const;
-  // Sums `gradient` (B, h, T, d), with one head per reader, over the readers of each key/value head. `like` gives the
-  // shape and type of the result.
+  // Returns the gradient of the key/value heads, with the shape and type of `like`. `gradient` (B, h, T, d) has one
+  // head for each query head; the result sums the query heads that read the same key/value head.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
 };
 
-// Returns whether our CPU kernels take tensors of these types: fp32 or bf16 on a CPU, all of one type.
+// Returns whether the CPU kernels support the types of the tensors: fp32 or bf16 on a CPU, the same type for all three.
 bool have_cpu_type(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Returns the mixing matrix m as kernels read it: fp32, contiguous, (h, hv), (B, h, hv) or (B, Tq, h, hv). If `scales`
-// is defined, column i is multiplied by the scale of head i of the result.
+// Returns the mixing matrix m in the form that kernels read: fp32, contiguous, (h, hv), (B, h, hv) or (B, Tq, h, hv).
+// If `scales`, (hv) or (B, hv), is defined, column i is multiplied by the scale factor of head i of the result.
 at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 
-// Relative positions in the layout of the CPU kernels: fp32, rows padded to whole vectors.
+// Relative positions in the memory layout of the CPU kernels: fp32, rows padded with zeros to multiples of 16 elements.
+// Owns the memory to which params() points.
 class PackedRelative {
  public:
   explicit PackedRelative(const RelativePositions& from);

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns all tensors of a saved attention, in the order in which they are saved and restored.
+// Returns pointers to all tensors of a SavedAttention, in the order in which save() and restore() handle them.
 template <class Saved>
 auto tensors_of(Saved& s) {
   auto& [x, result] = s;
@@ -32,7 +32,7 @@ auto tensors_of(Saved& s) {
                     &x.spec.relative.r};
 }
 
-// An operand and its gradient.
+// A tensor of the operands and its gradient.
 struct Pair {
   const at::Tensor &operand, &gradient;
 };

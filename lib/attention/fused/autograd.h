@@ -1,5 +1,5 @@
-// The autograd function of all fused attention kernels. Each backend (CPU or GPU, with head mixing or without) is a
-// struct with a forward and a backward pass. Saved tensors and gradients have names, not positions in a list.
+// The autograd function of all fused attention kernels. Each backend (CPU or GPU, with or without head mixing) is a
+// struct with a forward and a backward pass. Saved tensors and gradients have names instead of positions in a list.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -14,17 +14,18 @@ namespace mh::attention {
 
 // The inputs of a fused attention.
 struct Operands {
-  at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); each row (d) contiguous
+  at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); last axis contiguous
   at::Tensor matrix = {};  // mixing matrix, fp32: (h, hv), (B, h, hv) or (B, Tq, h, hv); undefined: no mixing
   AttentionSpec spec = {};
 };
 
+// The result of a forward pass.
 struct ForwardResult {
   at::Tensor out;  // (B, hv, Tq, dv)
-  at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of each query, nats
+  at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats
 };
 
-// Gradients of the operands; undefined for an undefined operand.
+// Gradients of the operands, with the shapes of the operands; undefined if the operand is undefined.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
 };
@@ -41,12 +42,13 @@ void save_value(torch::autograd::AutogradContext& context, const char* name, T v
   saved->value = std::move(value);
   context.saved_data[name] = at::IValue::make_capsule(std::move(saved));
 }
+// Returns the value that save_value() stored under this name.
 template <class T>
 T restore_value(torch::autograd::AutogradContext& context, const char* name) {
   return c10::static_intrusive_pointer_cast<SavedValue<T>>(context.saved_data.at(name).toCapsule())->value;
 }
 
-// The tensors of a forward pass that its backward pass reads.
+// The operands and the result of a forward pass, for its backward pass.
 struct SavedAttention {
   Operands x;
   ForwardResult result;
@@ -57,20 +59,22 @@ struct SavedAttention {
 
 // Allocates the result of a fused attention: out, stored as (B, Tq, hv, dv), and lse.
 ForwardResult empty_result(const Operands& x);
-// Allocates the gradients of q, k and v, stored as (B, T, heads, size). The gradients of k and v have one head per
-// reader. `joint`: if there are as many queries as keys, the three are adjacent slices of one tensor, as in a joint
-// projection, so that the backward pass of split_projection() copies nothing.
+// Allocates the gradients of q, k and v, stored as (B, T, heads, size). The gradient of k has one head for each query
+// head, the gradient of v one for each head of the result. `joint`: if the numbers of queries and keys are equal, the
+// three gradients are adjacent slices of one tensor, as in a joint projection, so that the backward pass of
+// split_projection() copies nothing.
 OperandGradients empty_gradients(const Operands& x, bool joint);
 
 // Returns whether gradients are enabled and an operand requires one.
 bool needs_gradient(const Operands& x);
-// differentiable() returns the defined operands that may have a gradient, in_order() their gradients in the same order.
+// Returns the defined operands that may have a gradient.
 std::vector<at::Tensor> differentiable(const Operands& x);
+// Returns the gradients of the operands that differentiable() returns, in the same order.
 torch::autograd::variable_list in_order(const Operands& x, const OperandGradients& gradients);
 
-// The autograd function of a backend, which has ForwardResult forward(x, gradient) const, OperandGradients
-// backward(saved, dout) const, and kReadsOut, whether backward() reads saved.result.out. `gradient`: a backward pass
-// follows.
+// The autograd function of a backend. The struct Backend has ForwardResult forward(x, gradient) const, where `gradient`
+// tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant kReadsOut,
+// which is true if backward() reads saved.result.out.
 template <class Backend>
 struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList /*differentiable*/,
@@ -88,12 +92,12 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
     const SavedAttention saved = SavedAttention::restore(*context);
     const auto backend = restore_value<Backend>(*context, "backend");
     auto gradients = in_order(saved.x, backend.backward(saved, douts[0]));
-    gradients.resize(gradients.size() + 2);  // undefined, for the arguments x and backend
+    gradients.resize(gradients.size() + 2);  // two undefined gradients, for the arguments x and backend
     return gradients;
   }
 };
 
-// Returns the result of a fused attention, differentiable in all tensors of x.
+// Returns the result (B, hv, Tq, dv) of the fused attention of a backend, differentiable in all tensors of x.
 template <class Backend>
 at::Tensor attend(const Backend& backend, const Operands& x) {
   if (!needs_gradient(x)) return backend.forward(x, false).out;

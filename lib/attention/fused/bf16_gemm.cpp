@@ -1,4 +1,4 @@
-// Connects the bf16 engine of the kernels with LibTorch's brgemm.
+// Implements the bf16 engine of the kernels with LibTorch's brgemm.
 #include "attention/fused/bf16_gemm.h"
 
 #include <ATen/native/CPUBlas.h>
@@ -16,7 +16,8 @@ void product(const kernels::Bf16Product& z, const uint16_t* a, const uint16_t* b
                               reinterpret_cast<const at::BFloat16*>(b), c);
 }
 
-// Returns whether brgemm works. It throws if settings of the library hide features of the processor.
+// Returns whether brgemm works on this processor. brgemm throws an exception if settings of LibTorch or oneDNN disable
+// instructions of the processor.
 bool is_available() {
   try {
     alignas(64) const uint16_t zeros[2 * 16] = {};
@@ -25,7 +26,8 @@ bool is_available() {
     at::native::cpublas::brgemm_release();
     return true;
   } catch (const c10::Error& e) {
-    log_info(str("bf16 products are computed in fp32: ", e.what_without_backtrace()));
+    log_info(
+        str("bf16 matrix products are computed in fp32, since LibTorch's brgemm failed: ", e.what_without_backtrace()));
     return false;
   }
 }

@@ -1,5 +1,5 @@
-// LibTorch's bf16 matrix products for the attention kernels: AMX tiles if the processor has them, otherwise AVX-512
-// products of pairs of bf16 numbers.
+// LibTorch's bf16 matrix products, as an engine for the attention kernels: AMX tiles if the processor has AMX,
+// otherwise AVX-512 products of pairs of bf16 numbers.
 #pragma once
 
 #include "cpu/bf16_gemm.h"
@@ -7,11 +7,12 @@
 
 namespace mh::attention {
 
-// Returns the engine for tensors of this type on this processor; null if products are computed in fp32.
+// Returns the engine of bf16 matrix products for tensors of this type on this processor; null if products are computed
+// in fp32.
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
-// Scope guard of a thread that uses an engine: the destructor releases the processor's AMX tiles, which would slow down
-// the code that follows.
+// Scope guard for a thread that computes with an engine. The destructor releases the processor's AMX tiles, which would
+// slow down later code.
 class Bf16GemmScope {
  public:
   explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : used_(engine != nullptr) {}

@@ -1,4 +1,4 @@
-// Runs the kernel for each head of each row of a decoding step.
+// Calls the decoding kernel for each head of each batch row.
 #include "attention/fused/cached_attention.h"
 
 #include <ATen/Parallel.h>
@@ -15,7 +15,7 @@ namespace mh::attention {
 
 namespace {
 
-// The data pointer and the strides of a tensor (B, h, T, d).
+// The data pointer of a tensor (B, h, T, d), and its strides in elements.
 template <class T>
 struct Heads {
   T* data;
@@ -38,8 +38,8 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
   const auto* table = cache.rows.const_data_ptr<int32_t>();
   const int64_t row_stride = cache.rows.stride(0);
-  // A thread takes consecutive rows: in beam search these are hypotheses of one sentence, which read mostly the same
-  // keys.
+  // A thread computes consecutive batch rows. In beam search these are hypotheses of one sentence, which read mostly
+  // the same keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last + 1, d)));
     for (int64_t i = begin; i < end; ++i) {

@@ -15,14 +15,15 @@ namespace mh::attention {
 
 namespace {
 
-// Returns head `head` of row b of a tensor (B, h, T, d).
+// Returns head `head` of batch row b of a tensor (B, h, T, d).
 template <class T>
 kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
   auto* data = static_cast<T*>(const_cast<void*>(x.const_data_ptr()));
   return {data + b * x.stride(0) + head * x.stride(1), x.stride(2)};
 }
 
-// Calls visit(b * h + head, b, head, scratch) for each head of each row b, in parallel.
+// Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with `scratch` floats of
+// memory.
 template <class Visit>
 void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
@@ -33,7 +34,7 @@ void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scr
   });
 }
 
-// Returns the parameters that all heads share.
+// Returns the kernel parameters that all heads of the batch share.
 kernels::AttentionParams params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
   a.bf16 = bf16_gemm(x.q.scalar_type());
@@ -42,7 +43,8 @@ kernels::AttentionParams params_of(const Operands& x, bool gradient, const Packe
   return a;
 }
 
-// Returns the parameters of head `head` of row b (i = b * h + head): its scale, dropout stream and number of real keys.
+// Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, dropout stream
+// and number of real keys.
 kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
                                  int64_t head) {
   a.head = head;
@@ -54,7 +56,7 @@ kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec
   return a;
 }
 
-// Returns the tensors of head h of row b that both the forward and the backward pass read.
+// Returns the tensors of head h of batch row b that both the forward and the backward pass use.
 template <class T>
 kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result, const kernels::AttentionParams& all,
                                    int64_t b, int64_t h) {
@@ -76,9 +78,10 @@ void forward_heads(const Operands& x, bool gradient, const ForwardResult& result
             });
 }
 
-// Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
-// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions and head
-// scales are stored per head and row, in fp32: d.u and d.v_bias (B h, d), d.r (B h, D, d), d.head_scales (B, h).
+// Writes all gradients to d. `once`: one query head reads each key/value head, and d.k and d.v have the heads of k and
+// v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative positions
+// and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h, d), d.r (B h, D,
+// d), d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
   const Operands& x = saved.x;
@@ -108,7 +111,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
             });
 }
 
-// Sums x (B h, …) over the rows of the batch: (h, …), without padding, in the type of `like`.
+// Returns the sum over the batch rows of x (B h, …): (h, …), without padding, in the type of `like`.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
@@ -129,7 +132,7 @@ struct PlainOnCpu {
     const bool once = x.spec.each_head_once(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
     OperandGradients d = empty_gradients(x, once);
-    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, once, d);
     else backward_heads<uint16_t>(saved, dout, once, d);
     if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);

@@ -1,7 +1,7 @@
-// Attention without head mixing on a CPU, with our kernel (kernels/cpu/attention.h).
+// Attention without head mixing on a CPU, by the kernel of kernels/cpu/attention.h.
 //
-// SDPA sends its small products to MKL or creates a oneDNN primitive for each; with d 32 and n 256 the kernel takes a
-// third of its time.
+// SDPA sends its small matrix products to MKL, or creates a oneDNN primitive for each. With head size 32 and 256
+// positions, this kernel takes a third of the time of SDPA.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +10,14 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// Returns whether the kernel takes these tensors: fp32 or bf16 on a CPU, with equal sizes of queries, keys and values,
-// a multiple of 16.
+// Returns whether the kernel supports these tensors: not empty, fp32 or bf16 on a CPU, with one size of queries, keys
+// and values, which is a multiple of 16.
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other options of the spec,
-// for q (B, h, Tq, d), k and v (B, h, Tk, d). With key_heads, k and v may have other numbers of heads. Differentiable,
-// also in relative positions and head scales. Besides operands and result, only the log-sum-exp of each query is saved
-// for the backward pass.
+// Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
+// `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d). If spec.key_heads is set, k and v may have a different number of
+// heads. Differentiable in q, k, v, relative positions and scale factors of heads. Besides operands and result, the
+// backward pass needs only the log-sum-exp of each query, which is saved.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec);
 
 }  // namespace mh::attention

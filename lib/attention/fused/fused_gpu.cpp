@@ -1,4 +1,4 @@
-// The GPU backends, with head mixing and without: parameters, workspaces and gradients for our CUDA kernels.
+// The GPU backends, with and without head mixing: parameters, workspaces and gradients for the CUDA kernels.
 #include "attention/fused/fused_gpu.h"
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace {
 
 using kernels::AttentionTensors;
 
-// Returns the pointer and the strides of a tensor (B, h, T, d).
+// Returns the data pointer of a tensor (B, h, T, d), and its strides in elements.
 kernels::AnyRows rows_of(const at::Tensor& x) {
   return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// Returns whether all rows of x begin and end at multiples of 16 bytes.
+// Returns whether all rows x[b, h, t] begin and end at multiples of 16 bytes.
 bool aligned(const at::Tensor& x) {
   const int64_t bytes = x.element_size();
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * bytes % 16 == 0 &&
@@ -33,16 +33,16 @@ at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
   std::vector<int64_t> numbers(3 * runs.size());
   std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
-  // A single run (keys without a gap) differs between calls only in its number of keys, so the cache of constants stays
-  // small. The gaps of a memory are random, so several runs are copied for every call.
+  // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
+  // gaps of a memory are random, so several runs are copied in every call.
   return runs.size() == 1 ? nn::constant_on(device, numbers) : nn::to_device(at::tensor(numbers), device);
 }
 
-// The kernel parameters of a call. Owns the device tensors that they point to.
+// The kernel parameters of a call. Owns the tensors in device memory that the parameters point to.
 struct DeviceParams {
   kernels::AttentionParams params;
 
-  // `all`: the tensors whose rows the kernels read and write, to check their alignment.
+  // `all`: the tensors that the kernels read and write row by row, whose alignment is checked.
   DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all)
       : params(x.spec.params(x.q, x.k, x.v, gradient)) {
     const AttentionSpec& spec = x.spec;
@@ -64,7 +64,7 @@ struct DeviceParams {
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;
 
-  // Adds the transposed mixing matrix, for a backward pass.
+  // Adds the transpose of the mixing matrix, which a backward pass reads.
   void add_transposed(const at::Tensor& m) {
     transposed_ = m.transpose(-2, -1).contiguous();
     params.matrix_transposed = transposed_.const_data_ptr<float>();
@@ -93,7 +93,7 @@ struct DeviceParams {
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * numbers : m.dim() == 3 ? numbers : 0;
   }
 
-  at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // in the layout of the kernels
+  at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // in the memory layout of the kernels
 };
 
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
@@ -105,7 +105,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
   return t;
 }
 
-// Allocates the gradients of q, k and v and enters them in t.
+// Allocates the gradients of q, k and v, and sets their pointers in t.
 OperandGradients gradients_of(const Operands& x, AttentionTensors& t) {
   OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
@@ -166,7 +166,7 @@ struct PlainOnGpu {
   }
 };
 
-// Returns q plus a bias (h, dk), as the head mixing kernels read it; q itself if there is no bias.
+// Returns q (B, h, Tq, dk) plus a bias (h, dk), in the layout of the head mixing kernels; q if the bias is undefined.
 at::Tensor add_bias(const at::Tensor& q, const at::Tensor& bias) {
   return bias.defined() ? with_contiguous_rows(q.add(bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
 }
@@ -233,7 +233,7 @@ struct MixingOnGpu {
   }
 };
 
-// Returns the operands in the layout of the kernels.
+// Returns the operands in device memory and in the layout of the kernels.
 Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())

@@ -1,4 +1,5 @@
-// The fused path of a layer: translates its stages to kernel arguments, for a forward pass and for a step of decoding.
+// The fused path of a layer: converts the results of its stages to kernel arguments, for a forward pass and for a step
+// of incremental decoding.
 #include <c10/core/GradMode.h>
 
 #include <cmath>
@@ -14,8 +15,9 @@
 
 namespace mh::attention {
 
-// Computes a decoding step on the storage of the cache: appends the key and the value, and does not gather all of them
-// into tensors. Returns an undefined tensor, and appends nothing, if a stage or the observer needs these tensors.
+// Computes a step of incremental decoding in the storage of the cache: appends the new key and value, and reads all
+// keys and values in place instead of gathering them into tensors. Returns the head outputs (B, hv, 1, dv); an
+// undefined tensor, without appending anything, if a stage or the observer needs the gathered tensors.
 at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   const Mask& mask = c.mask;
   const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
@@ -42,7 +44,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   AttentionSpec spec{form.queries_are_last && (!form.masks_no_key || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
-  // The kernel applies the combiner's weights if they are one number per head and row.
+  // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
   c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
   if (c.gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;

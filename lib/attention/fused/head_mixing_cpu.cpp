@@ -1,5 +1,5 @@
-// The CPU backend with head mixing: distributes rows and parts of their queries to threads, and sums the gradients of
-// the parts.
+// The CPU backend with head mixing. Threads compute parts of the queries of each batch row; then the gradients of the
+// parts are summed.
 #include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -17,17 +17,17 @@ namespace mh::attention {
 
 namespace {
 
-// Minimum number of work items per batch: with fewer rows, the queries of each row are split into parts. A constant, so
-// that the order of additions does not depend on the number of threads.
+// Minimum number of work items per batch. If there are fewer batch rows, the queries of each row are divided into
+// parts. A constant, so that the order of additions does not depend on the number of threads.
 constexpr int64_t kPieces = 8;
 
-// Returns row b of a tensor (B, h, T, d).
+// Returns batch row b of a tensor (B, h, T, d).
 template <class T>
 kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// The kernel parameters of an attention with head mixing.
+// The kernel parameters of attention with head mixing over a batch.
 class Mixing {
  public:
   Mixing(const Operands& x, bool gradient)
@@ -48,7 +48,7 @@ class Mixing {
   Mixing& operator=(const Mixing&) = delete;
 
   const kernels::AttentionParams& all() const { return all_; }
-  // Returns the parameters of row b: its matrix, dropout stream and number of real keys.
+  // Returns the kernel parameters of batch row b, with its mixing matrix, dropout stream and number of real keys.
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams a = all_;
     a.matrix += b * matrix_stride_;
@@ -60,7 +60,7 @@ class Mixing {
     return a;
   }
 
-  // Returns the number of parts that the queries of a row are split into.
+  // Returns the number of parts into which the queries of a batch row are divided.
   int64_t parts() const {
     const int64_t at_once = kernels::head_mixing_rows(all_);
     return std::clamp<int64_t>((kPieces + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
@@ -74,15 +74,15 @@ class Mixing {
   kernels::AttentionParams all_;
 };
 
-// Calls visit(first row, number of rows) for groups of rows, each large enough to keep all threads busy. The keys and
-// values of a group are packed before its parts are computed.
+// Calls visit(first, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
+// values of a group are packed before its attention is computed.
 template <class Visit>
 void each_group(int64_t rows, int64_t parts, const Visit& visit) {
   const int64_t at_once = std::clamp<int64_t>((2 * at::get_num_threads() + parts - 1) / parts, 1, rows);
   for (int64_t first = 0; first < rows; first += at_once) visit(first, std::min(at_once, rows - first));
 }
 
-// Packs the keys and values of the rows [first, first + rows) for the kernel.
+// Packs the keys and values of the batch rows [first, first + rows) for the kernel.
 template <class T>
 void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
@@ -97,8 +97,8 @@ void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t f
   });
 }
 
-// Computes rows with few queries, as in decoding, with keys(b) and values(b) of row b. With fewer rows than threads,
-// the threads share the heads of each row.
+// Computes batch rows with few queries, as in decoding; keys(b) and values(b) return the keys and values of batch row
+// b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
 void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const Mixing& mixing,
               ForwardResult& result) {
@@ -162,9 +162,10 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
   });
 }
 
-// Writes all gradients to d. `once`: each key/value head has one reader, and d.k and d.v have the heads of k and v;
-// otherwise d.k and d.v have one head per reader, which the caller sums. Gradients of relative positions are stored per
-// part of each row, in fp32: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts, h, D, dk padded to 16).
+// Writes all gradients to d. `once`: one query head reads each key/value head, and d.k and d.v have the heads of k and
+// v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative positions
+// are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts,
+// h, D, dk padded to 16).
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
                    OperandGradients& d) {
@@ -181,7 +182,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
     d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
   }
-  std::optional<Scratch> packed, of_parts;  // of_parts: contribution of each part to dk and dv
+  std::optional<Scratch> packed, of_parts;  // of_parts: dk and dv of each part
   each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size), of_parts.emplace(rows * parts * of_part);
     pack_rows<T>(x, mixing, true, first, rows, *packed);
@@ -230,7 +231,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
   });
 }
 
-// Sums x (n, h, …) over the n parts, without padding, in the type of `like`.
+// Returns the sum over n parts of x (n, h, …), without padding, in the type of `like`.
 at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
@@ -254,7 +255,7 @@ struct MixingOnCpu {
     const at::Tensor dout = with_contiguous_rows(grad_output);
     const Mixing mixing(x, true);
     OperandGradients d = empty_gradients(x, once);
-    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel skips padding keys
+    if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                             : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, once, d);

@@ -1,5 +1,5 @@
-// Attention with head mixing after the softmax, on a CPU with our kernel (kernels/cpu/head_mixing_attention.h): out_i =
-// (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i, without ever storing probabilities of size (h, Tq, Tk).
+// Attention with head mixing after the softmax on a CPU, by the kernel of kernels/cpu/head_mixing_attention.h: out_i =
+// (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i. It never stores all probabilities (h, Tq, Tk).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,18 +10,19 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// Returns whether the kernel takes these tensors: fp32 or bf16 on a CPU, of any sizes.
+// Returns whether the kernel supports these tensors: not empty, fp32 or bf16 on a CPU, of any sizes.
 bool has_head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // Returns out (B, hv, Tq, dv), stored as (B, Tq, hv, dv), for q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv) and
-// m (h, hv) or (B, Tq, h, hv). Head scales (hv) or (B, hv) multiply m. Differentiable in all four, and in the relative
-// positions and head scales of the spec. Saves the log-sum-exp of each query and head for the backward pass, and
-// nothing else that is larger than q, k and v. Bit-identical for any number of threads.
+// m (h, hv) or (B, Tq, h, hv). The scale factors spec.head_scales, (hv) or (B, hv), multiply the columns of m.
+// Differentiable in q, k, v, m, relative positions and scale factors. Saves the log-sum-exp of each query and head for
+// the backward pass, and nothing else that is larger than q, k and v. Bit-identical for every number of threads.
 at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                            const AttentionSpec& spec);
 
-// Computes a decoding step: appends k (B, h, 1, dk) and v (B, hv, 1, dv) to the cache and attends from q (B, h, 1, dk)
-// to all its positions. The spec must have no mask, dropout or relative positions. Has no gradient.
+// Computes a step of incremental decoding: appends k (B, h, 1, dk) and v (B, hv, 1, dv) to the cache, and returns the
+// attention (B, hv, 1, dv) of q (B, h, 1, dk) over all cached positions. `spec` must have no mask, dropout or relative
+// positions. Not differentiable.
 at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                           const AttentionSpec& spec, Cache& cache);
 

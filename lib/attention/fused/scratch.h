@@ -1,4 +1,4 @@
-// Scratch memory of one thread for a kernel, aligned to a cache line.
+// Scratch memory of a kernel call, aligned to a cache line of 64 bytes.
 #pragma once
 
 #include <cstdint>

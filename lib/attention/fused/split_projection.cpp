@@ -28,7 +28,8 @@ struct Split : torch::autograd::Function<Split> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto sizes = context->saved_data["sizes"].toIntVector();
-    // If the gradients are adjacent slices of one tensor in the layout of the projection, that tensor is the result.
+    // If the gradients are adjacent slices of one tensor in the layout of the projection, this tensor is the gradient
+    // of the projection.
     const int64_t length = sizes[1], width = sizes[2];
     int64_t offset = gradients[0].storage_offset();
     bool is_contiguous = true;

@@ -1,4 +1,4 @@
-// Splits the joint projection of queries, keys and values into three tensors of heads.
+// Splits the joint projection of queries, keys and values into a tensor of heads for each of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace mh::attention {
 
-// Returns views of a joint projection (B, T, 2 h key_size + hv value_size): q and k (B, h, T, key_size), v
-// (B, hv, T, value_size). The backward pass copies nothing if the three gradients are slices of one tensor, as
+// Returns views of a joint projection (B, T, 2 h dk + hv dv): q and k (B, h, T, dk), v (B, hv, T, dv), with key_size =
+// dk and value_size = dv. The backward pass copies nothing if the three gradients are adjacent slices of one tensor, as
 // empty_gradients() (autograd.h) allocates them for the CPU kernels.
 std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,
                                            int64_t value_heads, int64_t value_size);
