@@ -1,21 +1,22 @@
 // Mixture of attentive experts (Peng et al. 2020, "A Mixture of h - 1 Heads is Better than h Heads"). Let H_j = Z_j
-// W^O_j be the contribution of head j to the output. Expert D leaves out the t heads of the set D:
+// W^O_j be the contribution of head j to the output. Expert D omits the t heads of the set D:
 //
 //   f_D = h / (h - t) Σ_{j ∉ D} H_j,      y = Σ_D g_D f_D + b_O,      g = gate(x), Σ_D g_D = 1
 //
-// This equals, without a loop over experts, a scaling of each head before the output projection:
+// The mixture equals a scaling of each head before the output projection, without a loop over experts:
 //
 //   y = Σ_j w_j H_j + b_O,      w_j = h / (h - t) (1 - Σ_{D ∋ j} g_D),      Σ_j w_j = h
 //
-// x is the input of the query projection; the gate is in mae_gate.h. Training alternates between two kinds of steps. A
-// G step computes the whole mixture and trains the gate. An F step (SampleExperts) takes g as a constant, samples one
-// expert D ~ g in each layer for each unit, and trains all other parameters: heads in D get no gradient from that unit,
-// and the gate gets none at all.
+// x is the input of the query projection; the gate is in mae_gate.h. Training alternates between two kinds of passes. A
+// G pass computes the whole mixture and trains the gate. An F pass (SampleExperts) takes g as a constant, samples one
+// expert D ~ g in each layer for each unit, and trains all parameters except the gate; heads in D receive no gradient
+// from their unit.
 //
-// The paper's unit is a training instance (its table 2, to which the language models of table 4 refer): a row of the
-// batch, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for each
-// position of the row; the expert is sampled from their mean over real positions. Only this sampling reads later
-// positions, and only in training; sample_unit = "position" samples for each position from its own distribution.
+// The unit of the paper is a training instance (its table 2, to which the language models of table 4 refer): a batch
+// row, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for each
+// position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
+// sampling reads later positions, and only in training; with sample_unit = "position", the expert of each position is
+// sampled from the distribution of that position.
 #include "attention/gated_combiner.h"
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
@@ -27,7 +28,7 @@
 namespace mh::attention {
 namespace {
 
-constexpr int64_t kMostExperts = 10000;  // a gate with more outputs would be the largest part of its layer
+constexpr int64_t kMostExperts = 10000;  // a larger gate would be the largest component of its layer
 
 class MixtureOfExperts : public GatedCombiner {
  public:
@@ -42,19 +43,21 @@ class MixtureOfExperts : public GatedCombiner {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, next});
     };
     if (options.drop >= heads_)
-      refuse("drop", str("less than the ", heads_, " heads"), str(options.drop), "lower it, or raise attention.heads");
+      refuse("drop", str("less than the ", heads_, " heads of the layer"), str(options.drop),
+             "lower attention.mae.drop, or raise attention.heads");
     if (experts_ > kMostExperts)
-      refuse("drop", str("at most ", kMostExperts, " experts"), str(options.drop, " of ", heads_, " heads: more"),
-             "lower it");
+      refuse("drop", str("at most ", kMostExperts, " experts"),
+             str(options.drop, " of ", heads_, " heads, which makes more"), "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
-      refuse("window", "0 with mean = \"full\"", str(options.window), "the window applies to the causal mean");
+      refuse("window", "0 with mean = \"full\"", str(options.window),
+             "set attention.mae.window to 0, since only the causal mean has a window");
     const bool decodes = layer_spec.kind != AttentionKind::encoder_self;
     if (!capabilities().causal && decodes)
-      refuse("mean", "\"causal\" in a decoder", "\"full\": gates would see later tokens",
-             str("set attention.", name_of(layer_spec.kind), ".mae.mean"));
+      refuse("mean", "\"causal\" in a decoder layer", "\"full\", with which gates would read later tokens",
+             str("set \"causal\" for attention.", name_of(layer_spec.kind), ".mae.mean"));
   }
 
-  // All experts are kept, without the pruned heads.
+  // Pruning keeps all experts; the weights of pruned heads are dropped.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
@@ -79,7 +82,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   bool has_head_gates() const override { return true; }
-  // Learned gates sample only if a pass requests it (SampleExperts), which is not a property of the layer.
+  // Learned gates sample only in passes with the request SampleExperts, which is not a property of the layer.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
@@ -91,14 +94,14 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
  private:
-  // Shows the gates of the experts to the observer and returns them with its changes.
+  // Shows the gates of the experts to the observer, and returns them with the changes that the observer made.
   static at::Tensor shown(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
     c.observer->show(c.layer_spec, observation);
     return observation.gates;
   }
 
-  // learned() and uniform() return the factors of the heads, (B, h) or (B, Tq, h); undefined if all are 1.
+  // Returns the factors of the heads for learned gates, (B, h) or (B, Tq, h).
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = shown(c, g);
@@ -109,6 +112,7 @@ class MixtureOfExperts : public GatedCombiner {
     return scale_of(g);
   }
 
+  // Returns the factors of the heads for uniform gates, (B, h) or (B, Tq, h); undefined if all factors are 1.
   at::Tensor uniform(const Context& c) {
     const int64_t rows = c.query_input.size(0);
     if (c.observer != nullptr) {
@@ -126,13 +130,13 @@ class MixtureOfExperts : public GatedCombiner {
     options.heads = options.heads.in(layer_spec, "mae");
     return options;
   }
-  // Returns the factors (…, h) of the heads that the layer still has, for gates (…, E).
+  // Returns the factors (…, h) of the remaining heads of the layer, for gates (…, E).
   at::Tensor scale_of(const at::Tensor& g) {
     return options_.heads.select_kept(scale() * (1 - at::matmul(g, has_dropout(g.device()))));
   }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
-  // Returns the matrix (E, h): 1 where the expert leaves out the head.
+  // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
   const at::Tensor& has_dropout(at::Device device) {
     if (left_out_experts_.defined() && left_out_experts_.device() == device) return left_out_experts_;
     at::Tensor made = at::zeros({experts_, heads_}, at::kFloat);
@@ -144,7 +148,8 @@ class MixtureOfExperts : public GatedCombiner {
     return left_out_experts_ = made.to(device);
   }
 
-  // Returns the factors of the heads, (B, h) or (B, Tq, h), for sampled experts (B) or (B, Tq).
+  // Returns the factors of the remaining heads, (B, h) or (B, Tq, h), for the indices of sampled experts, (B) or (B,
+  // Tq).
   at::Tensor scale_of_sampled(const at::Tensor& sampled) {
     auto sizes = sampled.sizes().vec();
     sizes.push_back(heads_);
@@ -152,8 +157,8 @@ class MixtureOfExperts : public GatedCombiner {
         (scale() * (1 - has_dropout(sampled.device()).index_select(0, sampled.flatten()))).view(sizes));
   }
 
-  // Samples an expert for each row (B) or position (B, Tq), int64, from gates (B, E) or (B, Tq, E), or uniformly if g
-  // is undefined. The samples of positions do not depend on the padding of rows.
+  // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
+  // Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
   at::Tensor draw(const Context& c, bool by_position, const at::Tensor& g) const {
     at::Tensor u = draw_rows(c, "experts", by_position ? c.query_input.size(1) : 1);
     if (!by_position) u = u.squeeze(1);
@@ -163,15 +168,15 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t heads_;           // number of heads that the experts were made for
-  int64_t num_left_heads_;  // number of heads that the layer still has
+  int64_t heads_;           // number of heads before pruning, for which the experts were defined
+  int64_t num_left_heads_;  // number of heads after pruning
   int64_t experts_;
   ExpertGate gate_;
   at::Tensor left_out_experts_;
 };
 
-const Registration<MixtureOfExperts> mixture_of_experts_entry(combiners(), "mae",
-                                                              "gated mixture of experts, each of which omits heads");
+const Registration<MixtureOfExperts> mixture_of_experts_entry(
+    combiners(), "mae", "gated mixture of experts, each of which omits some of the heads");
 
 }  // namespace
 }  // namespace mh::attention

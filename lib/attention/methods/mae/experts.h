@@ -1,5 +1,5 @@
-// Enumerates the experts of a mixture of attentive experts: expert D leaves out a set D of `drop` of the `heads` heads.
-// Sets are in lexicographic order: {0, 1}, {0, 2}, …, {h-2, h-1}.
+// Enumeration of the experts of a mixture of attentive experts: each expert omits a set of `drop` of the `heads` heads.
+// The sets are in lexicographic order: with drop = 2, {0, 1}, {0, 2}, …, {h-2, h-1}.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,21 @@
 
 namespace mh::attention {
 
-// Returns heads! / (drop! (heads - drop)!), or the largest int64_t if that is too large; 0 for drop > heads.
+// Returns the number of experts, heads! / (drop! (heads - drop)!), or the largest int64_t if the number is larger; 0 if
+// drop > heads.
 inline int64_t expert_count(int64_t heads, int64_t drop) {
   if (drop < 0 || drop > heads) return 0;
   const int64_t part = std::min(drop, heads - drop);
   int64_t count = 1;
   for (int64_t i = 0; i < part; ++i) {
-    // The count increases with i, so if it overflows here, the result does, too.
+    // The count increases with i, so an overflow here means that the result overflows, too.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
   }
   return count;
 }
 
-// Returns the heads that each expert leaves out, in ascending order.
+// Returns the heads that each expert omits, in ascending order; empty if drop > heads.
 inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   std::vector<std::vector<int64_t>> all;
   if (drop < 0 || drop > heads) return all;
@@ -30,7 +31,7 @@ inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   for (int64_t i = 0; i < drop; ++i) now[static_cast<size_t>(i)] = i;
   for (;;) {
     all.push_back(now);
-    // Advances the last index that can still advance; the indices after it become consecutive.
+    // Advances the last index that can still advance, and makes the indices after this one consecutive.
     int64_t i = drop - 1;
     while (i >= 0 && now[static_cast<size_t>(i)] == heads - drop + i) --i;
     if (i < 0) return all;

@@ -1,4 +1,5 @@
-// Options and computation of the gate: running means of the inputs, batch norm, and a network of two layers.
+// Options and computation of the gate: running means of the inputs, batch norm, and a feed-forward network of two
+// layers.
 #include "attention/methods/mae/mae_gate.h"
 
 #include <c10/core/GradMode.h>
@@ -15,9 +16,10 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
-// Returns, for each of the n positions of x (B, n, c), the sum of the last `window` positions up to it
-// (window = 0: of all). It never subtracts, so that positions outside of the window leave not even a rounding error: a
-// sum is the prefix sum of its block of `window` positions plus a suffix sum of the block before.
+// Returns the sums (B, n, c), for each position of x (B, n, c), of x over this position and the window - 1 positions
+// before it; window = 0: over all earlier positions. The computation never subtracts, so that positions outside of the
+// window do not leave even a rounding error: a sum is the prefix sum of the position's block of `window` positions plus
+// a suffix sum of the previous block.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
@@ -29,14 +31,15 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   return (in.cumsum(3) + earlier).view({rows, columns, blocks * window}).narrow(2, 0, n).transpose(1, 2).contiguous();
 }
 
-// Returns (B, n) bool: which of n positions are below the length of the row; undefined (all) for undefined lengths.
+// Returns whether each of n positions is below the length of its batch row, (B, n) bool; undefined if `lengths` is
+// undefined, which means all.
 at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
          nn::to_device(lengths, device).unsqueeze(1);
 }
 
-// Returns the number of real queries of each row, (B) int64; undefined: all are real.
+// Returns the number of real (not padding) queries of each batch row, (B) int64; undefined if no query is padding.
 at::Tensor query_lengths(const Context& c) {
   if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
   if (c.layer_spec.kind == AttentionKind::decoder_cross || !c.mask.key_lengths.defined()) return {};
@@ -47,22 +50,22 @@ at::Tensor query_lengths(const Context& c) {
 
 void MaeOptions::describe(Fields& f) {
   f.field("drop", drop, "number of heads that each expert omits", at_least(1));
-  f.choice(
-      "gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
-      "gate of the experts; uniform: none, experts are sampled uniformly in training, plain attention in evaluation");
-  f.field("hidden", hidden, "inner width of the gate", between(1, 1 << 16));
-  f.field("dropout", dropout, "dropout in the gate", between(0, 0.999));
+  f.choice("gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
+           "gate of the experts; uniform: without parameters, uniform sampling of experts in training and plain "
+           "attention in evaluation");
+  f.field("hidden", hidden, "inner width of the network that computes the gate", between(1, 1 << 16));
+  f.field("dropout", dropout, "dropout rate of the inner layer of the gate network", between(0, 0.999));
   f.choice("mean", mean, {{Mean::causal, "causal"}, {Mean::full, "full"}},
-           "input of the gate: mean of the inputs up to each position, or of an encoder's whole sequence");
-  f.field("window", window, "window of the causal mean in positions; 0: unlimited", at_least(0));
-  f.choice(
-      "sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
-      "unit for which an expert is sampled: a row, the paper's instance, or a position; a full mean always samples "
-      "for the row");
+           "input of the gate network; causal: mean of the layer inputs up to each position; full: mean over the whole "
+           "sequence of an encoder");
+  f.field("window", window, "number of latest positions in the causal mean; 0: all", at_least(0));
+  f.choice("sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
+           "unit for which one expert is sampled in training: sequence (batch row, as in the publication) or position; "
+           "always a sequence with mean = full");
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
-           "statistics of the gate's batch norm while experts are sampled");
+           "statistics that the batch norm of the gate network uses in passes that sample experts");
   f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
-           "initial values of the gate's last layer; zero: uniform gates");
+           "initial values of the last layer of the gate network; zero: gates are uniform at the start");
   heads.describe(f);
 }
 
@@ -85,11 +88,11 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic(1));
   nn::Traits product = plain(up);
-  product.product = true;  // unlike the last layer, which is small and stays fp32
+  product.product = true;  // may use reduced precision; the last layer is small and stays fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
   nn::Traits last = plain(down);
-  // Expert i leaves out head i, so its row moves with the head.
+  // With drop = 1 expert i omits head i, so the expert's row of the weight moves with the head.
   if (options_.drop == 1) last.head_axes = {options_.heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
   down_bias_ = &parameters.add(name + "down.bias", {experts_}, last);
@@ -116,9 +119,9 @@ at::Tensor ExpertGate::operator()(const Context& c) {
   return of_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
 }
 
-// Returns the mean of the inputs up to each position, at most of the last `window`, (B, Tq, d) fp32. It includes the
-// inputs of a memory and of earlier decoding steps as long as the layer keeps their keys. c.state stores the latter;
-// with a window only the last window - 1.
+// Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query, at most of the last `window` positions. It
+// includes inputs of a memory and of earlier decoding steps while the layer retains their keys. c.state stores the
+// inputs of earlier steps, with a window only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -137,7 +140,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   if (c.state != nullptr) {
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
-      // Inputs whose keys the layer has dropped are dropped here, too.
+      // Inputs are dropped together with their keys.
       const int64_t there = latest.size(1), past = c.keys - queries;
       const int64_t kept = self ? std::min(there, past) : there;
       x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
@@ -152,9 +155,9 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   return sum.narrow(1, front, queries) / count.narrow(1, front, queries).clamp_min(1);
 }
 
-// Applies batch norm to x (…, d) fp32; real (…) or undefined selects the rows of the statistics. As in PyTorch, the
-// biased variance normalises and the unbiased one updates the running statistics. Each micro-batch is normalised by
-// itself.
+// Returns the batch norm of x (…, d), fp32. The statistics include the rows where `real` (…) is true, all rows if
+// `real` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are updated
+// with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
   if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
@@ -174,7 +177,7 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tenso
   return at::addcmul(norm_bias_->value(), x - mean, norm_weight_->value() * at::rsqrt(variance + kNormEpsilon));
 }
 
-// Returns the gates (…, E) fp32 for means x (…, d) fp32; rows sum to 1.
+// Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
 at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor in = normalise(c.step, x, real);
   at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));

@@ -4,7 +4,7 @@
 //   g = softmax(W_down dropout(tanh(W_up norm(mean of x) + b_up)) + b_down),   norm: batch norm
 //
 // Difference from the paper: in a decoder the mean is a running mean (mean = "causal"), since a mean over the whole
-// target would reveal later tokens to the gate. Padding is excluded from means and statistics.
+// target would reveal later tokens to the gate. Means and statistics exclude padding.
 #pragma once
 
 #include "attention/pruned_heads.h"
@@ -34,15 +34,17 @@ struct MaeOptions : OptionsOf<MaeOptions> {
 
 class ExpertGate {
  public:
-  // options.heads must have the defaults of the layer filled in (OriginalHeads::in).
+  // options.heads must be a result of OriginalHeads::in().
   ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec);
 
-  // Returns gates (B, Tq, E) for a causal mean, else (B, E), in fp32; rows sum to 1. In a step that samples experts, or
-  // with untrained gate parameters, the gate is frozen: no dropout, and no update of the batch norm's statistics.
+  // Returns gates, fp32: (B, Tq, E) with a causal mean, otherwise (B, E); rows sum to 1. In a pass that samples
+  // experts, or if the gate is not trainable, the gate has no dropout and does not update the statistics of its batch
+  // norm.
   at::Tensor operator()(const Context& c);
 
  private:
+  // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
   bool rests(const nn::ForwardContext& step) const;
   at::Tensor running_means(const Context& c, const at::Tensor& real) const;
   at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real);
@@ -54,11 +56,11 @@ class ExpertGate {
   nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
-// Returns which queries are real (not padding), (B, Tq) bool; undefined: all.
+// Returns which queries are real (not padding), (B, Tq) bool; undefined if all are real.
 at::Tensor real_queries(const Context& c);
 
-// Returns the mean (B, c) of x (B, T, c) over the positions where real (B, T) is true, over all if it is undefined; 0
-// for a row without real positions.
+// Returns the mean (B, c) of x (B, T, c) over the positions where `real` (B, T) is true, over all positions if `real`
+// is undefined; 0 for a batch row without real positions.
 at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real);
 
 }  // namespace mh::attention

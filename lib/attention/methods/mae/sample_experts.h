@@ -1,11 +1,11 @@
-// The request (nn::Request) of block coordinate descent to mixtures of attentive experts.
+// The request (nn::Request) by which block coordinate descent makes mixtures of attentive experts sample an expert.
 #pragma once
 
 #include "nn/forward_context.h"
 
 namespace mh::attention {
 
-// Requests an F step: each mixture samples one expert for each unit, and its gate is frozen and gets no gradient.
+// Request for an F pass: each mixture samples one expert for each unit, and gates are frozen and receive no gradient.
 struct SampleExperts : nn::Request {};
 
 }  // namespace mh::attention
