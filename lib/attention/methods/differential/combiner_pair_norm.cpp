@@ -1,5 +1,6 @@
-// The normalisation half of differential attention (differential.h): the outputs of heads 2i and 2i + 1, concatenated
-// to z (2 dv), become (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs share the weight w (2 dv), 1 at the start.
+// Normalisation of differential attention (differential.h): the outputs of heads 2i and 2i + 1, concatenated to z (2
+// dv), become (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs of a layer share the weight w (2 dv), which is 1 at the
+// start.
 #include "attention/methods/differential/differential.h"
 #include "attention/stage.h"
 #include "base/error.h"
@@ -13,8 +14,9 @@ class PairNorm : public Combiner {
  public:
   explicit PairNorm(const LayerSpec& layer_spec) {
     if (layer_spec.value_heads % 2 != 0)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'pair-norm'", "an even number of heads, for pairs",
-                                       str(layer_spec.value_heads), ""});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", combiner 'pair-norm'",
+                          "an even number of value heads, since heads form pairs", str(layer_spec.value_heads), ""});
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
                                                       const LayerSpec& layer_spec) const override {
@@ -41,8 +43,8 @@ class PairNorm : public Combiner {
   nn::Parameter* weight_ = nullptr;
 };
 
-const Registration<PairNorm> pair_norm_entry(combiners(), "pair-norm",
-                                             "norm over pairs of heads, for differential attention");
+const Registration<PairNorm> pair_norm_entry(
+    combiners(), "pair-norm", "RMS norm of each pair of head outputs, for use with the mixer differential");
 
 }  // namespace
 }  // namespace mh::attention

@@ -1,9 +1,9 @@
-// Differential attention (Ye et al. 2024) as two stages. Heads form pairs: heads 2i and 2i + 1 have their own queries
-// and keys and share their values, concatenated to twice the width. The pair attends with the difference of the two
-// softmaxes,
+// Differential attention (Ye et al. 2024) as two stages. Heads form pairs: heads 2i and 2i + 1 have separate queries
+// and keys and share their values, which are concatenated to twice the width. A pair attends with the difference of its
+// two softmaxes,
 //   (P_2i - λ P_2i+1) [V_2i, V_2i+1],   λ = exp(λq1 · λk1) - exp(λq2 · λk2) + λ0,
-// which is Mixhead A with a matrix of a fixed form (mixer_differential.cpp). Then the output of each pair is divided by
-// its root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
+// which is Mixhead A with a matrix of fixed structure (mixer_differential.cpp). Then the output of each pair is divided
+// by its root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
 #pragma once
 
 #include <cmath>
@@ -15,10 +15,11 @@
 
 namespace mh::attention {
 
-// Returns λ0 of a layer, counted from 0.
+// Returns λ0 of the layer with this index, from 0.
 inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
-// Throws Error(usage) unless `heads`, ascending, contain both heads of each pair or neither.
+// Throws Error(usage), naming `stage`, unless `heads`, which are the heads that pruning keeps in ascending order,
+// contain both heads of each pair or neither.
 void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& layer_spec, const std::string& stage);
 
 }  // namespace mh::attention

@@ -1,6 +1,6 @@
-// The mixing half of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so that both value
-// heads of a pair are multiplied by the same probabilities. Each layer has its own λ, whose four vectors (dk) are
-// initialised with a standard deviation of 0.1 and shared by all pairs.
+// Mixing of differential attention (differential.h): P̄_2i = P̄_2i+1 = P_2i - λ P_2i+1, so both value heads of a pair
+// are multiplied by the same probabilities. Each layer has one λ for all pairs, a function of four vectors (dk) whose
+// initial values have standard deviation 0.1.
 #include "attention/matrix_mixer.h"
 #include "attention/methods/differential/differential.h"
 #include "base/error.h"
@@ -11,8 +11,9 @@ void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& lay
   for (size_t i = 0; i < heads.size(); i += 2)
     if (heads[i] % 2 != 0 || i + 1 == heads.size() || heads[i + 1] != heads[i] + 1) {
       const int64_t first = heads[i] - heads[i] % 2;
-      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage), "heads pruned in pairs, 0 and 1, 2 and 3, …",
-                                       str("one of heads ", first, " and ", first + 1), "prune both or neither"});
+      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage), "heads pruned in pairs: 0 and 1, 2 and 3, …",
+                                       str("only one of heads ", first, " and ", first + 1),
+                                       "prune both heads of a pair or neither"});
     }
 }
 
@@ -22,9 +23,11 @@ class Differential : public MatrixMixer {
  public:
   explicit Differential(const LayerSpec& layer_spec) {
     if (layer_spec.heads % 2 != 0)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'", "an even number of heads, for pairs",
-                                       str(layer_spec.heads), ""});
-    // Rows are source heads: in both columns of a pair, first_ has a 1 for its first head and second_ for its second.
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", mixer 'differential'",
+                          "an even number of score heads, since heads form pairs", str(layer_spec.heads), ""});
+    // Rows are source heads. In both columns of a pair, first_ is 1 in the row of the pair's first head, and second_ is
+    // 1 in the row of the second head.
     first_ = at::zeros({layer_spec.heads, layer_spec.heads});
     for (int64_t i = 0; i < layer_spec.heads; ++i) first_[i - i % 2][i] = 1;
     second_ = first_.roll(1, 0);
@@ -57,7 +60,8 @@ class Differential : public MatrixMixer {
 };
 
 const Registration<Differential> differential_entry(
-    mixers(), "differential", "pairs of heads: probabilities of the first minus λ times those of the second");
+    mixers(), "differential",
+    "difference of the probabilities of two heads, P_2i - λ P_2i+1, for both heads of a pair");
 
 }  // namespace
 }  // namespace mh::attention

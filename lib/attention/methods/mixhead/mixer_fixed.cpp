@@ -1,6 +1,6 @@
-// Ablations of Mixhead (Zhang et al. 2022) that learn nothing: P̄_i = Σ_j M[j, i] P_j with a matrix M that is drawn
-// once, saved with the model and not trained. Each column is divided by its sum. The sum of normal numbers may be
-// almost 0; the entries of the column are then large.
+// Ablations of Mixhead (Zhang et al. 2022) without learned mixing: P̄_i = Σ_j M[j, i] P_j, where the initial matrix M
+// is saved with the model and never trained. Each column of a random M is divided by its sum. The sum of a column of
+// normal numbers may be almost 0, and then the entries of the column are large.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {
@@ -28,17 +28,18 @@ class RandomNormal : public Fixed {
 class RandomUniform : public Fixed {
   nn::Init first(const LayerSpec&) const override { return nn::Init::uniform_columns(); }
 };
-// Every value head attends with the mean of the probabilities of all heads.
+// The value heads all use the mean of the probabilities of the score heads.
 class Mean : public Fixed {
   nn::Init first(const LayerSpec& layer_spec) const override {
     return nn::Init::constant(1 / static_cast<double>(layer_spec.heads));
   }
 };
 
-const Registration<RandomNormal> normal_entry(mixers(), "random-normal", "fixed matrix of normal random numbers");
-const Registration<RandomUniform> uniform_entry(mixers(), "random-uniform",
-                                                "fixed matrix of uniform random numbers from 0 to 1");
-const Registration<Mean> mean_entry(mixers(), "mean", "each head becomes the mean of all heads");
+const Registration<RandomNormal> normal_entry(mixers(), "random-normal",
+                                              "mixing of probabilities by a fixed matrix of normal random numbers");
+const Registration<RandomUniform> uniform_entry(
+    mixers(), "random-uniform", "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1");
+const Registration<Mean> mean_entry(mixers(), "mean", "mean of the probabilities of all heads, for every head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -1,6 +1,6 @@
 // Mixhead A (Zhang et al. 2022): one matrix M (h, hv) for all positions, P̄_i = Σ_j M[j, i] P_j, with M = I at the
-// start. The layer is then y = Σ_j P_j X (Σ_i M[j, i] W^V_i W^O_i): the product of value and output weights of a head
-// can reach rank min(h dv, d), instead of dv in multi-head attention.
+// start. The layer computes y = Σ_j P_j X (Σ_i M[j, i] W^V_i W^O_i), so the product of value and output weights of
+// score head j can have a rank of up to min(hv dv, d), instead of dv in multi-head attention.
 #include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {
@@ -21,7 +21,8 @@ class MixheadA : public Mixhead {
   nn::Parameter* matrix_ = nullptr;
 };
 
-const Registration<MixheadA> mixhead_a_entry(mixers(), "mixhead-a", "learned mixing matrix across heads");
+const Registration<MixheadA> mixhead_a_entry(mixers(), "mixhead-a",
+                                             "learned matrix that mixes probabilities across heads");
 
 }  // namespace
 }  // namespace mh::attention

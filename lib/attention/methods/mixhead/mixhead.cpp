@@ -1,14 +1,15 @@
-// The options of Mixhead, and mixing of logits or probabilities.
+// The options of Mixhead A and B, and the mixing of logits or probabilities.
 #include "attention/methods/mixhead/mixhead.h"
 
 namespace mh::attention {
 
 void MixheadOptions::describe(Fields& f) {
-  f.field("dropout", dropout, "dropout after or before mixing", {"after", "before"});
-  f.field("on", on, "what is mixed", {"probabilities", "logits"});
+  f.field("dropout", dropout, "position of the dropout of probabilities: after or before mixing", {"after", "before"});
+  f.field("on", on, "tensor that is mixed: probabilities or logits", {"probabilities", "logits"});
   f.field(
       "scope", scope,
-      "where heads are mixed: everywhere, or as in the released code not in cross-attention and incremental decoding",
+      "forward passes that mix heads; all: every one; released: all but cross-attention and incremental decoding, as "
+      "in the code of the publication",
       {"all", "released"});
 }
 
@@ -39,7 +40,9 @@ at::Tensor Mixhead::matrix(const Context& c) {
   return options_.on == "probabilities" && acts_in(c) ? learned(c) : at::Tensor();
 }
 
-std::string Mixhead::why_not_fused() const { return in_layer_ && options_.on == "logits" ? "it mixes logits" : ""; }
+std::string Mixhead::why_not_fused() const {
+  return in_layer_ && options_.on == "logits" ? "the mixer mixes logits" : "";
+}
 
 void Mixhead::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
   if (in_layer_) add_matrices(parameters, layer_spec);

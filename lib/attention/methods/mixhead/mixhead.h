@@ -1,7 +1,8 @@
-// Base class of Mixhead A and B (Zhang et al. 2022), which decides which layers and passes mix, and which tensor.
+// Base class of Mixhead A and B (Zhang et al. 2022), which decides which layers and forward passes mix heads, and
+// whether they mix logits or probabilities.
 //
 // Masked entries are 0 in every head, so mixed probabilities need no second mask. Logits are mixed before the mask,
-// since a mixture of minus infinities need not be minus infinity.
+// since a linear combination of minus infinities need not be minus infinity.
 #pragma once
 
 #include "attention/matrix_mixer.h"
@@ -19,7 +20,8 @@ class Mixhead : public MatrixMixer {
  public:
   Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec);
   Mixes mixes() const override;
-  // With scope = "released" some layers and passes do not mix, so score heads and value heads must have equal numbers.
+  // With scope = "released" some forward passes do not mix, so the numbers of score heads and value heads must be
+  // equal.
   bool can_change_head_count() const override { return in_layer_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
@@ -30,14 +32,14 @@ class Mixhead : public MatrixMixer {
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override;
 
  protected:
-  // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix per query; rows are source heads.
+  // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix for each query; rows are source heads.
   virtual at::Tensor learned(const Context& c) const = 0;
   virtual void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) = 0;
 
  private:
   bool acts_in(const Context& c) const;
   MixheadOptions options_;
-  bool in_layer_;  // false: the layer never mixes
+  bool in_layer_;  // false: no forward pass of this layer mixes heads
 };
 
 }  // namespace mh::attention

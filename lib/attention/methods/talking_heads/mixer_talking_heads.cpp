@@ -1,6 +1,6 @@
-// Talking-heads attention (Shazeer et al. 2020): a matrix across the logits of the heads before the mask, Ā_k = Σ_j
-// L[j, k] A_j, and one across the probabilities, P̄_i = Σ_k W[k, i] P_k. The number of heads between the two matrices
-// is free.
+// Talking-heads attention (Shazeer et al. 2020): a matrix that mixes the logits of the heads before the mask, Ā_k = Σ_j
+// L[j, k] A_j, and a matrix that mixes the probabilities, P̄_i = Σ_k W[k, i] P_k. The number of heads between the two
+// matrices, index k, is an option.
 #include "attention/matrix_mixer.h"
 #include "base/error.h"
 
@@ -15,9 +15,11 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   void describe(Fields& f) override {
     f.field("pre", pre, "whether a matrix mixes the logits");
     f.field("post", post, "whether a matrix mixes the probabilities");
-    f.field("inside", inside, "number of heads between the two matrices; 0: the number of score heads",
-            between(0, 1 << 16));
-    f.field("init", init, "initial values of the matrices", {"identity", "xavier"});
+    f.field(
+        "inside", inside,
+        "number of heads between the matrix of logits and the matrix of probabilities; 0: the number of score heads",
+        between(0, 1 << 16));
+    f.field("init", init, "initial values of the mixing matrices", {"identity", "xavier"});
   }
 };
 
@@ -27,16 +29,18 @@ class TalkingHeads : public MatrixMixer {
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options), inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both", "neither",
-                                       "use attention.mixer = \"none\""});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both, to be true",
+                                       "neither", "use attention.mixer = \"none\""});
     if (options.inside > 0 && !(options.pre && options.post))
-      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads.inside", "both pre and post if inside is set",
-                                       "one of them", "set inside to 0"});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", talking-heads.inside", "pre and post to be true if inside is set",
+                          "only one of the two", "set inside to 0, or both pre and post to true"});
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
-    // With both matrices, the heads between them belong to no side of the layer; with one matrix, both of its axes do.
+    // With both matrices, the axis between them belongs to no side of the layer's heads. With one matrix, both of its
+    // axes are head axes of the layer.
     nn::Traits first = mixing_matrix(layer_spec, init), last = first;
     const bool both = options_.pre && options_.post;
     if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
@@ -67,7 +71,7 @@ class TalkingHeads : public MatrixMixer {
     return MatrixMixer::mix(c, probabilities);
   }
   at::Tensor matrix(const Context&) override { return post_ != nullptr ? post_->value() : at::Tensor(); }
-  std::string why_not_fused() const override { return pre_ != nullptr ? "it mixes logits" : ""; }
+  std::string why_not_fused() const override { return pre_ != nullptr ? "the mixer mixes logits" : ""; }
 
  private:
   TalkingHeadsOptions options_;
@@ -76,7 +80,7 @@ class TalkingHeads : public MatrixMixer {
 };
 
 const Registration<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
-                                                     "learned mixing matrices of logits and probabilities");
+                                                     "learned matrices that mix logits and probabilities across heads");
 
 }  // namespace
 }  // namespace mh::attention
