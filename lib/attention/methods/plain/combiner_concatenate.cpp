@@ -1,4 +1,4 @@
-// The default combiner: concatenates the head outputs.
+// The default combiner: concatenates head outputs.
 #include "attention/gated_combiner.h"
 
 namespace mh::attention {

@@ -14,7 +14,7 @@ class Softmax : public Normaliser {
   bool is_per_query() const override { return true; }
 };
 
-const Registration<Softmax> softmax_entry(normalisers(), "softmax", "softmax");
+const Registration<Softmax> softmax_entry(normalisers(), "softmax", "softmax of the logits");
 
 }  // namespace
 }  // namespace mh::attention

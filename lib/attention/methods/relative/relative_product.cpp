@@ -1,8 +1,8 @@
-// The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The products of `count` queries, from query t
-// on, with the distances that they need are a matrix (count, seen + count - 1), in which query t + i finds key s in
-// column count - 1 - i + s. The shifted matrix is a view of it that begins at element count - 1 and has rows shorter by
-// one element. So the shift copies nothing: the view is added to the logits. Logits that a causal mask hides are not
-// computed.
+// The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The queries [t, t + count) of a block see
+// `seen` keys and need seen + count - 1 distances. Their products with the embeddings of these distances are a matrix
+// (count, seen + count - 1), in which the product of query t + i and key s is in column count - 1 - i + s. The shifted
+// matrix is a view of this matrix: it begins at element count - 1, and its row stride is shorter by one element. So the
+// shift copies nothing, and the view is added to the logits. Logits that a causal mask hides are not computed.
 #include "attention/methods/relative/relative_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -15,20 +15,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the shifted view (N, count, seen) of a matrix (N, count, seen + count - 1).
+// Returns the shifted view (N, count, seen) of the matrix by_distance (N, count, seen + count - 1).
 at::Tensor shifted(const at::Tensor& by_distance, int64_t seen) {
   const int64_t n = by_distance.size(0), count = by_distance.size(1), width = by_distance.size(2);
   return by_distance.as_strided({n, count, seen}, {count * width, width - 1, 1}, count - 1);
 }
 
-// Repeats r (h, D, c) or (1, D, c) for each row of a batch: (B h, D, c).
+// Returns r (h, D, c), or (1, D, c) for all heads, repeated for each batch row: (B h, D, c).
 at::Tensor for_rows(const at::Tensor& r, int64_t batch, int64_t heads) {
   if (r.size(0) == 1) return r.expand({batch * heads, r.size(1), r.size(2)});
   return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
 }
 
-// Calls visit(first query, number of queries, number of keys seen, first row of r, number of rows of r) for each block
-// of queries.
+// Calls visit(t, count, seen, first, width) for each block of queries [t, t + count): the queries see the keys [0,
+// seen), and their distances are the rows [first, first + width) of r.
 template <class Visit>
 void each_part(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
   plain::each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {

@@ -5,11 +5,11 @@
 //
 // u and v belong to the query head. If query head i reads the keys of head π(i), it also reads r_π(i).
 //
-// Distances come from mask.key_positions, so that they are exact in a memory with gaps (layers skipped in training):
-// the keys are processed in runs without a gap, with one relative shift for each run.
+// Distances are computed from mask.key_positions, so they are exact in a memory with gaps, which layers skipped in
+// training leave. Keys are processed in runs at consecutive positions, with one relative shift for each run.
 //
-// distances = "block_end" is the variant of the code of "Skip Cross-Head Transformer-XL": the distance of the key to
-// the end of the block, the same for every query.
+// distances = "block_end" is the variant in the code of "Skip Cross-Head Transformer-XL": the distance of the key to
+// the end of the block, which is the same for every query.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -32,15 +32,17 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   int64_t clamp = 0;
   double dropout = 0;
   void describe(Fields& f) override {
-    f.field("shared_biases", shared_biases, "whether the layers of a stack share u and v");
-    f.choice("distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
-             "distances between query and key, or between the key and the end of the block");
-    f.field("clamp", clamp, "maximum distance; larger ones count as it; 0: unlimited", between(0, 1 << 24));
-    f.field("dropout", dropout, "dropout of the position embeddings", between(0, 0.999));
+    f.field("shared_biases", shared_biases, "whether all layers of a stack share the query biases u and v");
+    f.choice(
+        "distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
+        "distances that logits depend on; exact: between query and key; block_end: between key and end of the block");
+    f.field("clamp", clamp, "maximum distance, to which larger distances are clamped; 0: unlimited",
+            between(0, 1 << 24));
+    f.field("dropout", dropout, "dropout rate of the position embeddings", between(0, 0.999));
   }
 };
 
-// A run of keys without a gap: `count` keys from index `first`, at positions from `position` on.
+// A run of keys at consecutive positions: `count` keys from index `first`; key `first` has position `position`.
 struct KeyRun {
   int64_t first, count, position;
 };
@@ -65,15 +67,17 @@ class Relative : public Score {
       if (const nn::Parameter* existing = parameters.find(name);
           existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
-                    Problem{s.name, "heads like those of the other layers, which share the biases of score 'relative'",
-                            str(s.heads, " heads of ", s.key_size), "set attention.relative.shared_biases=false"});
+                    Problem{s.name,
+                            "head counts and sizes equal to those of the other layers, since the layers share the "
+                            "biases of score 'relative'",
+                            str(s.heads, " heads of size ", s.key_size), "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, {axis}});
     };
     content_ = bias(".relative.content_bias");
     position_ = bias(".relative.position_bias");
   }
 
-  // A layer with pruned heads has its own biases.
+  // A layer with pruned heads does not share biases with other layers.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept, const LayerSpec& s) const override {
     if (static_cast<int64_t>(kept.score.size()) == s.heads) return nullptr;
     auto left = std::make_shared<RelativeOptions>(options_);
@@ -81,7 +85,7 @@ class Relative : public Score {
     return left;
   }
 
-  // Distances to the end of a block change with the length of the block, and so with every decoding step.
+  // Distances to the end of a block change with the length of the block, that is, in every decoding step.
   Capabilities capabilities() const override {
     Capabilities p;
     p.cross = false;
@@ -89,14 +93,14 @@ class Relative : public Score {
     return p;
   }
   std::string why_not_fused() const override {
-    return options_.distances == Distances::exact ? "" : "distances to the end of the block";
+    return options_.distances == Distances::exact ? "" : "the distances are measured to the end of the block";
   }
 
   bool has_relative_positions() const override { return true; }
   bool prefers_composed(const Context& c, std::string* why) const override {
     if (!is_small(c)) return false;
     if (why != nullptr)
-      *why = str("relative positions with fewer queries in the batch than head_size ", c.layer_spec.key_size,
+      *why = str("relative positions with fewer queries in a batch than head_size ", c.layer_spec.key_size,
                  ", for which the composed path is faster");
     return true;
   }
@@ -105,7 +109,7 @@ class Relative : public Score {
     std::vector<at::Tensor> parts;
     int64_t rows = 0;
     for (const KeyRun& run : runs(c.mask, c.k.size(2))) {
-      int64_t seen = run.count;  // keys of the run that the first query sees; negative if it precedes the run
+      int64_t seen = run.count;  // keys of the run that the first query sees; < 0 if the query precedes the run
       if (c.mask.causal) seen = std::min(seen, c.mask.offset - run.first + 1);
       const int64_t count = std::max<int64_t>(1, queries + seen - 1), largest = queries - 1 - run.position;
       parts.push_back(embedded(c, largest - count + 1, count));
@@ -153,11 +157,11 @@ class Relative : public Score {
     return found;
   }
 
-  // Returns two factors of y · r[δ], for the distances δ from lowest + count - 1 down to lowest: y (B, h, Tq, dk) and r
-  // (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
+  // Returns two factors of the products y · r[δ] for the distances δ from lowest + count - 1 down to lowest: y (B, h,
+  // Tq, dk) and r (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
-    // With few queries (decoding) and many distances, projecting the queries by W^R is a tiny part of the work of
-    // projecting all distances.
+    // With few queries (decoding) and many distances, projecting the queries by W^R takes a small fraction of the time
+    // of projecting all distances.
     if (!is_small(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
@@ -166,7 +170,7 @@ class Relative : public Score {
 
   static bool is_small(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
-  // Returns r (h, count, dk) of the distances from lowest + count - 1 down to lowest.
+  // Returns r (h, count, dk) for the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
     at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.layer_spec.heads, c.layer_spec.key_size})
@@ -174,20 +178,20 @@ class Relative : public Score {
     return c.key_heads.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.key_heads));
   }
 
-  // Returns S (count, d) of these distances, with dropout.
+  // Returns S (count, d), with dropout, for the distances from lowest + count - 1 down to lowest.
   at::Tensor sinusoids_of(const Context& c, int64_t lowest, int64_t count) {
     const at::Tensor s = table(lowest, count, c.q.device());
-    // The dropout decisions of a distance are the same in all layers and rows of the batch, as in the published model,
-    // where they share one position embedding. The offset makes the row number of every distance non-negative.
+    // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
+    // layers and rows share one position embedding. The offset makes the row number of every distance non-negative.
     nn::ForwardContext whole = c.step;
     whole.row_offset = lowest + (int64_t{1} << 30);
     return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.layer_spec.kind)) + ".relative", 0).flip(0);
   }
 
-  // Returns S (count, d) of the distances lowest, lowest + 1, …
+  // Returns S (count, d), without dropout, for the distances lowest, lowest + 1, … from the cached table.
   at::Tensor table(int64_t lowest, int64_t count, at::Device device) {
     if (!table_.defined() || lowest < table_first_ || lowest + count > table_first_ + table_.size(0)) {
-      // Extends the table beyond the request, since a memory grows.
+      // The new table has more distances than requested, since a memory grows.
       int64_t first = std::min(lowest, int64_t{-1}), end = lowest + 2 * count;
       if (table_.defined()) first = std::min(first, table_first_), end = std::max(end, table_first_ + table_.size(0));
       table_ = sinusoids(first, end - first, device);
@@ -209,11 +213,13 @@ class Relative : public Score {
 
   RelativeOptions options_;
   nn::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
-  at::Tensor table_;  // S of the distances from table_first_ on
+  at::Tensor table_;  // (distances, d): S of the distances table_first_, table_first_ + 1, …
   int64_t table_first_ = 0;
 };
 
-const Registration<Relative> relative_entry(scores(), "relative", "dot products with keys and with relative positions");
+const Registration<Relative> relative_entry(
+    scores(), "relative",
+    "dot products of queries with keys and with embeddings of relative positions (Transformer-XL)");
 
 }  // namespace
 }  // namespace mh::attention

@@ -1,5 +1,5 @@
-// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)).
-// Unlike softmax, it changes if a constant is added to the logits of a row.
+// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)). Unlike
+// softmax, sigsoftmax is not invariant to a constant that is added to the logits of a row.
 #include "attention/masked_softmax.h"
 #include "attention/stage.h"
 
@@ -18,7 +18,7 @@ class Sigsoftmax : public Normaliser {
 };
 
 const Registration<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
-                                                "normalised product of exponential and sigmoid");
+                                                "normalised product of exponential and sigmoid of the logits");
 
 }  // namespace
 }  // namespace mh::attention

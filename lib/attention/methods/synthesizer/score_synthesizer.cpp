@@ -1,10 +1,10 @@
-// Synthesizers (Tay et al. 2021): logits without keys, as in the baselines of the Mixhead paper.
+// Synthesizers (Tay et al. 2021): logits that do not depend on keys, as in the baselines of the Mixhead paper.
 //
-//   dense:  A_i[t] = ReLU(q_i[t]) W_2 + b_2,   W_2 (dk, n), one for all heads or one for each
+//   dense:  A_i[t] = ReLU(q_i[t]) W_2 + b_2,   W_2 (dk, n), one for all heads or one for each head
 //   random: A_i[t, s] = R_i[t, s],             R (h, n, n), trained or fixed at its initial values
 //
-// Column s is the key at index s, counted from the first key. So neither form can use a memory, whose keys change their
-// index from segment to segment.
+// Column s belongs to the key with index s, counted from the first key. Neither form can use a memory, since the index
+// of a key in memory changes between segments.
 #include "attention/stage.h"
 #include "base/error.h"
 
@@ -13,16 +13,16 @@ namespace {
 
 void require_places(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
   if (needed > length)
-    throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, attention.", name, ".length"),
-                                     str(needed), "raise it, or shorten blocks or contexts"});
+    throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, by attention.", name, ".length"),
+                                     str(needed), "raise this option, or shorten blocks or contexts"});
 }
 
 struct DenseOptions : OptionsOf<DenseOptions> {
   int64_t length = 512;
   bool per_head = false;
   void describe(Fields& f) override {
-    f.field("length", length, "maximum number of key positions", between(1, 1 << 20));
-    f.field("per_head", per_head, "whether each head has its own second matrix");
+    f.field("length", length, "maximum number of key positions, cached keys included", between(1, 1 << 20));
+    f.field("per_head", per_head, "whether each head has a separate second matrix; false: all heads share the matrix");
   }
 };
 
@@ -48,7 +48,7 @@ class Dense : public Score {
     return p;
   }
   int64_t max_length() const override { return options_.length; }
-  std::string why_not_fused() const override { return "its logits are not products with keys"; }
+  std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
 
   void score(Context& c) override {
     const int64_t keys = c.v.size(2);
@@ -67,8 +67,8 @@ struct RandomOptions : OptionsOf<RandomOptions> {
   int64_t length = 512;
   bool train = true;
   void describe(Fields& f) override {
-    f.field("length", length, "maximum number of positions", between(1, 1 << 15));
-    f.field("train", train, "whether the logits are trained; otherwise they keep their random initial values");
+    f.field("length", length, "maximum number of query positions and of key positions", between(1, 1 << 15));
+    f.field("train", train, "whether the logits are trained; false: the logits keep their random initial values");
   }
 };
 
@@ -84,14 +84,14 @@ class Random : public Score {
   }
 
   bool uses_keys() const override { return false; }
-  // In cross-attention a decoding step does not know the position of its query.
+  // Cross-attention is not supported: a decoding step does not know the position of its query.
   Capabilities capabilities() const override {
     Capabilities p;
     p.cross = p.memory = false;
     return p;
   }
   int64_t max_length() const override { return options_.length; }
-  std::string why_not_fused() const override { return "its logits are not products with keys"; }
+  std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
@@ -106,7 +106,7 @@ class Random : public Score {
 };
 
 const Registration<Dense> dense_entry(scores(), "synthesizer-dense",
-                                      "logits of key positions computed from the query by a small network");
+                                      "logits of all key positions, computed from the query by a small network");
 const Registration<Random> random_entry(scores(), "synthesizer-random", "table of logits for all pairs of positions");
 
 }  // namespace
