@@ -1,4 +1,5 @@
-// Multi-head mixing (Azov & Landau 2020): Z'_i = Σ_j α[i, j] Z_j before the output projection, with α = I at the start.
+// Multi-head mixing (Azov & Landau 2020): mixes head outputs by a learned matrix α (ho, hv) before the output
+// projection, Z'_i = Σ_j α[i, j] Z_j, with α = I at the start.
 #include "attention/gated_combiner.h"
 #include "attention/head_mix.h"
 #include "attention/stage.h"
@@ -30,7 +31,7 @@ class Alphas : public Combiner {
   nn::Parameter* alpha_ = nullptr;
 };
 
-const Registration<Alphas> alphas_entry(combiners(), "alphas", "learned mixing matrix of head outputs");
+const Registration<Alphas> alphas_entry(combiners(), "alphas", "learned matrix that mixes head outputs");
 
 }  // namespace
 }  // namespace mh::attention

@@ -1,10 +1,11 @@
-// Stochastic cross-head attention. In training, with probability β for each layer and update, a random permutation π of
-// the heads is drawn, and query head i reads the keys, position keys and values of head π(i):
+// Stochastic cross-head attention. In training, with probability β for each layer and update, π is a random permutation
+// of the heads, and query head i reads the keys, position embeddings and values of head π(i); otherwise, and in
+// evaluation, π is the identity:
 //
-//   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i);  π is the identity otherwise, and in evaluation.
+//   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i)
 //
-// The tensors of the query head (its queries, the biases of a relative score, its block of the output projection) are
-// not permuted. One draw serves the whole batch, so micro-batches and processes agree on it.
+// The queries, the biases of a relative score and the blocks of the output projection are not permuted. The whole batch
+// shares one permutation, so all micro-batches and processes use the same one.
 #include <numeric>
 
 #include "attention/stage.h"
@@ -17,7 +18,10 @@ namespace {
 struct CrossHeadOptions : OptionsOf<CrossHeadOptions> {
   double rate = 0.1;
   void describe(Fields& f) override {
-    f.field("rate", rate, "beta: probability, per layer and update, that the heads are permuted", between(0, 1));
+    f.field(
+        "rate", rate,
+        "probability, for each layer and training update, of a random permutation of heads (beta of the publication)",
+        between(0, 1));
   }
 };
 
@@ -30,7 +34,7 @@ class CrossHead : public Pairing {
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
                                                       const LayerSpec& layer_spec) const override {
-    require_same(kept.score == kept.value, layer_spec, "one pruned without the other");
+    require_same(kept.score == kept.value, layer_spec, "a score head pruned without its value head, or the reverse");
     return nullptr;
   }
 
@@ -48,18 +52,19 @@ class CrossHead : public Pairing {
   std::string why_not_fused() const override { return ""; }
 
  private:
-  // Throws Error(usage) unless keys and values have the same heads: one permutation serves both.
+  // Throws Error(usage) unless `same`, that is, unless keys and values have the same heads, since one permutation
+  // serves both.
   static void require_same(bool same, const LayerSpec& layer_spec, const std::string& found) {
     if (!same)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads of keys and values",
-                                       found, "prune whole heads, or set attention.pairing = \"own\" first"});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values",
+                                       found, "prune the same heads on all sides, or set attention.pairing = \"own\""});
   }
 
   double rate_;
 };
 
 const Registration<CrossHead> cross_head_entry(
-    pairings(), "cross-head", "random permutations in training of which key/value head each query head reads");
+    pairings(), "cross-head", "in training, random permutations of the key/value heads that the query heads read");
 
 }  // namespace
 }  // namespace mh::attention

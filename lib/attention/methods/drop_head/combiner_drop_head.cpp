@@ -1,6 +1,6 @@
-// DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each row is dropped with probability p,
-// and the kept heads are rescaled, Z'_i = ξ_i Z_i h / Σ_j ξ_j. A row whose heads are all dropped keeps them all
-// instead. In evaluation it is plain attention.
+// DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each batch row is dropped with
+// probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i h / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
+// otherwise. If all heads of a batch row would be dropped, none is. Evaluation is plain attention.
 #include "attention/gated_combiner.h"
 #include "attention/row_draws.h"
 #include "nn/device.h"
@@ -11,7 +11,7 @@ namespace {
 struct DropHeadOptions : OptionsOf<DropHeadOptions> {
   double rate = 0.1;
   void describe(Fields& f) override {
-    f.field("rate", rate, "dropout probability of a head, for each row", between(0, 0.999));
+    f.field("rate", rate, "probability that a head is dropped, separately for each batch row", between(0, 0.999));
   }
 };
 
@@ -28,7 +28,7 @@ class DropHead : public GatedCombiner {
   at::Tensor as_linear_map() const override { return at::eye(heads_); }
 
  private:
-  // Returns the factors (B, h): h / Σξ for kept heads, 0 for dropped ones.
+  // Returns the factor of each head, (B, h): h / Σξ for kept heads, 0 for dropped heads.
   at::Tensor sampled(const Context& c) const {
     at::Tensor kept = draw_rows(c, "drop-head", heads_);
     auto* x = kept.mutable_data_ptr<float>();
@@ -42,7 +42,8 @@ class DropHead : public GatedCombiner {
   int64_t heads_;
 };
 
-const Registration<DropHead> drop_head_entry(combiners(), "drop-head", "dropout of whole heads, by row");
+const Registration<DropHead> drop_head_entry(combiners(), "drop-head",
+                                             "dropout of whole heads, separately for each batch row");
 
 }  // namespace
 }  // namespace mh::attention

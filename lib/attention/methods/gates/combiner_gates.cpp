@@ -1,5 +1,5 @@
 // A learned gate for each head, Z'_i = σ(b_i) Z_i, or for each head and position, Z'_i[t] = σ(w_i · x[t] + b_i) Z_i[t],
-// with x the input of the query projection. At the start w = 0 and all gates are equal.
+// where x is the input of the query projection. At the start w = 0 and all gates are equal.
 #include <cmath>
 
 #include "attention/gated_combiner.h"
@@ -12,7 +12,7 @@ struct GatesOptions : OptionsOf<GatesOptions> {
   bool input = false;
   double start = 0.5;
   void describe(Fields& f) override {
-    f.field("input", input, "whether gates depend on the layer's input at each position");
+    f.field("input", input, "whether gates depend on the layer's input and so differ between positions");
     f.field("start", start, "initial value of the gates", between(0.001, 0.999));
   }
 };

@@ -1,5 +1,5 @@
-// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training the gates are sampled in every
-// update, once for the whole batch.
+// A hard-concrete gate for each head (Voita et al. 2019), Z'_i = g_i Z_i. In training each update samples the gates
+// once for the whole batch.
 #include <cmath>
 
 #include "attention/gated_combiner.h"
@@ -21,11 +21,16 @@ at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_
 }
 
 void HardConcreteOptions::describe(Fields& f) {
-  f.field("temperature", how.temperature, "temperature of the gates; lower values push gates towards 0 and 1",
-          between(0.001, 10));
-  f.field("low", how.low, "lower end of the stretch interval, below 0", between(-10, -0.0001));
-  f.field("high", how.high, "upper end of the stretch interval, above 1", between(1.0001, 11));
-  f.field("start", start, "initial value of log a; above 0 gates tend to be open", between(-20, 20));
+  f.field("temperature", how.temperature,
+          "temperature of the gate distribution; lower values push gates towards 0 and 1", between(0.001, 10));
+  f.field("low", how.low,
+          "lower end, below 0, of the interval to which gates are stretched before they are clamped to [0, 1]",
+          between(-10, -0.0001));
+  f.field("high", how.high,
+          "upper end, above 1, of the interval to which gates are stretched before they are clamped to [0, 1]",
+          between(1.0001, 11));
+  f.field("start", start, "initial value of the parameter log a; with values above 0 most gates are open at the start",
+          between(-20, 20));
 }
 
 namespace {
@@ -55,7 +60,7 @@ class HardConcreteGates : public GatedCombiner {
     for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {
       const float x =
           stream.uniform(c.step.update, static_cast<uint32_t>(c.layer_spec.layer), static_cast<uint64_t>(i));
-      u.push_back(std::max(x, 0x1p-25F));  // so that its logarithm is finite
+      u.push_back(std::max(x, 0x1p-25F));  // so that log(u) is finite
     }
     return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());
   }

@@ -1,11 +1,11 @@
-// Mixture of heads (Jin et al. 2024): each position weighs the heads, Z'_i[t] = w_i[t] Z_i[t]. The first s heads
-// (shared) are always active; of the other r = h - s heads (routed) a position chooses the k most probable. With the
-// input x of the query projection, a router R (h, d) and a balance A (2, d):
+// Mixture of heads (Jin et al. 2024): each position weights the heads, Z'_i[t] = w_i[t] Z_i[t]. The first s heads
+// (shared) are always active; of the other r = h - s heads (routed), each position chooses the k most probable. With
+// the input x of the query projection, a router R (h, d) and a balance A (2, d):
 //   shared head i    w_i = 2 a_1 s softmax(R_shared x)_i
-//   routed head i    w_i = 2 a_2 k p_i / Σ_chosen p where it is chosen, else 0;   p = softmax(R_routed x)
+//   routed head i    w_i = 2 a_2 k p_i / Σ_chosen p if it is chosen, otherwise 0;   p = softmax(R_routed x)
 //   a = softmax(A x)
-// Without shared heads there is no balance: w_i = k p_i / Σ_chosen p. The loss that spreads positions over heads is the
-// regulariser head-balance.
+// Without shared heads there is no balance: w_i = k p_i / Σ_chosen p. The regulariser head-balance is the loss that
+// spreads positions over heads.
 #include "attention/gated_combiner.h"
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "attention/pruned_heads.h"
@@ -20,8 +20,10 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   int64_t chosen = 2;
   OriginalHeads heads;
   void describe(Fields& f) override {
-    f.field("shared", shared, "number of heads that always act; the first ones", at_least(0));
-    f.field("chosen", chosen, "number of other heads that each position chooses", at_least(1));
+    f.field("shared", shared,
+            "number of shared heads, which are active at every position; the first heads of the layer", at_least(0));
+    f.field("chosen", chosen, "number of routed heads (the heads that are not shared) that each position chooses",
+            at_least(1));
     heads.describe(f);
   }
 };
@@ -34,12 +36,12 @@ class MixtureOfHeads : public GatedCombiner {
         heads_(options.heads.in(layer_spec, "mixture-of-heads")),
         routed_(heads_.count - options.shared) {
     if (options.chosen > routed_)
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
-                          str("shared + chosen of at most ", heads_.count, " heads"),
-                          str(options.shared, " + ", options.chosen), "lower one of them, or raise attention.heads"});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
+                                       str("shared + chosen of at most ", heads_.count, ", the number of heads"),
+                                       str(options.shared, " + ", options.chosen),
+                                       "lower shared or chosen, or raise attention.heads"});
   }
-  // The router still chooses among all heads that it was made for.
+  // The router of a pruned layer still chooses among all heads before pruning.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
@@ -80,8 +82,9 @@ class MixtureOfHeads : public GatedCombiner {
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Registration<MixtureOfHeads> mixture_of_heads_entry(combiners(), "mixture-of-heads",
-                                                          "shared heads, and a few routed heads for each position");
+const Registration<MixtureOfHeads> mixture_of_heads_entry(
+    combiners(), "mixture-of-heads",
+    "weights of heads at each position: shared heads always, and the most probable of the routed heads");
 
 }  // namespace
 }  // namespace mh::attention
