@@ -39,7 +39,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 // and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
 constexpr int64_t kBlock = 128;
 
-// Calls visit(first, count, seen) for each block of queries [first, first + count), whose queries see only keys of [0,
+// Calls visit(first, count, seen) for each block of queries [first, first + count), whose queries see only keys in [0,
 // seen).
 template <class Visit>
 void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {

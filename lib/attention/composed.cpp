@@ -11,7 +11,8 @@
 
 namespace mh::attention {
 
-// Replaces k and v by the key/value heads that the query heads read, if the pairing has chosen any.
+// Replaces k and v by the key/value heads that the query heads read, unless each query head reads the head of the same
+// index.
 void AttentionLayer::gather_key_heads(Context& c) {
   if (c.key_heads.empty()) return;
   const at::Tensor heads = nn::constant_on(c.v.device(), c.key_heads);

@@ -181,7 +181,7 @@ Kernel kernel_for(const Candidate& c) {
     return gpu                                  ? Kernel::head_mixing_gpu
            : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu
                                                 : Kernel::composed;
-  // On a GPU, SDPA is the fastest kernel for forward passes that need neither a mask tensor (`whole`) nor a feature
+  // On a GPU, SDPA is the fastest kernel for forward passes that need no mask tensor (`whole` is true) and no feature
   // that SDPA lacks.
   const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;

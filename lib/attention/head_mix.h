@@ -1,4 +1,4 @@
-// Linear maps across heads, the operation of every method that mixes them: y_i = Σ_j m[j, i] x_j.
+// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,9 +11,8 @@ namespace mh::attention {
 // Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls heads() for each
 // side of the heads:
 //
-//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; not
-//   called
-//                     in a layer whose mixer mixes no heads
+//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; in a
+//                     layer whose mixer mixes no heads, heads() is not called for this side
 //   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
 //   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)
@@ -26,7 +25,7 @@ class Interceptor {
   // Returns the tensor that replaces x, the tensor of the heads of this side; by default x. x is part of the autograd
   // graph: an analysis may call retain_grad() on it.
   virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
-  // Returns why a layer with this interceptor needs the composed path; null: every path is possible.
+  // Returns why a layer with this interceptor needs the composed path; null: the layer may take any path.
   virtual const char* needs_composed() const = 0;
   // Returns whether heads() may change the tensors of this side. Batch rows are repeated for variants() at the first
   // side for which the result is true. Not called for observers.

@@ -56,9 +56,8 @@ class AttentionLayer {
   // unlimited.
   std::pair<int64_t, std::string> max_length() const;
 
-  // Returns whether this side has heads that are distinct from the value heads, or is the value side: score heads are
-  // distinct if the mixer mixes heads, output heads if the combiner mixes heads. False for every side of a layer
-  // without heads.
+  // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
+  // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
   bool has_side(HeadSide side) const;
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }

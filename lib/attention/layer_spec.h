@@ -1,4 +1,4 @@
-// The sizes and the name of one attention layer.
+// The kind, sizes and name of an attention layer, and the heads that pruning keeps.
 #pragma once
 
 #include <cstdint>

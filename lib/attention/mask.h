@@ -15,10 +15,10 @@ struct Mask {
   int64_t window = 0;      // > 0: query t sees only keys s > t + offset - window; 0: unlimited
   at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding)
   // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
-  // average over queries read it to exclude padding.
+  // average over queries use the lengths to exclude padding.
   at::Tensor query_lengths;
   // (Tk) int64: position of each key relative to the first query, negative for earlier keys; undefined: key s has
-  // position s - offset. Positions of a memory may have gaps. Scores with relative positions read it.
+  // position s - offset. The positions of a memory may have gaps. Only scores with relative positions read this tensor.
   at::Tensor key_positions;
   at::Tensor additive;  // mask that is added to the logits, fp32, broadcastable to (B, h, Tq, Tk); or undefined
 

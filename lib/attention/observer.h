@@ -46,8 +46,8 @@ class Observer : public Interceptor {
   // order.
   virtual void each(const std::function<void(Observer&)>& visit) { visit(*this); }
 
-  // Passes an observation to the subscribers of its type in order. Each subscriber receives the changes of the previous
-  // one.
+  // Passes an observation to the subscribers of its type in order. Each subscriber receives the observation with the
+  // changes of previous subscribers.
   template <class T>
   void show(const LayerSpec& layer_spec, T&& observation) {
     using Shown = std::remove_reference_t<T>;

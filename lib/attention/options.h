@@ -46,8 +46,8 @@ class AttentionConfig {
   const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;
   // Replaces the options of one layer, which must exist; all other options are unchanged.
   void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);
-  // Moves options that all layers of a kind have in common to the kind, and options that all kinds have in common to
-  // the base options, so that toml() writes them once.
+  // If the options of all layers of a kind are equal, sets the options of the kind to them. If the options of all kinds
+  // are then equal, sets the base options to them. toml() then writes equal options once.
   void lift();
   // Returns the options as TOML: the section [attention], then the options in which each kind and each layer differs.
   // read() restores equal options from it.

@@ -15,8 +15,8 @@ struct Context;
 // repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group from[f].
 struct Variants {
   int64_t count = 0;  // number of variants; 0: batch rows are not repeated
-  // (count): input group of each variant: first each input group once, in order, then any of them again. Empty: one
-  // input group.
+  // (count): input group of each variant: first each input group once, in order, then further input groups in any
+  // order. Empty: one input group.
   std::vector<int64_t> from = {};
 
   // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.
