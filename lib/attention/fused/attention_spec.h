@@ -22,7 +22,7 @@ struct RelativePositions {
 // of heads.
 struct AttentionSpec {
   bool causal = false;          // query t sees keys 0 … Tk - Tq + t
-  int64_t window = 0;           // with `causal`: only the last `window` of these keys; 0: all of them
+  int64_t window = 0;           // with `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t
   at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; excludes `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
   // Dropout of probabilities (B, h, Tq, Tk), or with head mixing of mixed probabilities (B, hv, Tq, Tk), which drops
@@ -36,7 +36,7 @@ struct AttentionSpec {
   at::Tensor head_scales = {};  // (h) or (B, h), or undefined: factor of each head of the result
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). The only pointers that it sets are those to the elements of key_heads.
+  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to key_heads, which this object owns.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool gradient) const;
 
   // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a

@@ -1,4 +1,4 @@
-// The CPU backend without head mixing: one kernel call for each head of each row.
+// The CPU backend without head mixing: one kernel call for each head of each batch row.
 #include "attention/fused/fused_cpu.h"
 
 #include <ATen/Parallel.h>

@@ -29,6 +29,7 @@ bool aligned(const at::Tensor& x) {
          x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0 && x.size(3) * bytes % 16 == 0;
 }
 
+// Returns the runs of keys in device memory, (number of runs, 3) int64.
 at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
   std::vector<int64_t> numbers(3 * runs.size());

@@ -5,7 +5,7 @@
 //   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i)
 //
 // The queries, the biases of a relative score and the blocks of the output projection are not permuted. The whole batch
-// shares one permutation, so all micro-batches and processes use the same one.
+// shares one permutation, so all micro-batches and processes use the same permutation.
 #include <numeric>
 
 #include "attention/stage.h"

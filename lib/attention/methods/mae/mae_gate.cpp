@@ -126,7 +126,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
   at::Tensor one = real.defined() ? real.to(at::kFloat).unsqueeze(-1)
-                                  : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 where real
+                                  : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 if real, else 0
   if (real.defined()) x = x * one;
   const bool self = c.layer_spec.kind != AttentionKind::decoder_cross;
   if (const int64_t memory = c.key_input.size(1) - queries; self && memory > 0) {
