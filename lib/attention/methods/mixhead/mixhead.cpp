@@ -4,8 +4,8 @@
 namespace mh::attention {
 
 void MixheadOptions::describe(Fields& f) {
-  f.field("dropout", dropout, "position of the dropout of probabilities: after or before mixing", {"after", "before"});
-  f.field("on", on, "tensor that is mixed: probabilities or logits", {"probabilities", "logits"});
+  f.field("dropout", dropout, "position of the dropout of probabilities relative to mixing", {"after", "before"});
+  f.field("on", on, "tensor that is mixed across heads", {"probabilities", "logits"});
   f.field(
       "scope", scope,
       "forward passes that mix heads; all: every one; released: all but cross-attention and incremental decoding, as "
