@@ -10,7 +10,8 @@ namespace mh::attention {
 
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                bool gradient) const {
-  for (const int64_t head : key_heads) TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no head ", head);
+  for (const int64_t head : key_heads)
+    TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no key/value head has the index ", head);
   kernels::AttentionParams params;
   params.queries = q.size(2), params.keys = k.size(2);
   params.in_heads = params.out_heads = static_cast<int>(q.size(1));

@@ -154,7 +154,8 @@ at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();
   if (at::Tensor& scales = x.spec.head_scales; scales.defined()) {
     const auto shape = scales.sizes();
-    TORCH_CHECK(!shape.empty() && shape.size() < 3 && shape.back() == q.size(1), "head_scales: ", shape);
+    TORCH_CHECK(!shape.empty() && shape.size() < 3 && shape.back() == q.size(1),
+                "head_scales: expected the shape (h) or (B, h); found ", shape);
     if (scales.dim() == 2) scales = scales.expand({q.size(0), q.size(1)});
     scales = scales.to(at::kFloat).contiguous();
   }

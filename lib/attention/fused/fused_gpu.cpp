@@ -247,7 +247,7 @@ Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions) {
   const auto dtype = nn::dtype_of(type);
-  if (!dtype) return std::string("elements of type ") + c10::toString(type);
+  if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* reason = nn::cuda_kernels().missing(*dtype, size);
   if (reason == nullptr && positions && !mixes) reason = nn::cuda_kernels().attention(*dtype, size)->why_no_relative();
