@@ -22,15 +22,15 @@ namespace mh {
 
 namespace {
 
-// The first byte of a reply. The length of the text (8 bytes) and the text follow.
+// First byte of a reply from the child. The length of the text (8 bytes) and the text follow.
 enum Reply : char { kResult = 'R', kError = 'E', kMemory = 'M', kException = 'X' };
 constexpr size_t kReplyHead = 1 + sizeof(uint64_t);
-constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses
+constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
 
-// Socket of the child; global because handlers take no argument.
+// The end of the socket in the child; global because handlers of exit() and std::terminate() take no argument.
 int reply_channel = -1;
 
-// Returns false on an error.
+// Sends all bytes to a socket. Returns false if send() fails.
 bool send_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -41,6 +41,7 @@ bool send_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
+// Sends a reply to the parent and ends the child with `status`.
 [[noreturn]] void reply(Reply kind, std::string_view text, int status) {
   char head[kReplyHead] = {kind};
   const uint64_t length = text.size();
@@ -49,7 +50,7 @@ bool send_all(int descriptor, std::string_view bytes) {
   _exit(sent ? status : kReplyFailed);
 }
 
-// Returns whether the reply has arrived as a whole.
+// Returns whether `reply` is complete: has as many bytes as its head announces.
 bool complete(std::string_view reply) {
   if (reply.size() < kReplyHead) return false;
   uint64_t length = 0;
@@ -68,17 +69,18 @@ bool complete(std::string_view reply) {
   } catch (const std::exception& error) {
     reply(kException, error.what(), 1);
   } catch (...) {
-    reply(kException, "of an unknown type", 1);
+    reply(kException, "the type is not std::exception", 1);
   }
 }
 
-// Handles an exception that leaves a thread of the library.
+// Terminate handler of the child: reports an exception that left a thread of the library.
 [[noreturn]] void on_terminate() {
   if (std::current_exception() != nullptr) reply_exception();
   std::abort();
 }
 
-// exit() called by the library: skips the destructors of the parent's objects, which other threads may still use.
+// Exit handler of the child, for a library that calls exit(): skips the destructors of static objects inherited from
+// the parent, which other threads may still use.
 void on_exit_call() { _exit(kExitCalled); }
 
 size_t threads_of_process() {
@@ -92,7 +94,8 @@ size_t threads_of_process() {
 
 [[noreturn]] void fail(const char* what) { throw Error(Exit::failed, str(what, ": ", std::strerror(errno))); }
 
-// Resets the handlers of the parent, which remove its unfinished files, or report a crash as its own.
+// Resets the signal handlers inherited from the parent, which would remove unfinished files of the parent or report a
+// crash of the child as a crash of the parent.
 void reset_signal_handlers() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
@@ -115,14 +118,14 @@ bool ChildInput::next(std::string& line) {
       return true;
     }
     buffer_.erase(0, begin_);
-    begin_ = buffer_.size();  // already searched
+    begin_ = buffer_.size();  // the rest of the buffer contains no '\n'
     char bytes[1 << 16];
     const ssize_t n = read(descriptor_, bytes, sizeof bytes);
     if (n < 0 && errno == EINTR) {
       begin_ = 0;
       continue;
     }
-    if (n < 0) fail("read from the parent process");
+    if (n < 0) fail("cannot read from the parent process");
     const size_t searched = begin_;
     begin_ = 0;
     if (n == 0) {
@@ -142,21 +145,23 @@ bool ChildInput::next(std::string& line) {
 
 Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)) {
   if (const size_t threads = threads_of_process(); threads > 1)
-    throw Error(Exit::failed, Problem{"child process", "a process with one thread", str(threads, " threads"),
-                                      "unset LD_PRELOAD, since a preloaded library may start threads"});
+    throw Error(Exit::failed,
+                Problem{"child process", "a parent process with a single thread", str(threads, " threads"),
+                        "unset LD_PRELOAD, since a preloaded library may start threads"});
   int channel[2], errors[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0) fail("socketpair");
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0)
+    fail("cannot create a socket for the child process");
   if (pipe2(errors, O_CLOEXEC) != 0) {
     close(channel[0]);
     close(channel[1]);
-    fail("pipe");
+    fail("cannot create a pipe for the child process");
   }
-  std::fflush(nullptr);  // otherwise the child would write the buffered output again
-  // Without a status to wait for, an ignored child (SIGCHLD) would seem to have ended with 0.
+  std::fflush(nullptr);  // otherwise the child would write the buffered output of the parent a second time
+  // While SIGCHLD is ignored, the kernel discards the exit statuses of children, so that waitpid() fails.
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &default_action, &parents_sigchld_);
-  // Until its handlers are reset, a signal to the child would run the parent's handlers.
+  // Blocks signals until the child has reset the inherited handlers, which a signal to the child would run otherwise.
   sigset_t all_signals, signals;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_BLOCK, &all_signals, &signals);
@@ -168,7 +173,7 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
     sigaction(SIGCHLD, &parents_sigchld_, nullptr);
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
     errno = error;
-    fail("fork");
+    fail("cannot start a child process");
   }
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -177,7 +182,8 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
     pthread_sigmask(SIG_SETMASK, &signals, nullptr);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    // The parent may have started with 0, 1 or 2 closed, so that the socket or the pipe has taken that number.
+    // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have that number. The
+    // child duplicates both to numbers above 2.
     reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int lines = fcntl(errors[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
@@ -215,7 +221,7 @@ std::optional<int> Child::reap() {
   }
   pid_ = -1;
   sigaction(SIGCHLD, &parents_sigchld_, nullptr);
-  if (ended < 0) return {};  // ECHILD
+  if (ended < 0) return {};  // ECHILD: the kernel has discarded the status
   return status;
 }
 
@@ -230,13 +236,14 @@ bool Child::write(std::string_view bytes) {
   return true;
 }
 
-// Reads the child's output meanwhile, so that the child never waits for its parent.
+// Waits until the socket accepts input for the child; returns false if the child has replied or died. Meanwhile it
+// reads the output of the child, so that a full pipe never blocks the child.
 bool Child::wait_until_writable() {
   for (;;) {
     pollfd all[2] = {{channel_, POLLIN | POLLOUT, 0}, {stderr_, POLLIN, 0}};
     if (poll(all, 2, -1) < 0) {
       if (errno == EINTR) continue;
-      fail("poll");
+      fail("cannot wait for the child process");
     }
     if (all[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
     if ((all[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // a reply before the end of the input
@@ -244,6 +251,7 @@ bool Child::wait_until_writable() {
   }
 }
 
+// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket.
 void Child::read_reply() {
   char bytes[1 << 16];
   const ssize_t n = read(channel_, bytes, sizeof bytes);
@@ -251,7 +259,7 @@ void Child::read_reply() {
   else if (n == 0 || errno != EINTR) reply_ended_ = true;
 }
 
-// Returns false at the end.
+// Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output.
 bool Child::read_lines() {
   char bytes[1 << 12];
   const ssize_t n = read(stderr_, bytes, sizeof bytes);
@@ -274,7 +282,7 @@ ChildEnd Child::finish() {
     pollfd all[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {stderr_, POLLIN, 0}};
     if (poll(all, 2, -1) < 0) {
       if (errno == EINTR) continue;
-      fail("poll");
+      fail("cannot wait for the child process");
     }
     if (all[0].revents != 0) read_reply();
     if (all[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
@@ -299,7 +307,7 @@ ChildEnd Child::finish() {
     end.cause = "ran out of memory";
     end.out_of_memory = true;
   } else if (kind == kException) {
-    end.cause = "threw the exception " + text;
+    end.cause = "threw an exception: " + text;
   } else if (kind == kResult && WEXITSTATUS(status) == 0) {
     end.done = true;
     end.result = std::move(text);

@@ -1,5 +1,6 @@
-// Runs work in a child process, so that a library that ends its process, crashes or runs out of memory takes only the
-// child with it. The child is a fork: it starts with the memory of its parent, shared until written, and dies with it.
+// Runs a function in a child process, so that a library that calls exit(), crashes or exhausts the memory ends only the
+// child. The child is a fork: it starts with a copy-on-write copy of the memory of its parent, and the kernel kills it
+// when the parent dies.
 #pragma once
 
 #include <signal.h>
@@ -14,12 +15,12 @@
 
 namespace mh {
 
-// Reads the input from the parent; used in the child only.
+// Reads, in the child, the bytes that the parent sends with Child::write().
 class ChildInput {
  public:
   explicit ChildInput(int descriptor) : descriptor_(descriptor) {}
-  // Reads the next line, without its '
-  // '; returns false at the end. Throws Error(failed) if the parent has died.
+  // Reads the next line, without its '\n', which the last line may lack; returns false at the end of the input. Throws
+  // Error(failed) if reading fails.
   bool next(std::string& line);
 
  private:
@@ -28,13 +29,13 @@ class ChildInput {
   size_t begin_ = 0;
 };
 
-// How the work ended.
+// Describes how the child process ended.
 struct ChildEnd {
-  bool done = false;
-  std::string result;          // return value of the work, if it finished
-  bool out_of_memory = false;  // std::bad_alloc, or SIGKILL, which the kernel sends when memory runs out
-  bool crashed = false;        // SIGSEGV, SIGBUS, SIGABRT or exit() in the work
-  std::string cause;           // verb phrase, "ended by signal 11 (Segmentation fault)"; empty if the work finished
+  bool done = false;           // true if the work returned
+  std::string result;          // return value of the work, if `done`
+  bool out_of_memory = false;  // std::bad_alloc in the work, or SIGKILL, which the kernel sends when memory runs out
+  bool crashed = false;        // SIGSEGV, SIGBUS, SIGABRT or a call of exit() ended the child
+  std::string cause;           // verb phrase for messages: "ended by signal 11 (Segmentation fault)"; empty if `done`
 };
 
 class Child {
@@ -42,18 +43,19 @@ class Child {
   using Work = std::function<std::string(ChildInput&)>;
   using Line = std::function<void(std::string_view)>;
 
-  // Starts the work. `on_line` receives, in the parent, each line that the child writes to standard output or error.
-  // Throws Error(failed) if the process has other threads, since a fork would leave their locks locked. SIGCHLD has its
-  // default action until the child has ended.
+  // Forks a child that runs `work`. write() and finish() call `on_line`, in the parent, with each line that the child
+  // writes to standard output or standard error. Throws Error(failed) if the process has more than one thread, since a
+  // fork leaves the mutexes of other threads locked. SIGCHLD has its default action until the child has ended.
   Child(const Work& work, Line on_line);
-  // Kills the child if it still runs.
+  // Kills the child process if it is still running.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Writes to the input of the work. Returns false if the child has stopped reading; finish() returns the cause.
+  // Sends bytes to the ChildInput of the child. Returns false if the child no longer reads; finish() then returns the
+  // cause.
   bool write(std::string_view bytes);
-  // Ends the input and waits for the work. Throws the Error that the work threw, if it did.
+  // Ends the input of the child and waits until the child has ended. Rethrows an Error that the work threw.
   ChildEnd finish();
   pid_t pid() const { return pid_; }
 
@@ -61,13 +63,13 @@ class Child {
   bool wait_until_writable();
   void read_reply();
   bool read_lines();
-  // Returns the status of waitpid(), or none if the system has lost it.
+  // Waits for the end of the child. Returns its wait status, or none if waitpid() fails.
   std::optional<int> reap();
 
   Line line_consumer_;
   pid_t pid_ = -1;
-  int channel_ = -1;  // socket: input to the child, reply from it
-  int stderr_ = -1;   // reading end of a pipe
+  int channel_ = -1;  // socket that sends the input to the child and receives the reply
+  int stderr_ = -1;   // read end of a pipe from standard output and standard error of the child
   struct sigaction parents_sigchld_ {};
   std::string reply_, line_;
   bool reply_ended_ = false;

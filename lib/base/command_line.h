@@ -22,17 +22,19 @@ class Validator;
 
 namespace mh {
 
-// Accepts these words; an error lists them and names the nearest one.
+// Returns a validator that accepts only the given words; its error message lists the words and suggests the nearest
+// one.
 CLI::Validator one_of(const std::vector<std::string>& words);
-// Accepts integers within these bounds, in decimal digits. CLI11 alone reads 010 as 8 and clamps values beyond 64 bits.
+// Returns a validator that accepts the integers from `low` to `high`, in decimal digits without leading zeros. CLI11 by
+// itself reads 010 as octal 8 and clamps values beyond 64 bits.
 CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
-// Adds --format, with the values "table" and "json". `of`: the output it applies to in its help, such as
-// "of tables".
+// Adds the option --format with the values "table" and "json". `of`: phrase for the help that restricts the output
+// concerned, such as "of tables"; empty: all output.
 CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
 
-// Adds an option that takes several values in one argument, separated by commas. `type`: name of the argument in the
-// help.
+// Adds an option that takes several values in one argument, separated by commas. `type`: placeholder of the argument in
+// the help.
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
                       const std::string& type);
 
@@ -40,20 +42,23 @@ class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}
 
-  // Adds one option for each field, with its default in the help. A bool is a flag; `--flag=false` turns it off.
+  // Adds an option for each field of the struct, with the present value as the default in the help. A bool becomes a
+  // flag; `--flag=false` sets it to false.
   template <class Options>
   void declare(Options& options) {
     options.describe(*this);
     declared_ = true;
   }
-  // Fills the given fields, after parsing. Throws Error(usage) naming the option.
+  // Sets the fields whose options were given on the command line; called after parsing. Throws Error(usage) with the
+  // name of the option for an invalid value.
   template <class Options>
   void take(Options& options) {
     options.describe(*this);
   }
 
-  // Return the declared options, in the order of their fields, or the option of one field.
+  // Returns the declared options, in the order of their fields.
   const std::vector<CLI::Option*>& options() const { return in_order_; }
+  // Returns the option of the field `key`.
   CLI::Option* option(const std::string& key) const { return options_.at(key).option; }
 
  protected:

@@ -16,7 +16,7 @@ namespace mh {
 
 namespace {
 
-const std::string kEmptyTable = "{}";  // enables what its section enables
+const std::string kEmptyTable = "{}";  // value of an empty section, so that the section counts as present
 
 std::string toml_text(const toml::node& node) {
   std::ostringstream out;
@@ -29,7 +29,8 @@ std::string toml_text(const toml::node& node) {
   return text;
 }
 
-// Calls `leaf(key, node)` for every value of a table, keys joined by dots; an empty table counts as a value.
+// Calls `leaf(key, node)` for every value of a table. `key` is the path of the value, joined by dots; an empty table
+// counts as a value.
 template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
@@ -45,7 +46,7 @@ toml::table parse(const std::string& text, const std::string& name) {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
     throw Error(Exit::usage, Problem{str(name, ":", error.source().begin.line, ":", error.source().begin.column),
-                                     "TOML", std::string(error.description()), ""});
+                                     "text in TOML syntax", std::string(error.description()), ""});
   }
 }
 
@@ -71,14 +72,15 @@ void Config::insert(const std::string& key, const Value& value, Renaming renamin
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
-  // Compares device and inode: a file may have several names.
+  // Compares device and inode, since one file may have several names.
   auto same = [&](const std::string& other) {
-    std::error_code missing;  // a missing file is an error when it is read
+    std::error_code missing;  // ignored here: reading a missing file throws
     return std::filesystem::equivalent(other, path, missing);
   };
   if (std::any_of(open_files.begin(), open_files.end(), same))
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
-                                     "a file that includes itself: " + join(open_files, " -> ") + " -> " + path, ""});
+                                     "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
+                                     "remove one of these includes"});
   open_files.push_back(path);
   std::string text = read_text_file(path);
   toml::table table = parse(text, path);
@@ -162,7 +164,7 @@ bool Config::Reader::visit(const Field& field, std::string& text) {
 std::string Config::Reader::origin(const std::string& key) const {
   auto it = config_.values_.find(key);
   if (it == config_.values_.end()) return key;
-  // "--set train.lr" already names the key.
+  // An origin such as "--set train.lr" already contains the key.
   return it->second.origin.rfind("--", 0) == 0 ? it->second.origin : it->second.origin + ": " + key;
 }
 
@@ -193,7 +195,7 @@ bool FieldLister::visit(const Field& field, std::string&) {
 
 namespace {
 
-// Returns values by "section.key", from TOML in the form of TomlWriter.
+// Returns the values of a text of TomlWriter by full key, such as "train.lr".
 std::map<std::string, std::string> flat(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;

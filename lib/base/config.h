@@ -1,5 +1,6 @@
-// A configuration: values from TOML files (each may `include` others), then `--set key=value`; later values win.
-// Structs read their fields from it; a value that no struct reads is an error that names the nearest known key.
+// A configuration: values from TOML files, each of which may `include` others, and from `--set key=value`; the last
+// assignment of a key counts. Option structs read their fields from it; check_all_known() reports a key that no struct
+// has read.
 #pragma once
 
 #include <map>
@@ -15,33 +16,37 @@ class Config {
  public:
   Config() = default;
 
-  // Reads a TOML file. `include = ["../base.toml"]` at its top is read first, relative to the file's own folder. Throws
-  // Error(input) for a missing file, Error(usage) for bad syntax, with file, line and column. Keys and values of
-  // earlier versions, also in assignments, are converted (base/renamed_keys.h) with one warning each that names the
-  // present ones.
+  // Reads a TOML file. The files of its top-level key, such as `include = ["../base.toml"]`, are read before its other
+  // keys; their paths are relative to the folder of the including file. Throws Error(input) for a missing file, and
+  // Error(usage) with file, line and column for invalid syntax. Keys and values of earlier versions are converted
+  // (base/renamed_keys.h); a warning, once per key, names the present form.
   void load_file(const std::string& path);
-  // Parses TOML text, such as that of a checkpoint; `name` is its name in messages. Does not follow includes. Keys of
-  // earlier versions are converted without a warning.
+  // Parses TOML text, such as the configuration in a checkpoint; `name` is the name of the text in messages. Ignores
+  // the key `include`. Converts keys of earlier versions without a warning.
   void load_text(const std::string& text, const std::string& name);
-  // "train.lr=3e-4"; the value is TOML, or plain text where that does not parse as TOML.
+  // Assigns a value from a text such as "train.lr=3e-4". The value is TOML, or a string without quotes if it is not
+  // valid TOML. Converts keys of earlier versions with a warning. Throws Error(usage) for a text without "=" or without
+  // a key.
   void set(const std::string& assignment);
-  // Sets a key to a literal text, such as a file name. Throws Error(usage) for a text that is not UTF-8, as a
-  // configuration must be. `origin` names the option.
+  // Assigns the string `text`, such as a file name, without parsing it as TOML. `origin`: option that provided the
+  // text, for messages. Throws Error(usage) for text that is not UTF-8, since configurations are stored as TOML.
   void set_text(const std::string& key, const std::string& text, const std::string& origin);
 
-  // Fills the struct's fields below `section` ("" for none) with the values that are set. The keys of the fields become
-  // known. Throws Error(usage) with the value's origin for a wrong type or a value out of range.
+  // Sets the fields of the struct from the keys below `section` ("" for top-level keys), and registers the keys of all
+  // its fields as known. Throws Error(usage) with the origin of the value for a wrong type or a value out of range.
   template <class Options>
   void read(const std::string& section, Options& options) {
     Reader reader(*this);
     reader.section(section, options);
   }
-  // Returns whether some key starts with `section.`; for optional sections (overrides by kind or layer).
+  // Returns whether some key starts with `section.`, for optional sections such as the settings of one kind of
+  // attention or of one layer.
   bool has_section(const std::string& section) const;
-  // Returns every key that starts with `section.`, without that prefix.
+  // Returns the keys that start with `section.`, without that prefix.
   std::vector<std::string> keys_below(const std::string& section) const;
 
-  // Throws Error(usage) naming the first value that no read() has read, with the nearest known key.
+  // Throws Error(usage) for the first key, in alphabetical order, that no read() has registered as known; the message
+  // suggests the nearest known key.
   void check_all_known() const;
 
  private:
@@ -60,7 +65,7 @@ class Config {
    private:
     Config& config_;
   };
-  // Whether the conversion of an old assignment is logged.
+  // States whether converting a key or value of an earlier version logs a warning.
   enum class Renaming { silent, warns };
   void insert(const std::string& key, const Value& value, Renaming renaming);
   void load_text(const std::string& text, const std::string& name, Renaming renaming);
@@ -70,7 +75,7 @@ class Config {
   std::set<std::string> known_;
 };
 
-// Writes structs as TOML text with sections, one `key = value` a line, in the order given by describe().
+// Writes option structs as TOML text with sections, one `key = value` per line, in the order of describe().
 class TomlWriter : public Fields {
  public:
   std::string text() const;
@@ -82,19 +87,19 @@ class TomlWriter : public Fields {
   std::vector<std::pair<std::string, std::vector<std::string>>> tables_;
 };
 
-// A value that differs between two configurations.
+// A key whose value differs between two configurations.
 struct Difference {
   std::string key;
   std::string text;  // "key: old -> new"
 };
-// Returns the differences of two configurations in the form of TomlWriter: the keys of the first in order, then those
-// only in the second.
+// Returns the keys whose values differ between two texts of TomlWriter: first the keys of `old_toml`, then the keys
+// that only `new_toml` has, each in alphabetical order.
 std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml);
-// Returns the texts of the differences of keys with one of the prefixes.
+// Returns Difference::text of each differing key that starts with one of the prefixes.
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
                                  const std::vector<std::string>& prefixes);
 
-// Lists keys with types, defaults and help, for `--list` and the manual.
+// Collects the keys of option structs with types, defaults and help, for `--list` and the manual.
 class FieldLister : public Fields {
  public:
   struct Row {

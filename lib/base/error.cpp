@@ -22,7 +22,7 @@ std::string message_of(const Problem& p) {
 Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem)) {}
 
 BrokenPipe::BrokenPipe(const std::string& where)
-    : Error(Exit::failed, Problem{where, "a reader", "a closed pipe",
+    : Error(Exit::failed, Problem{where, "a program that reads the output", "a closed pipe",
                                   "the output is incomplete; check the program that reads the pipe"}),
       where_(where) {}
 

@@ -1,7 +1,7 @@
 // Errors that reach the user: what was expected, what was found, what to do next, and the exit status.
 //
-// Library code throws Error and never calls exit(); a tool's main prints it as one message on stderr and ends with the
-// status (tool.h). Checks of input throw Error; assert() is only for bugs.
+// Library code throws Error and never calls exit(); the main function of a tool prints the error as one message on
+// stderr and exits with the status of the error (tool.h). Checks of input throw Error; assert() is only for bugs.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,19 @@
 
 namespace mh {
 
-// Exit statuses of every tool. A run stopped by signal n after saving ends with 128 + n.
+// Exit statuses of all tools. A training run that stops because of signal n, after saving its state, exits with 128 +
+// n.
 enum class Exit : int {
   done = 0,
-  failed = 1,  // failed at run time: disk full, diverged
-  usage = 2,   // wrong usage or configuration
+  failed = 1,  // failure at run time, such as a full disk or a diverged loss
+  usage = 2,   // invalid command line or configuration
   input = 3,   // an input file is missing, unreadable, damaged, or of another kind or vocabulary
-  device = 4,  // no such device, or out of memory
+  device = 4,  // compute device not available, or out of memory
 };
 
-// The parts of a message. `where` is a file and a place in it, or an option; empty parts are left out.
+// Parts of an error message; empty parts are omitted.
 struct Problem {
-  std::string where;
+  std::string where;  // file and position in the file, or option
   std::string expected;
   std::string found;
   std::string next;  // what the user can do
@@ -38,10 +39,10 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
-constexpr const char* kStandardOutput = "standard output";  // its name in messages
+constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages
 
-// The reader of our output closed it (EPIPE). A printer of text ends quietly with 0; a writer of a shard or a
-// checkpoint reports it, since its reader received only a part.
+// Error of a write to a pipe that its reader has closed (EPIPE). Tools that print text exit with status 0 (quietly());
+// tools that write a shard or a checkpoint report the error, since the reader received an incomplete file.
 class BrokenPipe : public Error {
  public:
   explicit BrokenPipe(const std::string& where);
@@ -51,7 +52,7 @@ class BrokenPipe : public Error {
   std::string where_;
 };
 
-// Runs a printer of text, which ends quietly if the reader of standard output closes it.
+// Calls `printer`, a function that prints text, and ignores a BrokenPipe of standard output.
 void quietly(const std::function<void()>& printer);
 
 // Concatenates its arguments as operator<< prints them: str("expected ", 3, " rows").
