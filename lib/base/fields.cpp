@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Values in TOML syntax.
+// The overloads of toml_text() return a value in TOML syntax.
 std::string toml_text(bool v) { return v ? "true" : "false"; }
 std::string toml_text(int64_t v) { return std::to_string(v); }
 std::string toml_text(double v) {
@@ -36,7 +36,7 @@ std::string toml_text(const std::vector<T>& values) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// The error of a failed conversion: expected (type and bounds) and found.
+// Exception of read() for a value of the wrong type or out of bounds; `expected` states the type and the bounds.
 struct Complaint {
   std::string expected;
 };
@@ -108,7 +108,7 @@ void read(const toml::node& node, std::vector<T>& values, const std::vector<std:
 std::string quoted_toml(const std::string& text) {
   std::ostringstream out;
   toml::value<std::string> value(text);
-  out << toml::toml_formatter(value, toml::format_flags::none);  // strict: double quotes, escapes
+  out << toml::toml_formatter(value, toml::format_flags::none);  // always double quotes and escapes
   return out.str();
 }
 

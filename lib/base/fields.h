@@ -1,5 +1,6 @@
-// Options are plain structs beside the code they drive. A struct lists its fields once, in describe(); the command
-// line, the configuration file, `--set`, the resolved configuration and the help all come from that one list:
+// Option structs: plain structs beside the code that uses them. A struct lists its fields once, in describe(); this
+// list defines the options of the command line, the keys of configuration files and of `--set`, the resolved
+// configuration, and the help:
 //
 //   struct OptimizerOptions {
 //     double lr = 5e-4;
@@ -16,7 +17,7 @@
 
 namespace mh {
 
-// Bounds of a number, both ends included; the message of a violation names them.
+// Bounds of a number, both inclusive; the error for a number out of bounds states them.
 struct Range {
   double low;
   double high;
@@ -26,22 +27,24 @@ Range at_least(double low);
 Range between(double low, double high);
 Range positive();  // > 0
 
-// Returns the text in quotes, as TOML writes it.
+// Returns `text` as a quoted TOML string.
 std::string quoted_toml(const std::string& text);
 
-// Whether a resume may change the field. Most fields define the run, so `fixed` is the default.
+// States whether resuming a training run may change a field. Most fields determine the results of the run, so `fixed`
+// is the default.
 enum class Resume {
   fixed,
-  fixed_once_validated,  // changeable unless the run has a validation set
+  fixed_once_validated,  // changeable only in a run without a validation set
   changeable
 };
 
-// A visitor of a struct's fields. describe() calls `f.field(...)` once for each field, in the order of display.
+// A visitor of the fields of an option struct. describe() calls `f.field(...)` once for each field, in the order of
+// display.
 class Fields {
  public:
   virtual ~Fields() = default;
 
-  // A field or section that was just visited; sets its properties: `f.field("lr", lr, "...").changeable()`.
+  // Sets the resume rule of a field or section after its visit: `f.field("lr", lr, "...").changeable()`.
   class Visited {
    public:
     Visited(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
@@ -56,7 +59,7 @@ class Fields {
   Visited field(const std::string& key, bool& value, const std::string& help);
   Visited field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
   Visited field(const std::string& key, double& value, const std::string& help, Range range = any_number());
-  // choices empty: any text.
+  // Visits a text field. `choices`: the valid texts; empty: any text is valid.
   Visited field(const std::string& key, std::string& value, const std::string& help,
                 const std::vector<std::string>& choices = {});
   Visited field(const std::string& key, Length& value, const std::string& help);
@@ -66,7 +69,7 @@ class Fields {
                 Range range = any_number());
   Visited field(const std::string& key, std::vector<std::string>& value, const std::string& help);
 
-  // Visits an enum with a table of (value, name).
+  // Visits an enum field. `names`: the name of each value in configurations.
   template <class E>
   Visited choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
                  const std::string& help) {
@@ -82,7 +85,8 @@ class Fields {
     return visited;
   }
 
-  // Visits the fields of a struct in a section: "train" + "lr" is `train.lr`. An empty name adds no prefix.
+  // Visits the fields of a struct with a prefix: in the section "train", the field "lr" has the key `train.lr`. An
+  // empty name adds no prefix.
   template <class Options>
   Visited section(const std::string& name, Options& options) {
     push(name);
@@ -93,20 +97,21 @@ class Fields {
   }
 
  protected:
-  // A field as a visitor sees it, whatever its type. `text` is the present value in TOML syntax.
+  // Describes a field to a visitor, independently of the C++ type of the field.
   struct Field {
-    std::string key;  // with the sections
+    std::string key;  // full key, with the sections
     std::string help;
     std::string type;  // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts"
-    std::string text;
-    std::vector<std::string> choices;
+    std::string text;  // present value in TOML syntax
+    std::vector<std::string> choices;  // valid texts; empty: any text
     Range range;
   };
-  // Returns true and fills `text` (TOML syntax) if the visitor has a value for the field.
+  // Receives a field. Returns true and sets `text`, in TOML syntax, if the visitor has a new value for the field.
   virtual bool visit(const Field& field, std::string& text) = 0;
-  // Receives a property of a field, or of all fields of a section, whose key ends with a dot, after their visit.
+  // Receives the resume rule of a visited field, or of all fields of a visited section; the key of a section ends with
+  // a dot.
   virtual void mark(const std::string& /*key*/, Resume) {}
-  // Returns the origin of the visitor's value ("file.toml:12", "--set train.lr"), for messages.
+  // Returns the origin of the value of `key`, such as "file.toml:12" or "--set train.lr", for messages.
   virtual std::string origin(const std::string& key) const;
 
  private:

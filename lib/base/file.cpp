@@ -23,7 +23,7 @@ constexpr size_t kBuffer = 1 << 20;
 
 std::string system_words(int code) { return std::strerror(code); }
 
-// Returns advice for a failed write.
+// Returns advice for the errno of a failed write, or "" for other causes.
 std::string advice(int code) {
   switch (code) {
     case ENOSPC:
@@ -87,13 +87,14 @@ class DescriptorSink : public ByteSink {
   uint64_t written_ = 0;
 };
 
-// Names of unfinished files, readable by a signal handler.
+// Path of an unfinished file, in static memory so that a signal handler can read it.
 struct Temporary {
   std::atomic<bool> used{false};
   char path[PATH_MAX];
 };
 std::array<Temporary, 64> temporaries;
 
+// Stores the path of an unfinished file. Returns null if all entries are in use or the path is too long.
 Temporary* remember(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (Temporary& t : temporaries)
@@ -105,7 +106,7 @@ Temporary* remember(const std::string& path) {
   return nullptr;
 }
 
-// Writes under a temporary name and renames at close(), so that the final name never refers to a part of a file.
+// Writes to a temporary file and renames it in close(), so that the final name never refers to an incomplete file.
 class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
@@ -136,7 +137,7 @@ class FileSink : public DescriptorSink {
   }
 
  private:
-  // Syncs the folder: the new name must survive a power failure.
+  // Syncs the folder, so that the renamed file survives a power failure.
   void sync_folder() const {
     size_t slash = name_.rfind('/');
     std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
@@ -149,7 +150,7 @@ class FileSink : public DescriptorSink {
   Temporary* remembered_ = nullptr;
 };
 
-// A device or FIFO that is opened by name and written in place.
+// Writes in place to a device or FIFO, which the constructor opens and close() closes.
 class DeviceSink : public DescriptorSink {
  public:
   explicit DeviceSink(const std::string& path) : DescriptorSink(open(path.c_str(), O_WRONLY | O_CLOEXEC), path) {
@@ -188,15 +189,16 @@ class DescriptorSource : public ByteSource {
   bool owns_;
 };
 
-// Opens for reading. Throws Error(input) for paths that cannot be read as a file.
+// Opens a file for reading and sets `status` to its properties; returns the descriptor. Throws Error(input) for folders
+// and for paths that cannot be opened.
 int open_to_read(const std::string& path, struct stat& status) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
     throw Error(Exit::input, Problem{path, "a file to read", system_words(errno),
-                                     errno == ENOENT ? "check the name" : "check its permissions"});
+                                     errno == ENOENT ? "check the name" : "check the permissions of the file"});
   if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in it"});
+    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in the folder"});
   }
   return descriptor;
 }
@@ -221,10 +223,10 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   mode_t mode = 0666 & ~mask;
   if (stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode))
-      throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in it"});
+      throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in the folder"});
     if (!S_ISREG(status.st_mode)) return std::make_unique<DeviceSink>(path);
     mode = status.st_mode & 07777;
-    // Replaces the target of a link, not the link.
+    // Replaces the target of a symbolic link and preserves the link.
     std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
     if (real != nullptr) return std::make_unique<FileSink>(real.get(), mode);
   }
@@ -252,14 +254,14 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : name_(path) {
   if (path == "-")
-    throw Error(Exit::input, Problem{"standard input", "a regular file, since it needs random access", "-",
-                                     "write it to a file first"});
+    throw Error(Exit::input, Problem{"standard input", "a regular file, since this input needs random access", "-",
+                                     "write the data to a file first"});
   struct stat status {};
   int descriptor = open_to_read(path, status);
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a regular file, since it needs random access", "a pipe or a device",
-                                     "write it to a file first"});
+    throw Error(Exit::input, Problem{path, "a regular file, since this input needs random access", "a pipe or a device",
+                                     "write the data to a file first"});
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
@@ -310,7 +312,7 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
   for (const std::string& input : files) {
     struct stat in {};
     if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output other than the inputs",
+      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",
                                        "the input " + (input == "-" ? "on standard input" : input) + " itself",
                                        "write to another file"});
   }
@@ -321,7 +323,7 @@ LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), m
 }
 
 bool LineReader::next(Chunk& piece) {
-  size_t searched = 0;  // bytes after begin_ that hold no line end
+  size_t searched = 0;  // number of bytes from begin_ on that are known to contain no '\n'
   for (;;) {
     const char* begin = buffer_.data() + begin_;
     size_t held = end_ - begin_;

@@ -1,5 +1,6 @@
-// Input and output of bytes: files, pipes and standard streams behind two small interfaces. "-" is standard input or
-// output everywhere. Resources are closed explicitly, with error reports; destructors only clean up.
+// Byte input and output: the interfaces ByteSource and ByteSink for files, pipes and standard streams. The path "-" is
+// standard input or standard output. Callers close sinks explicitly with close(), which reports errors; destructors
+// only release resources.
 #pragma once
 
 #include <cstddef>
@@ -11,43 +12,48 @@
 
 namespace mh {
 
-// An output of bytes, buffered (1 MiB). Errors (no space, closed pipe) throw: Error(failed) with the file's name and
-// the system's message, or BrokenPipe.
+// A byte output with a buffer of 1 MiB. write() and close() throw Error(failed), with the name of the output and the
+// message of the system, or BrokenPipe.
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
   virtual void write(const void* data, size_t size) = 0;
   void write(std::string_view text) { write(text.data(), text.size()); }
-  // Flushes, syncs, and renames a file to its final name. Without close() the file never appears, and an existing one
-  // stays.
+  // Flushes the buffer; also syncs a file to disk and renames it from its temporary name to its final name. Without
+  // close() no file appears, and an existing file of the final name remains unchanged.
   virtual void close() = 0;
-  virtual uint64_t written() const = 0;
+  virtual uint64_t written() const = 0;  // number of bytes passed to write()
   virtual const std::string& name() const = 0;
 };
 
-// Opens a file, written under a temporary name next to it and renamed by close() (atomic; permissions by the umask), or
-// standard output for "-". Throws Error(failed) if the folder does not exist or is read-only, Error(usage) for a
-// folder. A device such as /dev/full or /dev/null, or a FIFO, is written in place.
+// Opens a file for writing, or standard output for "-". A file is written under a temporary name in the same folder,
+// and close() renames it atomically; it has the permissions of the file that it replaces, or those of the umask. A
+// device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
+// read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
-// Removes the temporary files of sinks that are still open. For a signal handler: it only calls unlink().
+// Removes the temporary files of open sinks (of up to 64). Safe in signal handlers, since it only calls unlink().
 void unlink_unfinished_files();
-// Returns a sink over an open file descriptor; close() does not close it.
+// Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
+// `name`: name of the output in messages.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
 
-// An input of bytes, in order.
+// A sequential byte input.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Reads up to `size` bytes, at least one unless at the end; returns how many. Throws Error(input).
+  // Reads between 1 and `size` bytes and returns their number; returns 0 at the end of the input. Throws Error(input)
+  // if reading fails.
   virtual size_t read(void* data, size_t size) = 0;
   virtual const std::string& name() const = 0;
-  // Reads exactly `size` bytes; returns false if the input ends before (the bytes read are lost).
+  // Reads exactly `size` bytes. Returns false if the input ends earlier; the bytes read until then are lost.
   bool read_exactly(void* data, size_t size);
 };
-// Opens a file or, for "-", standard input. Throws Error(input) for a missing file, a folder, no permission.
+// Opens a file for reading, or standard input for "-". Throws Error(input) if the file is missing, is a folder or may
+// not be read.
 std::unique_ptr<ByteSource> open_source(const std::string& path);
 
-// A whole regular file, mapped read-only. Throws the errors of open_source(); an empty file has size 0.
+// A regular file that is mapped into memory, read-only; an empty file has size 0. The constructor throws Error(input)
+// for "-", pipes and devices, and for paths that open_source() cannot open.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -57,7 +63,7 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& name() const { return name_; }
-  // Returns whether `path` is a regular file (not "-", a pipe or a device), which can be mapped.
+  // Returns whether `path` names a regular file, which can be mapped, instead of "-", a pipe or a device.
   static bool possible(const std::string& path);
 
  private:
@@ -66,27 +72,30 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-std::string read_text_file(const std::string& path);  // reads a whole file; "-" is standard input
+// Returns the content of a file, or of standard input for "-". Throws Error(input).
+std::string read_text_file(const std::string& path);
+// Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
-// Throws Error(usage) if `output` is the same file as one of the inputs (by device and inode, also if standard output
-// is redirected to an input).
+// Throws Error(usage) if `output` is the same file as one of the inputs, or as a file directly inside a folder among
+// the inputs. Compares device and inode, so it also finds links and redirections of the standard streams.
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
 
-// Reads lines of text: '
-// ' ends a line; the last one may lack it. Memory is constant: a line longer than `max_line` bytes is returned in
-// chunks (see `ends_line`).
+// Reads lines of text. '\n' ends a line; the last line may lack it. Memory use is constant: next() returns a line that
+// is longer than `max_line` bytes in several chunks.
 class LineReader {
  public:
   explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
+  // A line, or a part of a line that is longer than `max_line`.
   struct Chunk {
     std::string_view text;  // without the '\n'; valid until the next call
-    bool starts_line;
-    bool ends_line;
-    bool has_newline;  // ends_line, by a '\n' rather than the end of the input
-    uint64_t line;     // from 1
-    uint64_t offset;   // offset of the first byte in the input
+    bool starts_line;       // the chunk is the first of its line
+    bool ends_line;         // the chunk is the last of its line
+    bool has_newline;       // a '\n' follows the chunk
+    uint64_t line;          // number of the line, from 1
+    uint64_t offset;        // offset in the input of the first byte of the chunk
   };
+  // Reads the next chunk. Returns false at the end of the input.
   bool next(Chunk& piece);
 
  private:

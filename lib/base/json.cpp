@@ -26,14 +26,16 @@ int json_depth(std::string_view text) {
 
 namespace {
 
-// Returns the text of a JSON string without its quotation marks. Returns the raw text if an escape is invalid.
+// Decodes the escapes of a JSON string. `quoted`: the text between the quotation marks, which is returned unchanged if
+// an escape is invalid.
 std::string unescaped_json(std::string_view quoted) {
   if (quoted.find('\\') == quoted.npos) return std::string(quoted);
   const auto value = nlohmann::json::parse(str('"', quoted, '"'), nullptr, false);
   return value.is_string() ? value.get<std::string>() : std::string(quoted);
 }
 
-// Returns the place of the quotation mark that ends the string begun at `text[begin]`, or the size of an unended text.
+// Returns the index of the quotation mark that ends the string whose first quotation mark is `text[begin]`, or
+// text.size() if there is none.
 size_t end_of_json_string(std::string_view text, size_t begin) {
   size_t i = begin + 1;
   while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
@@ -52,7 +54,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     throw Error(Exit::input, Problem{name, str("JSON with at most ", kDeepestJson, " nested levels"),
                                      str(depth, " nested levels"), next});
   struct Level {
-    bool object, key;  // whether the next string is a key
+    bool object, key;  // whether the level is an object; whether the next string is a key
     std::set<std::string> keys;
   };
   std::vector<Level> levels;
@@ -65,7 +67,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
       levels.back().key = false;
       const std::string key = unescaped_json(text.substr(begin, i - begin));
       if (!levels.back().keys.insert(key).second)
-        refuse(begin - 1, "unique keys in a JSON object", str("'", key, "' again"));
+        refuse(begin - 1, "unique keys in a JSON object", str("the key '", key, "' twice"));
     } else if (c == '{' || c == '[') {
       levels.push_back({c == '{', c == '{', {}});
     } else if (levels.empty()) {

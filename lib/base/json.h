@@ -1,4 +1,4 @@
-// Checks of JSON from other programs.
+// Checks JSON text from files before it is parsed.
 #pragma once
 
 #include <string>
@@ -6,15 +6,16 @@
 
 namespace mh {
 
-// Returns the depth of nested arrays and objects, for any text: 1 for "{}", 0 for a number.
+// Returns the nesting depth of arrays and objects in any text, valid JSON or not: 0 for "7", 1 for "{}", 2 for "[{}]".
 int json_depth(std::string_view text);
 
-// Maximum depth, more than any supported file has; copying and printing a JSON value takes a call for each level.
+// Maximum nesting depth that require_sound_json() accepts; no supported file needs as much. The limit protects the call
+// stack, since copying and printing a JSON value recurses once per level.
 constexpr int kDeepestJson = 64;
 
-// Throws Error(Exit::input), with the byte in the file `name`, for damage that the parser accepts: a NUL byte, at which
-// the parser ends and ignores the rest; a key that an object has twice, of which the parser keeps the last value;
-// nesting deeper than kDeepestJson. Leaves syntax to the parser. `next`: advice.
+// Throws Error(Exit::input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
+// the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
+// kDeepestJson. Does not check the syntax. `name`: name of the file for the message. `next`: advice for the message.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next);
 
 }  // namespace mh

@@ -1,4 +1,4 @@
-// The one instantiation of the JSON types; see json_types.h.
+// Instantiates the JSON types that json_types.h declares.
 #include <nlohmann/json.hpp>
 
 template class nlohmann::basic_json<>;

@@ -1,5 +1,6 @@
-// The two JSON types, instantiated once in json_types.cpp: otherwise each source that reads or writes JSON would
-// compile a second or two longer. Sources include this file instead of <nlohmann/json.hpp>.
+// The JSON types nlohmann::json and nlohmann::ordered_json, instantiated once in json_types.cpp; otherwise every source
+// file that uses JSON would take one or two seconds longer to compile. Source files include this header instead of
+// <nlohmann/json.hpp>.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -17,7 +17,7 @@ namespace {
 LogLevel current_level = LogLevel::normal;
 std::string current_name = "mh";
 std::mutex mutex;
-bool line_drawn = false;  // a progress line is on the terminal and must be erased before a message
+bool line_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
 
 void print(const char* kind, const char* colour, const std::string& message) {
   std::lock_guard lock(mutex);

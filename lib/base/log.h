@@ -1,4 +1,5 @@
-// Messages on stderr with a level, and a progress line if stderr is a terminal. Data never go through here.
+// Log messages on stderr, with levels, and a progress line if stderr is a terminal. Results of tools are never written
+// by these functions.
 #pragma once
 
 #include <chrono>
@@ -9,38 +10,40 @@ namespace mh {
 
 enum class LogLevel { quiet, normal, verbose };
 
-// Sets the level of the process; called once by the tool's main for --quiet and -v.
+// Sets the log level of the process. Tool::run() calls it for --quiet and --verbose.
 void set_log_level(LogLevel level);
 LogLevel log_level();
-// Sets the name before each message ("mh-prep").
+// Sets the name of the tool, such as "mh-prep", with which each message starts.
 void set_log_name(const std::string& name);
 const std::string& log_name();
 
-void log_error(const std::string& message);    // always shown
-void log_warning(const std::string& message);  // always shown
-void log_info(const std::string& message);     // not with --quiet
-void log_detail(const std::string& message);   // only with -v
+void log_error(const std::string& message);    // shown at every level
+void log_warning(const std::string& message);  // shown at every level
+void log_info(const std::string& message);     // hidden by --quiet
+void log_detail(const std::string& message);   // shown only with --verbose
 
-// Return whether stderr is a terminal, and whether colours are wanted there (a terminal, NO_COLOR unset or empty, TERM
-// not dumb).
 bool stderr_is_terminal();
+// Returns whether messages are coloured: stderr is a terminal, NO_COLOR is unset or empty, and TERM is set and is not
+// "dumb".
 bool stderr_has_colour();
 
-// A progress line, rewritten in place: "train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left
-// 3m10s". Draws at most ten times a second, and nothing with --quiet or if stderr is no terminal.
+// A progress line on stderr, rewritten in place:
+//   train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left 3m10s
+// Draws at most ten times a second, and nothing with --quiet or if stderr is not a terminal.
 class Progress {
  public:
-  // total <= 0: unknown, only counts are shown.
+  // `total`: number of units at the end; 0 or less if unknown, so that the line shows only a count.
   Progress(std::string label, int64_t total, std::string unit);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // `done` units so far; `note` is free text after the count. The first call sets the start, so that a resumed run
-  // estimates the time left from its own speed.
+  // Draws the line. `done`: number of units so far; `note`: text after the count, such as the loss.
   void update(int64_t done, const std::string& note = "");
+  // Sets the number of units done before this process started, so that the remaining time of a resumed run is estimated
+  // from the speed of this process.
   void set_start(int64_t start);
-  // Erases the line, so that ordinary messages can be printed; the next update draws it again.
+  // Erases the line, so that other messages can be printed; the next update() draws it.
   void clear();
 
  private:

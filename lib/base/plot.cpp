@@ -30,7 +30,7 @@ bool installed() {
   return false;
 }
 
-// A gnuplot string: single quotes, in which only a quote is special.
+// Returns a gnuplot string in single quotes, in which a quote is doubled; a line feed becomes a space.
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (char c : text) result += c == '\'' ? "''" : std::string(1, c == '\n' ? ' ' : c);
@@ -53,7 +53,7 @@ std::string terminal(const std::string& path, size_t panels) {
   return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
 }
 
-// Runs gnuplot on a script as its input. `silent`: its output is discarded.
+// Runs gnuplot with `script` on its standard input. `silent`: discards its standard output.
 void run_gnuplot(const std::string& script, bool silent) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
@@ -72,13 +72,13 @@ void run_gnuplot(const std::string& script, bool silent) {
       sink->write(script);
       sink->close();
     } catch (const Error&) {
-      // The exit status is more informative.
+      // The exit status of gnuplot, checked below, is more informative.
     }
   }
   close(ends[1]);
   int status = 0;
   if (failed != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw Error(Exit::failed, "gnuplot failed; see its messages above");
+    throw Error(Exit::failed, "gnuplot failed; see the messages of gnuplot above");
 }
 
 }  // namespace
@@ -87,11 +87,11 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
   const std::string ending = ending_of(path_);
   if (path_ != "-" && ending != "svg" && ending != "png" && ending != "pdf")
     throw Error(Exit::usage,
-                Problem{"--plot", "a file that ends in .svg, .png or .pdf, or - for the terminal", path_, ""});
+                Problem{"--plot", "a file name that ends in .svg, .png or .pdf, or - for standard output", path_, ""});
   if (!installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the plots", "none on PATH",
                                       "install the package gnuplot-nox, or omit --plot"});
-  if (path_ != "-") open_sink(path_);  // throws if the folder is not writable; creates no file without close()
+  if (path_ != "-") open_sink(path_);  // throws if the folder is not writable; without close() no file appears
 }
 
 void Plot::add(const Chart& chart) {
@@ -100,7 +100,7 @@ void Plot::add(const Chart& chart) {
   for (size_t i = 0; i < chart.curves.size(); ++i) {
     const Curve& curve = chart.curves[i];
     for (size_t k = 0; k < curve.x.size(); ++k) text += number(curve.x[k]) + " " + number(curve.y[k]) + "\n";
-    text += "\n\n";  // the next index
+    text += "\n\n";  // starts the next data set (`index` of gnuplot)
     command += str(i > 0 ? ", " : "", data, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
                    " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
                    curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
@@ -118,7 +118,7 @@ void Plot::add(const HeatMap& map) {
     for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number(map.rows[y][x]), "\n");
   }
   const auto last = [](size_t n) { return shortest(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
-  // Characters have no shades: cells show numbers.
+  // Characters cannot show shades, so on standard output the cells show numbers.
   const char* cells = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
                                    : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
   panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:", last(columns),
@@ -132,7 +132,7 @@ void Plot::draw() const {
   const bool characters = path_ == "-";
   const std::string temporary = characters ? "" : str(path_, ".", getpid(), ".tmp");
   if (!characters) script += "set output " + quoted(temporary) + "\n";
-  // With characters plots are stacked; otherwise two in a row.
+  // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
     script += characters ? str("set multiplot layout ", panels_.size(), ",1\n")
                          : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");
@@ -153,7 +153,7 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths) {
   std::vector<std::vector<std::string>> parts;
   parts.reserve(paths.size());
   for (const std::string& path : paths) parts.push_back(split(path, '/'));
-  const auto common = [&](auto part) {  // part(path, i): the i-th from one end
+  const auto common = [&](auto part) {  // part(p, i): component i of a path, counted from the start or from the end
     size_t i = 0;
     while (std::all_of(parts.begin(), parts.end(), [&](const auto& p) {
       return i + 1 < p.size() && i + 1 < parts[0].size() && part(p, i) == part(parts[0], i);

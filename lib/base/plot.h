@@ -1,6 +1,7 @@
-// Plots by gnuplot: curves and heat maps, in a column or side by side.
+// Line charts and heat maps, drawn by gnuplot.
 //
-// The suffix of the file chooses the format: .svg, .png, .pdf; "-" draws with characters on standard output.
+// The suffix of the path chooses the file format: .svg, .png or .pdf. The path "-" draws with characters on standard
+// output. Several panels are arranged in two columns in a file, and one below another on standard output.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 namespace mh {
 
 struct Curve {
-  std::string title;  // title in the key; "" leaves it out
+  std::string title;  // name in the legend; "" omits the entry
   std::vector<double> x, y;
   bool bold = false;
 };
@@ -21,25 +22,27 @@ struct Chart {
 
 struct HeatMap {
   std::string title, x_label, y_label;
-  std::vector<std::vector<double>> rows;  // rows of equal length; shorter ones are drawn with empty cells; row 0 on top
+  std::vector<std::vector<double>> rows;  // cell values, row 0 at the top; missing cells of short rows are empty
 };
 
-// Returns the shortest distinct forms of paths, without common leading folders and trailing names.
+// Returns each path without the leading folders and the trailing components that all paths share: "a" and "b" for
+// "runs/a/log" and "runs/b/log". A path of which nothing would remain, or a single path, is returned unchanged.
 std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 class Plot {
  public:
-  // Checks the path before any work. Throws Error(usage) for an unknown suffix, Error(failed) if gnuplot is not
-  // installed or the file cannot be written.
+  // Checks the path and that gnuplot is installed. Throws Error(usage) for an unknown suffix, and Error(failed) if
+  // gnuplot is not installed or the file cannot be written.
   explicit Plot(std::string path);
   void add(const Chart& chart);
   void add(const HeatMap& map);
-  // Draws the file, whole or not at all: it is renamed to its name once gnuplot has finished.
+  // Draws all panels. A file is written under a temporary name and renamed after gnuplot has succeeded. Throws
+  // Error(failed) if gnuplot or the renaming fails.
   void draw() const;
 
  private:
   std::string path_;
-  std::vector<std::string> panels_;  // parts of a gnuplot script, with data
+  std::vector<std::string> panels_;  // gnuplot script of each panel, with its data
 };
 
 }  // namespace mh

@@ -1,4 +1,4 @@
-// A prefetch queue: a thread computes values before they are needed.
+// A prefetch queue: a background thread computes values before they are needed.
 #pragma once
 
 #include <condition_variable>
@@ -16,11 +16,11 @@ namespace mh {
 template <class T>
 class Prefetcher {
  public:
-  // `make` returns one value after another, and none after the last; only the thread calls it, as long as fewer than
-  // `most` (at least 1) values are queued.
+  // `make` returns the next value on each call, and no value after the last one. Only the background thread calls it,
+  // and only while the queue has fewer than `most` values (at least 1).
   Prefetcher(size_t most, std::function<std::optional<T>()> make)
       : most_(most), make_(std::move(make)), thread_([this] { run(); }) {}
-  // Waits for the value in progress.
+  // Stops the thread after the call of `make` in progress, and discards the queue.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -32,8 +32,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Returns the next value, or none at the end. Throws the exception of `make` in place of its value, and in all later
-  // calls.
+  // Waits for the next value and returns it; returns none after the last value. If `make` throws, the call that would
+  // return this value rethrows the exception, and so do all later calls.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
@@ -59,7 +59,7 @@ class Prefetcher {
     }
   }
 
-  // Queues a value and waits until the queue has room; returns false if the queue is being destroyed.
+  // Appends a value to the queue, then waits until the queue has room; returns false if the destructor has started.
   bool enqueue(T one) {
     std::unique_lock lock(mutex_);
     queue_.push_back(std::move(one));
@@ -68,6 +68,7 @@ class Prefetcher {
     return !stops_;
   }
 
+  // Marks the end of the values. `thrown`: exception of `make`, or null.
   void end(std::exception_ptr thrown) {
     {
       const std::lock_guard lock(mutex_);
