@@ -84,7 +84,7 @@ void read(const toml::node& node, std::string& v, const std::vector<std::string>
 void read(const toml::node& node, Length& v, const std::vector<std::string>&, Range, const std::string& where) {
   auto found = node.value_exact<std::string>();
   if (!found)
-    throw Complaint{"a length with a unit, such as \"16000u\" updates, \"10e\" epochs or \"2000000t\" tokens"};
+    throw Complaint{"a length with a unit, such as \"16000u\" (updates), \"10e\" (epochs) or \"2000000t\" (tokens)"};
   v = parse_length(*found, where);
 }
 template <class T>

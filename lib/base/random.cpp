@@ -24,7 +24,7 @@ uint64_t stable_hash(std::string_view text) {
 }
 
 RandomStream::RandomStream(uint64_t seed, std::string_view name) {
-  // One round of Philox spreads seed and name over the key, so that neighbouring seeds share nothing.
+  // One call of Philox hashes the seed and the name to the key, so that neighbouring seeds give unrelated keys.
   uint64_t h = stable_hash(name);
   auto w = philox4x32({static_cast<uint32_t>(h), static_cast<uint32_t>(h >> 32), static_cast<uint32_t>(seed),
                        static_cast<uint32_t>(seed >> 32)},
@@ -67,8 +67,8 @@ double RandomSequence::normal() {
 }
 
 uint64_t RandomSequence::below(uint64_t bound) {
-  if (bound == 0) throw std::logic_error("a random number was to be drawn from an empty range");
-  // Lemire's multiplication method: reject the few low products that would favour some values.
+  if (bound == 0) throw std::logic_error("RandomSequence::below: expected a bound of at least 1; found 0");
+  // Lemire's multiplication method, which rejects the few low products that would favour some values.
   uint64_t threshold = -bound % bound;
   for (;;) {
     unsigned __int128 product = static_cast<unsigned __int128>(next_u64()) * bound;

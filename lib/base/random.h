@@ -1,6 +1,6 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream name, update, site, position). Dropout
-// therefore has the same bits on every path, with any number of threads, and after a resume, and no generator state is
-// saved.
+// Counter-based random numbers: a number is a pure function of (seed, stream name, update, site, position), where the
+// site is a number that distinguishes the users of a stream, such as a layer. Dropout therefore draws the same bits in
+// the composed and in the fused path, with any number of threads, and after a resume, and no generator state is saved.
 //
 // Source: Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 #pragma once
@@ -12,13 +12,13 @@
 
 namespace mh {
 
-// Ten rounds of Philox on a 128-bit counter with a 64-bit key.
+// Applies ten rounds of Philox to a 128-bit counter, with a 64-bit key.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // Returns the 64-bit FNV-1a hash, stable across machines and versions; used for stream names.
 uint64_t stable_hash(std::string_view text);
 
-// A named stream of random numbers: streams of different names or seeds are independent.
+// A named stream of random numbers. Streams with different names or seeds are independent.
 class RandomStream {
  public:
   RandomStream(uint64_t seed, std::string_view name);
@@ -43,10 +43,9 @@ class RandomSequence {
   uint64_t next_u64();
   double uniform();  // [0, 1), 53 bits
   double normal();   // mean 0, standard deviation 1 (Box–Muller)
-  // Returns an unbiased number of 0 … bound - 1. Throws std::logic_error for bound 0; callers check for an empty range
-  // first.
+  // Returns a uniform integer in [0, bound), without bias. Throws std::logic_error if `bound` is 0.
   uint64_t below(uint64_t bound);
-  void shuffle(std::vector<int64_t>& values);  // Fisher–Yates
+  void shuffle(std::vector<int64_t>& values);  // in place, Fisher–Yates
 
  private:
   RandomStream stream_;

@@ -1,6 +1,6 @@
-// Implementations register themselves by name from a static object of their source file:
+// Registry of implementations by name. An implementation registers itself with a static object in its source file:
 //   const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement", "heads that differ");
-// (The objects live in a shared library, where the linker keeps them.)
+// Nothing refers to this object; the linker nevertheless keeps it, because it is in a shared library.
 #pragma once
 
 #include <map>
@@ -26,9 +26,9 @@ class Registry {
 
   explicit Registry(std::string what) : kind_(std::move(what)) {}
 
-  // Adds the implementation under `name`. An Implementation that does not derive from Interface is wrapped in the
-  // Interface's member template Of<Implementation>. Throws std::logic_error for a name that exists: the order of
-  // linking would choose between the two.
+  // Adds an implementation under `name`. An Implementation that does not derive from Interface is wrapped in
+  // Interface::Of<Implementation>. Throws std::logic_error for a name that is already registered, since the order of
+  // linking would choose between the two implementations.
   template <class Implementation>
   void add(const std::string& name, const std::string& help) {
     const auto make = []() -> std::unique_ptr<Interface> {
@@ -36,10 +36,11 @@ class Registry {
       else return std::make_unique<typename Interface::template Of<Implementation>>();
     };
     if (!entries_.emplace(name, Entry{help, make}).second)
-      throw std::logic_error(str("two entries of the kind ", kind_, " are called '", name, "'"));
+      throw std::logic_error(str("two implementations of the kind ", kind_, " are called '", name, "'"));
   }
 
-  // Returns an entry. Throws Error(usage) with the nearest name for an unknown one; `key` is the option that named it.
+  // Returns the entry of `name`. Throws Error(usage) with the nearest name for an unknown name; `key` is the option or
+  // key whose value is the name.
   const Entry& find(const std::string& name, const std::string& key) const {
     auto it = entries_.find(name);
     if (it == entries_.end())

@@ -8,7 +8,7 @@ namespace mh {
 
 namespace {
 
-// Keys, and sections that end with a dot.
+// Returns the table from old to present names of keys, and of sections, which end with a dot.
 const std::map<std::string, std::string>& renamed() {
   static const std::map<std::string, std::string> table{
       {"train.only", "train.trainable"},
@@ -64,12 +64,13 @@ const std::map<std::string, std::string>& renamed() {
 
 const std::string kAdam = "\"adam\"", kAdamW = "\"adamw\"", kEmptyTable = "{}";
 
-// The part of a key after its last dot is `name`, and the part before begins with `section`.
+// Returns whether `key` starts with `section` and ends with a dot and `name`.
 bool is_key(const std::string& key, const std::string& section, const std::string& name) {
   return key.starts_with(section) && key.ends_with("." + name);
 }
 
-// The rules adam and adamw were one rule that did and did not decay norms and biases.
+// Converts the optimiser names of earlier versions, where adam and adamw were one update rule, with and without decay
+// of norms and biases.
 std::vector<Assignment> optimizer_form(const std::string& section, const std::string& text) {
   return {{section + "rule", text == kAdam ? kAdamW : text},
           {section + "decay_norms_and_biases", text == kAdamW ? "false" : "true"}};

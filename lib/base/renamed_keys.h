@@ -1,7 +1,7 @@
-// Configuration keys and values of earlier versions. Configurations, `--set` assignments and the TOML stored in
-// checkpoints and training states pass through this table, so that old ones keep their meaning. A renamed key keeps the
-// old meaning of its values: `train.optimizer = "adamw"` excluded norms and biases from decay, whereas
-// `train.optimizer.rule = "adamw"` decays them unless train.optimizer.decay_norms_and_biases is false.
+// Converts configuration keys and values of earlier versions. Config converts configuration files, `--set` assignments
+// and the TOML in checkpoints and training states, so that configurations of earlier versions retain their meaning.
+// This includes the meaning of a value under a renamed key: `train.optimizer = "adamw"` excluded norms and biases from
+// decay, whereas `train.optimizer.rule = "adamw"` decays them unless train.optimizer.decay_norms_and_biases is false.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ struct Assignment {
   std::string text;  // value in TOML syntax
 };
 
-// Returns the present form of an assignment: the same one, or that of a renamed key or value, which may be several.
-// `origin`: where the assignment comes from. Throws Error(usage) for a value that had two meanings.
+// Returns the assignments that have the meaning of `assignment` in this version: `assignment` itself, or one or more
+// others if its key or value was renamed. `origin`: file and line, or option, of the assignment, for messages. Throws
+// Error(usage) for a value that had different meanings in earlier versions.
 std::vector<Assignment> present_form(const Assignment& assignment, const std::string& origin);
 
 }  // namespace mh

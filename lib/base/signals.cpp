@@ -31,9 +31,9 @@ void tidy_up(int signal) {
   std::raise(signal);
 }
 
-// Gives the signal handlers of this thread, to which the system delivers a process's signals first, a stack of their
-// own: oneDNN's kernels store numbers further below the stack pointer than allowed, where a handler's frame would
-// overwrite them.
+// Provides a separate stack for the signal handlers of this thread, to which the system delivers the signals of the
+// process first. The kernels of oneDNN store data below the red zone of the stack pointer, where the frame of a signal
+// handler on the same stack would overwrite them.
 void use_alternate_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};

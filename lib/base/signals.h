@@ -1,16 +1,17 @@
-// SIGINT, SIGTERM, SIGHUP and SIGUSR1 (Slurm's warning) ask a long run to save and stop; the handler only stores the
-// signal. A second SIGINT ends the process at once.
+// Stop signals: SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which Slurm can send before the time limit of a job. They request
+// that a training run saves its state and stops; the handler only stores the number of the signal. A SIGINT after
+// another stop signal ends the process at once.
 #pragma once
 
 namespace mh {
 
-// Until catch_stop_signals(), lets SIGINT, SIGTERM and SIGHUP end the process as by default, but removes temporary
-// files.
+// Installs handlers for SIGINT, SIGTERM and SIGHUP that remove temporary files and then end the process as by default.
+// catch_stop_signals() replaces these handlers.
 void tidy_up_on_signals();
 
-// Starts storing the signals; called by the main thread.
+// Installs handlers that store stop signals; only the main thread may call it.
 void catch_stop_signals();
-// Returns the signal that asked for a stop since then, or 0.
+// Returns the last stop signal since catch_stop_signals(), or 0.
 int stop_signal();
 
 }  // namespace mh

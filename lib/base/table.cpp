@@ -14,7 +14,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Writes control characters, backslashes, and spaces unless they are kept, as in "\x20".
+// Returns `text` with control characters and backslashes escaped as in "\x0a", and spaces as "\x20" unless
+// `keep_spaces`.
 std::string escaped(const std::string& text, bool keep_spaces) {
   std::string out;
   for (char c : text) {
@@ -39,7 +40,7 @@ std::string field(const ordered_json& value) {
 
 }  // namespace
 
-// An empty field, or a blank in one, would shift the following fields for readers that split at blanks.
+// An empty value, or a space in a value, would shift the following values for readers that split lines at spaces.
 std::string table_field(const std::string& text) {
   if (text.empty()) return "-";
   return text == "-" ? "\\x2d" : escaped(text, false);
@@ -59,7 +60,7 @@ void Table::row(const ordered_json& row) {
   }
   const bool first = keys_.empty();
   if (first) keys_ = keys;
-  if (keys != keys_) throw std::logic_error("a table's rows differ in their keys: " + join(keys, " "));
+  if (keys != keys_) throw std::logic_error("all rows of a table must have the same keys; found: " + join(keys, " "));
   auto sink = open_sink("-");
   if (format_ == Format::json) {
     sink->write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");

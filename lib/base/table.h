@@ -1,6 +1,6 @@
-// Results as rows for people and programs: tab-separated after a header line, for gnuplot, pandas and `column -t`, or
-// one JSON object a line. Blanks, control characters and backslashes in a text field of a table are written like
-// "\x20", so that a reader can restore the text. An empty text is "-", and the text "-" is "\x2d".
+// Prints results as a table: tab-separated values after a header line, which gnuplot, pandas and `column -t` read, or
+// one JSON object per row. In tab-separated values, spaces, control characters and backslashes of a text are escaped as
+// in "\x20", so that readers can restore the text; an empty text is "-", and the text "-" is "\x2d".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,24 +12,26 @@ namespace mh {
 class Table {
  public:
   enum class Format { text, json };
-  static Format format_named(const std::string& name);  // "table", "json"
+  // Returns the format with the name "table" or "json".
+  static Format format_named(const std::string& name);
 
-  // Writes to standard output.
+  // Creates a table on standard output.
   explicit Table(Format format) : format_(format) {}
-  // Writes a row at once, so that no later error loses it. All rows have the same keys in the same order; an undefined
-  // number is NaN ("nan"), an overflow infinity ("inf"); JSON has null for both.
+  // Prints a row and flushes it, so that a later error does not lose it. All rows must have the same keys in the same
+  // order; otherwise row() throws std::logic_error. NaN, an undefined number, is printed as "nan" and infinity as "inf"
+  // in tab-separated values; in JSON both are null.
   void row(const nlohmann::ordered_json& row);
 
  private:
   Format format_;
-  std::vector<std::string> keys_;  // keys of the header; none before the first row
+  std::vector<std::string> keys_;  // column names; empty before the first row
 };
 
-// Returns a text as a field of a table.
+// Returns `text` as one of several tab-separated values, with escapes.
 std::string table_field(const std::string& text);
 
-// Returns "key<TAB>value" and a line feed, for lists with one value a line: texts are literal except for control
-// characters and backslashes, written like "\x0a"; other values are JSON.
+// Returns the line "key<TAB>value" with a line feed, for lists with one value per line. Of a text only control
+// characters and backslashes are escaped, as in "\x0a"; other values are JSON.
 std::string key_and_value(const std::string& key, const nlohmann::ordered_json& value);
 
 }  // namespace mh

@@ -10,7 +10,8 @@ namespace mh {
 
 namespace {
 
-// Edit distance in which swapping two neighbours counts once (optimal string alignment).
+// Returns the edit distance in which an exchange of two adjacent characters counts as one edit (optimal string
+// alignment).
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -112,7 +113,7 @@ std::string human_seconds(double seconds) {
 }
 
 std::string rounded(double value, int digits) {
-  char text[400];  // the largest number has 309 digits before the point
+  char text[400];  // the largest double has 309 digits before the decimal point
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }
@@ -128,7 +129,7 @@ size_t find_invalid_utf8(std::string_view text) {
   const size_t n = text.size();
   auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   while (i < n) {
-    if (i + 8 <= n) {  // eight bytes of ASCII at once
+    if (i + 8 <= n) {  // skips eight bytes at once if all are ASCII
       uint64_t word = 0;
       std::memcpy(&word, text.data() + i, 8);
       if ((word & 0x8080808080808080) == 0) {

@@ -1,4 +1,4 @@
-// Text helpers of messages, options and tables.
+// Text functions for messages, options and tables.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,22 @@
 
 namespace mh {
 
-// Returns the candidate with the smallest edit distance to `word`, or "" if none is near enough to be a typing error
-// (distance at most a third of the word's length, at least 1).
+// Returns the candidate with the smallest edit distance to `word`, or "" if no candidate is near enough to be a typing
+// error: within a third of the length of the word, or within 1 for short words.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-// Returns "did you mean 'lr'?", or "" if no candidate is near.
+// Returns a question with the nearest candidate, such as "did you mean 'lr'?", or "" if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string shape_text(std::span<const int64_t> shape);  // "(512, 64)"
 std::string trim(std::string_view text);
-// Returns 16 hexadecimal digits in lower case, the form of checksums in files.
+// Returns 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);
 
-// 1234567 -> "1,234,567"; for messages, never for tables.
+// Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain
+// numbers.
 std::string with_commas(int64_t value);
 // Returns bytes as "12.3 MB" (decimal units).
 std::string human_bytes(uint64_t bytes);

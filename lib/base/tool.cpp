@@ -20,20 +20,20 @@ namespace mh {
 
 namespace {
 
-// Collects all long option names of the app and its chosen subcommands, for "did you mean".
+// Appends the long option names of the app and of its parsed subcommands to `names`, as candidates for "did you mean".
 void collect_options(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   for (const CLI::App* sub : app.get_subcommands()) collect_options(*sub, names);
 }
 
-// Returns the call that was parsed: "mh-prune rank" if a subcommand was reached.
+// Returns the command without its options: `name`, or "mh-prune rank" if a subcommand was parsed.
 std::string call_of(const CLI::App& app, const std::string& name) {
   const auto subs = app.get_subcommands();
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// Returns CLI11's message, or the nearest option for an unknown one.
+// Returns the message of CLI11, or a message with the nearest option if the error is an unknown option.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   std::vector<std::string> names;
@@ -48,8 +48,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::App>(info_.purpose, info_.name)) {
-  app_->set_version_flag("--version", info_.name + " " + version(), "print the version and end");
-  app_->set_help_flag("-h,--help", "print this help and end");
+  app_->set_version_flag("--version", info_.name + " " + version(), "print the version and exit");
+  app_->set_help_flag("-h,--help", "print this help and exit");
   app_->add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
   app_->add_flag("-v,--verbose", verbose_, "more messages on stderr");
   app_->footer("Examples:\n" + info_.examples);
@@ -60,7 +60,8 @@ Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::A
 Tool::~Tool() = default;
 
 int Tool::run(int argc, char** argv, const std::function<void()>& body) {
-  // A closed pipe appears as an error of write(), not as a signal.
+  // Ignored, so that a write to a closed pipe or beyond the file size limit fails with an error instead of ending the
+  // process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   tidy_up_on_signals();
@@ -89,7 +90,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     log_error("out of memory");
     return static_cast<int>(Exit::device);
   } catch (const std::exception& error) {
-    // Errors of LibTorch: the first line is the message, the rest a trace.
+    // In an exception of LibTorch, the first line is the message and the rest is a stack trace.
     std::string message = error.what();
     message.resize(std::min(message.size(), message.find('\n')));
     // "CUDA out of memory. Tried to allocate …", "DefaultCPUAllocator: can't allocate memory: …"

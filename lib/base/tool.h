@@ -1,4 +1,5 @@
-// The frame of every tool's main: --help, --version, --quiet, -v, error messages and exit statuses.
+// The common part of the main functions of all tools: --help, --version, --quiet, --verbose, error messages and exit
+// statuses.
 #pragma once
 
 #include <functional>
@@ -14,23 +15,24 @@ namespace mh {
 struct ToolInfo {
   std::string name;      // "mh-prep"
   std::string purpose;   // one line
-  std::string examples;  // one pipeline a line, shown at the end of --help
+  std::string examples;  // one shell command line per line, shown at the end of --help
 };
 
-// A CLI11 app with the shared options (--help, --version, -q/--quiet, -v/--verbose) and the examples as its footer.
-// Subcommands made from it inherit the shared options. Unknown options name the nearest one.
+// A CLI11 app with the shared options (--help, --version, -q/--quiet, -v/--verbose) and with the examples as its
+// footer. Its subcommands inherit the shared options. The error for an unknown option suggests the nearest option.
 class Tool {
  public:
   explicit Tool(ToolInfo info);
   ~Tool();
   CLI::App& app() { return *app_; }
-  // Parses and runs `body`; returns the exit status: that of an Error (printers of text catch BrokenPipe themselves); 4
-  // for bad_alloc; 1 for other exceptions. --help and --version print on stdout and return 0.
+  // Parses the command line, calls `body`, and returns the exit status: the value of set_status() if no exception is
+  // thrown, the status of an Error, 4 for std::bad_alloc, 1 for other exceptions. An exception of LibTorch that reports
+  // exhausted memory also gives 4. --help and --version print on stdout and return 0.
   int run(int argc, char** argv, const std::function<void()>& body);
-  // Calls run() and ends the process with its status. Static objects are not destroyed: LibTorch's take 0.1 s of CPU
-  // time, a third of a short call.
+  // Calls run() and ends the process with the status that it returns. Static objects are not destroyed, since the
+  // destructors of LibTorch take 0.1 s of CPU time, a third of a short command.
   [[noreturn]] void run_and_exit(int argc, char** argv, const std::function<void()>& body);
-  // Sets the status if no error is thrown (128 + n after a signal).
+  // Sets the exit status for the case that `body` throws nothing; 0 by default, 128 + n for a stop by signal n.
   void set_status(int status) { status_ = status; }
 
  private:

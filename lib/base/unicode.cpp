@@ -15,7 +15,8 @@ bool within(utf8proc_category_t category, utf8proc_category_t first, utf8proc_ca
   return category >= first && category <= last;
 }
 
-// Unicode's Case_Ignorable: marks, formats, modifiers, and the Word_Break classes MidLetter, MidNumLet, Single_Quote.
+// Returns whether `c` has Unicode's property Case_Ignorable: marks, formats, modifiers, and the Word_Break classes
+// MidLetter, MidNumLet and Single_Quote.
 bool is_case_ignorable(char32_t c) {
   switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:
@@ -32,8 +33,8 @@ bool is_case_ignorable(char32_t c) {
   }
 }
 
-// Unicode's Cased, for characters that are not Case_Ignorable: upper, lower and title case, and characters with these
-// properties that are no letters.
+// Returns whether `c`, which is not Case_Ignorable, has Unicode's property Cased: a letter in upper, lower or title
+// case, or one of the other characters with the property Uppercase or Lowercase.
 bool is_cased(char32_t c) {
   static constexpr struct {
     char32_t first, last;
@@ -43,7 +44,7 @@ bool is_cased(char32_t c) {
          std::any_of(std::begin(others), std::end(others), [&](auto& o) { return c >= o.first && c <= o.last; });
 }
 
-// Returns whether the first character that is not ignored is cased.
+// Returns whether the first character of [begin, end) that is not Case_Ignorable is Cased.
 template <class Iterator>
 bool cased_next(Iterator begin, Iterator end) {
   begin = std::find_if_not(begin, end, is_case_ignorable);
@@ -88,7 +89,7 @@ std::u32string lower_case(std::u32string_view text) {
   for (auto at = text.begin(); at != text.end(); ++at) {
     if (*at == U'\u0130') {
       lower += U"i\u0307";
-    } else if (*at == U'\u03A3') {  // final sigma: after a cased letter, and before none
+    } else if (*at == U'\u03A3') {  // final sigma after a Cased character, unless another one follows
       const bool final = cased_next(std::make_reverse_iterator(at), text.rend()) && !cased_next(at + 1, text.end());
       lower += final ? U'\u03C2' : U'\u03C3';
     } else {

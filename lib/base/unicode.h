@@ -1,5 +1,6 @@
-// Characters as in Python's str (str.lower, str.isspace, the categories of \p{P}), so that scores on text equal those
-// of Python programs. Categories and case are of utf8proc's Unicode version: 15.0 in Debian 12.
+// Character classes and lower case as in Python (str.lower, str.isspace, and the categories \p{…} of its regex
+// package), so that scores of text equal the scores of Python programs. Categories and case follow the Unicode version
+// of utf8proc: 15.0 in Debian 12.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace mh {
 
-// Code points of valid UTF-8 (see find_invalid_utf8).
+// Returns the code points of a text, which must be valid UTF-8 (see find_invalid_utf8()).
 std::u32string code_points(std::string_view utf8);
 void append_utf8(char32_t c, std::string& out);
 
@@ -19,10 +20,11 @@ bool is_number(char32_t c);       // \p{N}
 bool is_punctuation(char32_t c);  // \p{P}
 bool is_symbol(char32_t c);       // \p{S}
 
-// Returns the text in lower case: capital sigma depends on its context, U+0130 becomes two code points.
+// Returns the text in lower case, as str.lower() does: a capital sigma at the end of a word becomes a final sigma, and
+// U+0130 becomes two code points.
 std::u32string lower_case(std::u32string_view text);
 
-// Returns the words between white space, as views of `text`.
+// Returns the words of a text, which white space separates, as views of `text`.
 std::vector<std::u32string_view> words_of(std::u32string_view text);
 
 }  // namespace mh

@@ -9,7 +9,8 @@ namespace mh {
 Length parse_length(const std::string& text, const std::string& where) {
   auto bad = [&] {
     return Error(Exit::usage,
-                 Problem{where, "a length with a unit: 16000u updates, 10e epochs or 2000000t tokens", "'" + text + "'",
+                 Problem{where, "a length with a unit, such as 16000u (updates), 10e (epochs) or 2000000t (tokens)",
+                         "'" + text + "'",
                          text.find_first_not_of("0123456789") == std::string::npos && !text.empty()
                              ? "add the unit, as in " + text + "u"
                              : ""});

@@ -2,7 +2,7 @@
 
 namespace mh {
 
-// The project's version, "0.1.0".
+// Returns the version of the project, such as "0.1.0".
 const char* version();
 
 }  // namespace mh
