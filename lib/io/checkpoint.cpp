@@ -28,7 +28,7 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
-// Key of the header's checksum; the format reserves this name, so that no tensor has it.
+// Key of the checksum of the header. The safetensors format reserves this name, so no tensor has it.
 constexpr const char* kHeaderSum = "__metadata__";
 constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
 
@@ -44,8 +44,8 @@ uint64_t header_length(const uint8_t* bytes) {
 
 std::string sum_of(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
-// Returns the checksum of the header's content without the checksums, in a form independent of order and spacing in the
-// file.
+// Returns the checksum of the header: the names, types and shapes of the tensors, and the metadata without the
+// checksums. It does not depend on the order and the spacing of the JSON text in the file.
 std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadata) {
   metadata.erase(kSumsKey);
   json tensors = json::object();
@@ -58,7 +58,7 @@ bool is_plausible_header(uint64_t length, uint8_t first) {
   return length <= kLargestHeader && length >= 2 && first == '{';
 }
 
-// Returns the end of the tensors' data, counted from their start, as far as the header states it.
+// Returns the number of bytes of tensor data that the header announces: the largest end among its valid data_offsets.
 uint64_t announced_end(const json& header) {
   uint64_t end = 0;
   for (auto& [key, value] : header.items()) {
@@ -70,13 +70,14 @@ uint64_t announced_end(const json& header) {
   return end;
 }
 
-// Returns whether `array` is an array of whole numbers; conversion of its elements would drop a fraction silently.
+// Returns whether `array` is a JSON array of integers. Converting other numbers to integers would silently drop their
+// fractions.
 bool all_whole(const json& array) {
   return array.is_array() &&
          std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });
 }
 
-// Appends to `bytes` up to `to` bytes, or to the end of the source.
+// Appends bytes of the source until `bytes` has the size `to` or the source ends.
 void extend(ByteSource& source, std::string& bytes, uint64_t to) {
   std::vector<char> buffer(1 << 16);
   while (bytes.size() < to) {
@@ -119,12 +120,12 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
     offset += t.info.bytes();
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the start of the data
+  text.append((8 - text.size() % 8) % 8, ' ');  // the data start at a multiple of 8 bytes
   uint64_t length = text.size();
   if (length > kLargestHeader)
     throw Error(Exit::failed,
                 Problem{"checkpoint header", str("at most ", kLargestHeader, " bytes, the limit of the format"),
-                        str(length, " bytes"), "the header contains the vocabulary; use a smaller one"});
+                        str(length, " bytes"), "the header contains the vocabulary; use a smaller vocabulary"});
   uint8_t head[8];
   for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(head, 8);
@@ -139,9 +140,10 @@ struct Checkpoint::Header {
 
 Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
   if (std::filesystem::is_directory(path))
-    throw Error(Exit::input, Problem{path, "a checkpoint", "a folder",
-                                     "name a file in it, such as best.safetensors of a run; mh-convert converts a "
-                                     "Hugging Face folder to a checkpoint"});
+    throw Error(Exit::input,
+                Problem{path, "a checkpoint", "a folder",
+                        "name a file in the folder, such as best.safetensors of a run; mh-convert converts a "
+                        "Hugging Face folder to a checkpoint"});
   if (MappedFile::possible(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();
@@ -172,11 +174,14 @@ Error Checkpoint::bad(const std::string& place, const std::string& expected, con
 }
 
 Checkpoint::Header Checkpoint::read_header() const {
-  if (size_ < 9) throw bad("", "a checkpoint (.safetensors)", size_ == 0 ? "an empty file" : str(size_, " bytes"));
+  if (size_ < 9)
+    throw bad("", "a checkpoint (.safetensors)",
+              size_ == 0 ? "an empty file" : str(size_, " bytes, fewer than a header has"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
-    throw Error(Exit::input, Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
-                                     "mh-train writes checkpoints; name shards of mh-prep after the models"});
+    throw Error(Exit::input,
+                Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
+                        "mh-train writes checkpoints; on the command line, checkpoints come before shards"});
   if (length > size_ - 8)
     throw bad(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
@@ -214,7 +219,7 @@ void Checkpoint::parse(const Header& header) {
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
         throw bad(": " + key, str("offsets within ", size_ - 8 - length, " bytes"), value.at("data_offsets").dump());
       if (info.bytes() != offsets[1] - offsets[0])
-        throw bad(": " + key, str(info.bytes(), " bytes for its shape"), str(offsets[1] - offsets[0]));
+        throw bad(": " + key, str(info.bytes(), " bytes of data for this shape"), str(offsets[1] - offsets[0]));
       places_[key] = {infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
       infos_.push_back(std::move(info));
@@ -228,7 +233,7 @@ void Checkpoint::parse(const Header& header) {
             [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   uint64_t at = 0;
   for (const Span& s : spans) {
-    if (s.begin != at) throw bad(": " + s.name, str("data at offset ", at), str("at ", s.begin));
+    if (s.begin != at) throw bad(": " + s.name, str("data at offset ", at), str("data at offset ", s.begin));
     at = s.end;
   }
   if (at != size_ - 8 - length) throw bad("", str(at, " bytes of data"), str(size_ - 8 - length));
@@ -273,8 +278,8 @@ const void* Checkpoint::data(const std::string& name) const {
 const std::string& Checkpoint::entry(const char* key) const {
   auto it = metadata_.find(key);
   if (it == metadata_.end())
-    throw Error(Exit::input, Problem{name_, str("the entry ", key, ", as in a checkpoint of mh-train"), "none",
-                                     "the file contains only tensors"});
+    throw Error(Exit::input, Problem{name_, str("the metadata key ", key, ", as in a checkpoint of mh-train"), "none",
+                                     "use a checkpoint that mh-train or mh-convert wrote"});
   return it->second;
 }
 

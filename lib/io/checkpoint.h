@@ -1,6 +1,6 @@
-// Checkpoints (.safetensors): named tensors with a header of text entries, described byte by byte in mh-checkpoint(5).
-// The format is that of Python's `safetensors`; our entries are in its metadata. Independent of the tensor library:
-// data are bytes.
+// Checkpoints: files in the safetensors format with named tensors and metadata, where multihead stores the
+// configuration and the tokenizer as text; mh-checkpoint(5) describes every byte. This code does not depend on
+// LibTorch: the data of tensors are bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,59 +15,65 @@
 namespace mh::io {
 
 enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
-const char* name_of(DType type);  // "F32", as the format writes it
+// Returns the name of the type in the safetensors format, such as "F32".
+const char* name_of(DType type);
+// Returns the size of an element.
 size_t bytes_of(DType type);
 
 struct TensorInfo {
   std::string name;
   DType type = DType::f32;
   std::vector<int64_t> shape;
-  uint64_t bytes() const;  // throws std::overflow_error beyond 2^63
+  uint64_t bytes() const;  // size of the data; throws std::overflow_error from 2^63 on
 };
 
-// A tensor to write: contiguous, row-major, little-endian; the data must exist until write_checkpoint() returns.
+// A tensor to write. The data are contiguous, row-major and little-endian, and must exist until write_checkpoint()
+// returns.
 struct TensorView {
   TensorInfo info;
   const void* data = nullptr;
 };
 
-using Metadata = std::map<std::string, std::string>;  // text entries; ours start with "multihead."
+using Metadata = std::map<std::string, std::string>;  // texts by key; the keys of multihead start with "multihead."
 
-inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes; limit of the format
+inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes; limit of the safetensors format
 
-// Metadata keys.
-inline constexpr const char* kFormatKey = "multihead.format";           // "1"
+// Metadata keys; the comment on a key describes its text.
+inline constexpr const char* kFormatKey = "multihead.format";           // version of the format, "1"
 inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML
-inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // serialised, base64
+inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // vocabulary file, base64
 inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // fingerprint of the tokenizer
-// The same for the source, if it has a vocabulary of its own.
+// Vocabulary file (base64) and fingerprint of the source tokenizer, if source and target have separate vocabularies.
 inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
-inline constexpr const char* kTrainingKey =
-    "multihead.training";                                      // JSON: progress of training; only in training states
-inline constexpr const char* kOriginKey = "multihead.origin";  // JSON: inputs of mh-convert
-inline constexpr const char* kSumsKey =
-    "multihead.xxh64";  // JSON: checksums by tensor and of the header, added by the writer
+inline constexpr const char* kTrainingKey = "multihead.training";  // JSON: state of the run; only in training states
+inline constexpr const char* kOriginKey = "multihead.origin";      // JSON: steps of mh-convert
+inline constexpr const char* kSumsKey = "multihead.xxh64";         // JSON: checksums, which write_checkpoint() adds
 
-// Writes a checkpoint in one pass, tensors in the given order; does not close the sink.
+// Writes a checkpoint sequentially, with the tensors in the given order, and adds the checksums to the metadata. Does
+// not close the sink. Throws Error(failed) for two tensors of the same name and for a header larger than
+// kLargestHeader.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
-// A checkpoint to read: a mapped file, or a pipe for "-", held in memory up to the size in its header. The constructor
-// checks the whole header and its checksum; the first access to a tensor checks the tensor's checksum. Throws
-// Error(input) with the place of any fault. Files without our entries are read as plain tensors; files with some must
-// have the checksums.
+// Reads a checkpoint. A regular file is mapped into memory; of a pipe, or of standard input ("-"), the bytes that the
+// header announces are read into memory. The constructor checks the header and its checksum; the first access to a
+// tensor checks the checksum of the tensor. Throws Error(input) with the position of any fault. A file without metadata
+// of multihead is read as plain tensors; a file with such metadata must have checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
   ~Checkpoint();
   const std::string& name() const { return name_; }
   const std::vector<TensorInfo>& tensors() const { return infos_; }
+  // Returns null if the file has no tensor of this name.
   const TensorInfo* find(const std::string& name) const;
-  // Returns the data of a tensor, valid as long as this object; alignment to the type is not guaranteed.
+  // Returns the data of a tensor of this file, valid for the lifetime of this object. The address may be unaligned for
+  // the type of the tensor.
   const void* data(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }
-  // Returns the entry; throws Error(input) naming the missing entry and the tools that write it.
+  // Returns the metadata text with this key. Throws Error(input) if it is missing.
   const std::string& entry(const char* key) const;
+  // Verifies the checksums of all tensors. Throws Error(input).
   void verify() const;
 
  private:
@@ -81,9 +87,10 @@ class Checkpoint {
   const uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
   std::vector<TensorInfo> infos_;
-  std::map<std::string, std::pair<size_t, uint64_t>> places_;  // index in infos_, offset in the file
-  std::map<std::string, std::string> sums_;
-  mutable std::map<std::string, bool> checked_;
+  // By tensor name: index in infos_, and offset of the data in the file.
+  std::map<std::string, std::pair<size_t, uint64_t>> places_;
+  std::map<std::string, std::string> sums_;      // checksums by tensor name
+  mutable std::map<std::string, bool> checked_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };
 

@@ -1,5 +1,5 @@
-// A JSON file of settings, such as Hugging Face's config.json: values with the defaults of transformers, checked for
-// their type, and the list of unread keys.
+// A JSON file of settings, such as config.json of Hugging Face. Missing values have the defaults that the caller
+// states, as in transformers; types of values are checked, and unread keys are listed.
 #pragma once
 
 #include <set>
@@ -12,22 +12,25 @@ namespace mh::io {
 
 using Json = nlohmann::ordered_json;
 
-// Parses a JSON object. Throws Error(input) for other content, and for content nested too deeply.
+// Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
+// that require_sound_json() finds.
 Json parse_object(const std::string& text, const std::string& path);
 
 class ConfigFile {
  public:
-  // Throws Error(input) for content that is not a JSON object.
+  // Parses `text`, a JSON object. `path`: name of the file for messages. Throws Error(input) for other text.
   ConfigFile(const std::string& text, const std::string& path);
   // Reads a file; a missing file counts as an empty object.
   static ConfigFile optional(const std::string& path);
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 
-  // Returns the value, or `default_value` if it is missing or null. Throws Error(input) for a value of another type
-  // than `default_value`, unless that is null.
+  // Returns the value of a key, or `default_value` if the key is missing or null. Throws Error(input) for a value whose
+  // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
+  // integers.
   Json value(const std::string& key, const Json& default_value) const;
-  // Throws Error(input), with `why`, unless the value is one of `allowed`.
+  // Throws Error(input), with the reason `why`, unless the value of the key, or `default_value` if the key is missing
+  // or null, is one of `allowed`.
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
                const std::string& why) const;
   // Returns the keys that neither value() nor require() has read.

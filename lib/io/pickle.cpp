@@ -17,7 +17,7 @@ namespace {
 
 using namespace pickle;
 
-// Instructions of protocol 2, with the names of Python's pickletools.
+// Opcodes of pickle protocol 2, with the names of pickletools in Python.
 enum Opcode : uint8_t {
   kMark = '(',
   kStop = '.',
@@ -48,8 +48,9 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
-constexpr size_t kMostSides = 64;  // limit of PyTorch
+constexpr size_t kMostSides = 64;  // maximum number of dimensions of a tensor in PyTorch
 
+// The stack machine that executes a pickle.
 class Machine {
  public:
   Machine(std::span<const uint8_t> pickle, const std::string& name) : pickle_(pickle), name_(name) {}
@@ -142,7 +143,7 @@ class Machine {
         const auto arguments = take<Tuple>("a tuple of arguments");
         return push(call(take<Global>("a Python global").name, *arguments.items));
       }
-      case kBuild: {  // attributes of the dict: PyTorch's information about modules, on which no tensor depends
+      case kBuild: {  // attributes of the dict: metadata of modules, which the tensors do not need
         take<Dict>("attributes of a dict");
         if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
         return;
@@ -155,7 +156,7 @@ class Machine {
     }
   }
 
-  // The input.
+  // Functions that read the input. Each throws Error(input) if the input ends too early.
   uint64_t number(int bytes) {
     uint64_t n = 0;
     const auto part = take_bytes(static_cast<uint64_t>(bytes));
@@ -191,7 +192,7 @@ class Machine {
     };
     const std::string module = line(), name = module + "." + line();
     if (!is_known(name))
-      refuse("a Python global of a state dict", "the global '" + escaped(name) + "', which is not called",
+      refuse("a Python global of a state dict", "the global '" + escaped(name) + "', which is not called by multihead",
              std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
     return {name};
   }
@@ -201,10 +202,10 @@ class Machine {
     return plain;
   }
 
-  // The stack.
+  // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
   void push(Value value) { stack_.push_back(std::move(value)); }
   const Value& top() {
-    if (stack_.empty()) refuse("something on the stack", "nothing");
+    if (stack_.empty()) refuse("a value on the stack", "an empty stack");
     return stack_.back();
   }
   Value pop() {
@@ -240,7 +241,7 @@ class Machine {
     return found->second;
   }
 
-  // Created objects. Tuples and dicts live as long as the machine, since dicts may contain each other.
+  // Functions that create values. Tuples and dicts exist as long as the machine, since dicts may contain each other.
   Tuple tuple_of(Values values) { return {&tuples_.emplace_back(std::move(values))}; }
   Dict new_dict() { return {&dicts_.emplace_back()}; }
   void set_items(Values values) {
@@ -253,7 +254,7 @@ class Machine {
 
   template <class T>
   const T& argument(const Values& values, size_t at, const char* expected) const {
-    if (at >= values.size()) refuse(expected, "nothing");
+    if (at >= values.size()) refuse(expected, "a missing argument");
     const auto* typed = std::get_if<T>(&values[at]);
     if (typed == nullptr) refuse(expected, values[at].kind(), kSaveAsSafetensors);
     return *typed;
@@ -301,7 +302,8 @@ class Machine {
     if (result.strides.size() > kMostSides)
       refuse(str("at most ", kMostSides, " dimensions"), str(result.strides.size()));
     if (!fits(result))
-      refuse(str("a tensor within a storage of ", storage.size, " numbers"), "a tensor beyond the end");
+      refuse(str("a tensor within a storage of ", storage.size, " elements"),
+             "a tensor that extends beyond the storage");
     return result;
   }
   static bool fits(const StoredTensor& t) {
@@ -323,7 +325,7 @@ class Machine {
 
   std::span<const uint8_t> pickle_;
   const std::string& name_;
-  size_t at_ = 0, begin_ = 0;  // next byte; first byte of the instruction
+  size_t at_ = 0, begin_ = 0;  // offset of the next byte; offset of the current opcode
   Values stack_;
   std::map<uint64_t, Value> memo_;
   std::deque<Values> tuples_;

@@ -1,7 +1,7 @@
-// Reads the pickle of a state dict written by torch.save, without executing anything. Python's pickle is a program for
-// a stack machine; this reader knows only the instructions of such a file, and the Python names that it calls:
-// collections.OrderedDict, torch._utils._rebuild_tensor_v2, torch._utils._rebuild_parameter and the classes of
-// storages. Any other name is an error.
+// Reads the pickle of a state dict written by torch.save, without executing Python code. A pickle is a program for a
+// stack machine; this reader supports only the opcodes that torch.save writes for a state dict, and the Python names
+// that such a pickle calls: collections.OrderedDict, torch._utils._rebuild_tensor_v2, torch._utils._rebuild_parameter
+// and the storage classes. Any other name is an error.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,22 @@
 
 namespace mh::io {
 
-// A tensor and the place of its elements: element (i, j, …) is element offset + i * strides[0] + j * strides[1] + … of
-// the storage, which several tensors may share.
+// A tensor as a strided view of a storage: element (i, j, …) is the element offset + i * strides[0] + j * strides[1] +
+// … of the storage, which several tensors may share.
 struct StoredTensor {
   TensorInfo info;
-  std::string storage;       // key of the storage in the archive
-  int64_t storage_size = 0;  // in elements
-  int64_t offset = 0;
-  std::vector<int64_t> strides;
+  std::string storage;           // key of the storage in the archive
+  int64_t storage_size = 0;      // in elements
+  int64_t offset = 0;            // in elements
+  std::vector<int64_t> strides;  // in elements
 };
 
-// Returns the tensors of a dict from names to tensors, in its order, all within their storages. `name`: name of the
-// file for messages. Throws Error(input), with the byte, for other contents, names and instructions.
+// Returns the tensors of a pickled dict from names to tensors, in the order of the dict. All tensors lie within their
+// storages. `name`: name of the file for messages. Throws Error(input) with the byte offset for other values, Python
+// names and opcodes.
 std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const std::string& name);
 
-// Advice for files that cannot be read.
+// Advice in errors for files that this reader does not support.
 constexpr const char* kSaveAsSafetensors =
     "save it as safetensors: model.save_pretrained(FOLDER, safe_serialization=True) of transformers in Python";
 

@@ -1,4 +1,5 @@
-// Values on the stack while a pickled state dict is read (pickle.cpp), and the Python names that it may contain.
+// Values on the stack of the pickle reader (pickle.cpp), and the Python names that the pickle of a state dict may
+// contain.
 #pragma once
 
 #include <cstdint>

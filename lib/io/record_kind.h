@@ -1,4 +1,4 @@
-// The fields of a shard's records, by kind.
+// The kinds of shard records: their fields and the rules for the lengths of the fields.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@ namespace mh::io {
 struct RecordKind {
   std::string name;
   std::vector<std::string> fields;
-  size_t of_tokens;  // number of leading fields that hold tokens of the vocabulary; the others have limits of their own
-  std::string rule;  // rule of the lengths, for messages
-  // Returns whether field `field` may have this length if the field before it has the length `before` (0 for the
-  // first).
+  size_t of_tokens;  // number of leading fields that contain tokens; the others contain other numbers
+  std::string rule;  // rule for the lengths of sequences, for messages
+  // Returns whether a sequence of `length` numbers is valid for the field with index `field`. `before`: length of the
+  // preceding sequence in the shard, 0 for the first sequence.
   bool (*fits)(size_t field, uint64_t length, uint64_t before);
-  bool closed = false;  // the last field of the shard is empty
+  bool closed = false;  // whether the last sequence of a shard must be empty
 };
-// Returns null for a kind that is not in shard.h; its fields may hold anything.
+// Returns the record kind `name`, or null if shard.h does not define it; the fields of an undefined kind are not
+// checked.
 const RecordKind* record_kind(const std::string& name);
 
 }  // namespace mh::io
