@@ -1,14 +1,15 @@
-// Shards (.mhs): files of token records, described byte by byte in mh-shard(5). A shard is a valid zstd file that is
-// written to a pipe in one pass; any part of it can be read without the parts before it.
+// Shards (.mhs): files of tokenised records, described byte by byte in mh-shard(5). A shard is a valid zstd file,
+// written sequentially, so that it can be written to a pipe; a mapped shard allows random access.
 //
-// A record has one run of numbers for each field of its kind; the content is the runs of all records, one after
-// another:
-//   language-model  tokens: a line of text, its end-of-line token included
-//   translation     source, target: a line and its translation, each with its end
-//   documents       sentence: its tokens; an empty run ends a document, which has at least one sentence
-//   examples        first, second, label: tokens of one sentence or of two, and one number, or none if unknown
-//   questions       question, context, begins, ends, text, about: questions.h
-// The last three contain no special tokens; rows made of them add these.
+// A record has one sequence of numbers for each field of its kind; mh-shard(5) and the functions below call it a run.
+// The content of a shard is the concatenation of the sequences of all records:
+//   language-model  tokens: a line of text with its end-of-line token
+//   translation     source, target: a line and its translation, each with an end-of-line token
+//   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
+//   examples        first, second, label: the tokens of one or two sentences, and one number, or none if it is unknown
+//   questions       question, context, begins, ends, text, about: see mh-shard(5)
+// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; the rows that are
+// made of these records do.
 #pragma once
 
 #include <atomic>
@@ -35,71 +36,77 @@ constexpr const char* kQuestionsKind = "questions";
 
 enum class Side { source, target };
 
-// The header, which is known before the first token.
+// The header of a shard, written before the first token.
 struct ShardHeader {
   std::string kind = kTextKind;
   std::vector<std::string> fields{"tokens"};
   int token_bytes = 2;      // 2 or 4, little-endian
-  int64_t vocabulary = 0;   // tokens are less than this
+  int64_t vocabulary = 0;   // number of entries; tokens are below it
   std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
-  std::string tokenizer;    // serialised; decodes the shard to text
-  // The same for the source side, if the sides of a translation have separate vocabularies; the fields above are then
-  // those of the target. 0 and empty for a joint vocabulary.
+  std::string tokenizer;    // vocabulary file, which decodes the tokens to text
+  // Size, fingerprint and file of the source vocabulary, for translations whose sides have separate vocabularies;
+  // `vocabulary`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty for a joint
+  // vocabulary.
   int64_t source_vocabulary = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
-  // The exclusive upper bound of the numbers of each field; empty: `vocabulary` for all. For fields that hold tokens at
-  // most the vocabulary.
+  // Exclusive upper bound of the numbers of each field; for a field of tokens at most the size of the vocabulary.
+  // Empty: the size of the vocabulary for every field.
   std::vector<int64_t> limits;
-  std::string task;  // task of the records: a JSON object, empty if the kind determines it
-  std::string provenance =
-      "{}";  // JSON: tool, version, inputs, options. No clock time, so that the same input gives the same bytes
+  std::string task;  // purpose of the records, a JSON object; empty if the kind determines it
+  // JSON object with tool, version, inputs and options; no time of day, so that equal inputs give equal bytes.
+  std::string provenance = "{}";
 
-  // Returns whether all fields share one vocabulary.
+  // Returns whether source and target share one vocabulary.
   bool joint() const { return source_vocabulary == 0; }
   int64_t vocabulary_of(Side s) const { return own(s) ? source_vocabulary : vocabulary; }
   const std::string& fingerprint_of(Side s) const { return own(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return own(s) ? source_tokenizer : tokenizer; }
-  // Returns the side of the nth field.
+  // Returns the side whose vocabulary the field with index `field` uses.
   Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
-  // Returns the exclusive upper bound of the numbers of the nth field.
+  // Returns the exclusive upper bound of the numbers of the field with index `field`.
   int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_of(side_of(field)) : limits[field]; }
-  // Returns the exclusive upper bound of all numbers.
+  // Returns the largest of the exclusive upper bounds of all fields.
   int64_t largest_limit() const;
-  // Sets the kind, its fields and the width of numbers. Vocabularies must be set before.
+  // Sets the kind, its fields, the limits and the size of a token in bytes. The vocabularies must be set first. Throws
+  // Error(usage) for an unknown kind.
   void set_kind(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
   bool own(Side s) const { return s == Side::source && !joint(); }
 };
 
-// The trailer, which is known after the last token.
+// The counts in the trailer of a shard, written after the last token.
 struct ShardCounts {
   uint64_t tokens = 0;
   uint64_t records = 0;
-  // Bytes of the text of the records, line ends included, for bits per byte; for pairs, of the target side.
+  // Size in bytes of the text of all records, including line ends, for bits per byte; of pairs only the target text
+  // counts.
   uint64_t text_bytes = 0;
-  std::map<std::string, uint64_t> dropped;  // pairs removed by filters, by reason
+  std::map<std::string, uint64_t> dropped;  // number of pairs that filters removed, by reason
 };
 
-// Writes a shard in one pass and in constant memory, except for the compressed run lengths of about one byte a record.
+// Writes a shard sequentially and in constant memory, except for about one byte per record for the compressed lengths
+// of the sequences.
 class ShardWriter {
  public:
-  // The sink must outlive the writer. Throws Error(usage) for an inconsistent header.
+  // Writes the header. `sink` must outlive the writer. Throws Error(usage) for an inconsistent header.
   ShardWriter(ByteSink& sink, const ShardHeader& header);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends one run; a record is complete after one run for each field. Tokens must be below the limit of the field,
-  // and runs must have lengths that the kind allows (record_kind()).
+  // Appends a sequence; a record is complete after one sequence for each field. Throws Error(failed) for a token that
+  // is not below the limit of the field, and for a length that the kind does not allow (record_kind()).
   void add_run(std::span<const int32_t> tokens);
-  // Appends a run in parts, if it is too long to hold in memory: any number of add_tokens(), then end_run().
+  // Appends a sequence in several parts, if it is too long for memory: any number of calls of add_tokens(), then one of
+  // end_run().
   void add_tokens(std::span<const int32_t> tokens);
   void end_run();
   void add_text_bytes(uint64_t bytes);
   void add_dropped(const std::string& reason, uint64_t pairs);
-  // Writes the trailer and the seek table; does not close the sink. A shard without them is recognised as truncated.
+  // Writes the trailer and the seek table; does not close the sink. Readers report a shard without trailer or seek
+  // table as truncated. Throws Error(failed) if the last record is not complete.
   void finish();
   const ShardCounts& counts() const;
 
@@ -108,8 +115,8 @@ class ShardWriter {
   std::unique_ptr<State> state_;
 };
 
-// A shard in a mapped file, with random access. Throws Error(input), with the file and the place, for anything that is
-// not exactly a shard. Thread-safe.
+// A shard in a mapped file, with random access. Thread-safe. Throws Error(input), with the file and the byte offset,
+// for files that are not valid shards.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);
@@ -117,25 +124,27 @@ class ShardFile {
   const ShardHeader& header() const { return header_; }
   const ShardCounts& counts() const { return counts_; }
   const std::string& name() const;
-  // Returns the XXH64 of the stored tokens, from the trailer; equal for shards of equal content.
+  // Returns the XXH64 of the decompressed content, from the trailer; equal for shards with equal content.
   uint64_t content_hash() const { return content_hash_; }
 
-  // Reads tokens [first, first + out.size()) of the content. Throws std::out_of_range past the end. Verifies the
-  // checksum of every frame read; the last frames stay decompressed (a few MB).
+  // Reads the tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. Verifies the
+  // checksum of every frame that it decompresses; the most recent frames are cached (a few MB).
   void read(uint64_t first, std::span<int32_t> out) const;
-  // Returns the lengths of all runs in order, records * fields of them. Read and checked at the first call.
+  // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
+  // them.
   const std::vector<uint32_t>& run_lengths() const;
-  // Reads the whole shard once, checks every checksum, and passes all tokens to `check` in order, in pieces. `check`
-  // verifies the rules of the kind (text/records/whole_shard.h), since read() does not know the field of a token.
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
+  // Reads the content once from start to end, verifies every checksum, and passes all tokens to `check`, one frame per
+  // call. `check` verifies the rules of the kind (text/records/whole_shard.h), since read() does not know the field of
+  // a token. Does nothing after a successful call.
   void verify(const TokenCheck& check) const;
 
  private:
   struct Frame {
-    uint64_t offset;  // offset in the file
-    uint32_t compressed;
-    uint64_t first_byte;  // first byte in the content
-    uint32_t bytes;
+    uint64_t offset;      // offset in the file, in bytes
+    uint32_t compressed;  // size in the file, in bytes
+    uint64_t first_byte;  // offset in the decompressed content, in bytes
+    uint32_t bytes;       // size in the decompressed content
   };
   struct Cached {
     size_t frame = SIZE_MAX;
@@ -147,7 +156,7 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  std::vector<std::pair<uint64_t, uint32_t>> index_frames_;  // offset and size of payloads that hold run lengths
+  std::vector<std::pair<uint64_t, uint32_t>> index_frames_;  // offset and size of payloads with sequence lengths
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;
@@ -157,19 +166,20 @@ class ShardFile {
   mutable std::atomic<bool> verified_ = false;
 };
 
-// A shard read once from start to end, from a file or a pipe. Everything is counted and checked on the way; the last
-// checks happen in the read() that returns 0.
+// Reads a shard once from start to end, from a file or a pipe, and checks all counts and checksums; the last checks
+// happen in the call of read() that returns 0.
 class ShardStream {
  public:
-  // "-" is standard input.
+  // Opens a shard, or standard input for "-", and reads its header. Throws Error(input).
   explicit ShardStream(const std::string& path);
   ~ShardStream();
   const ShardHeader& header() const;
   const std::string& name() const;
-  // Reads up to out.size() tokens; returns 0 at the end, after which counts() is valid.
+  // Reads up to out.size() tokens and returns their number; returns 0 at the end of the shard. Throws Error(input) for
+  // damage.
   size_t read(std::span<int32_t> out);
-  const ShardCounts& counts() const;
-  // Returns ShardFile::run_lengths(); valid at the end.
+  const ShardCounts& counts() const;  // valid after read() has returned 0
+  // Returns the lengths of all sequences in order; valid after read() has returned 0.
   std::vector<uint32_t> run_lengths() const;
 
  private:
@@ -177,9 +187,10 @@ class ShardStream {
   std::unique_ptr<State> state_;
 };
 
-// Throw Error(input) for a shard of another kind, or of another vocabulary than `fingerprint` (of `owner`, such as a
-// model's name) on a side, with both fingerprints and advice.
+// Throws Error(input) unless the shard `name` has the kind `kind`.
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind);
+// Throws Error(input) unless the vocabulary of `side` in the shard `name` has the fingerprint `fingerprint`. `owner`:
+// file that has the expected vocabulary, such as a checkpoint, for the message.
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner, Side side = Side::target);
 }  // namespace mh::io

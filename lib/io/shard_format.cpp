@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kAgain = "make the shard again with mh-prep, or copy it again";
 
+// Returns a payload: the tag, the length of `text`, `text` (JSON), `rest`, and the XXH64 of all these bytes.
 std::string seal(std::string_view tag, const std::string& text, const std::string& rest) {
   std::string payload(tag);
   store64(payload, text.size());
@@ -26,13 +27,14 @@ std::string seal(std::string_view tag, const std::string& text, const std::strin
   return payload;
 }
 
-// Returns the JSON of a sealed payload and the bytes after it.
+// Checks the tag and the checksum of a payload that seal() made; returns the JSON and the bytes between the JSON and
+// the checksum.
 std::pair<json, std::string_view> unseal(std::string_view payload, std::string_view tag, const std::string& name) {
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
     damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
   size_t body = payload.size() - 8;
-  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a matching checksum", "a different one");
+  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a matching checksum", "a different checksum");
   uint64_t length = load64(bytes + 8);
   if (length > body - 16) damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
   json parsed = json::parse(payload.substr(16, length), nullptr, false);
@@ -54,6 +56,7 @@ void cut_off(const std::string& name, uint64_t offset, const std::string& expect
 
 namespace {
 
+// Returns a description of the fault of the limits of a header, or "" if they are valid.
 std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
   if (h.limits.empty()) return "";
   bool fits = kind != nullptr && kind->of_tokens < h.fields.size() && h.limits.size() == h.fields.size();
@@ -66,7 +69,7 @@ std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
 
 std::string header_fault(const ShardHeader& h) {
   if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
-    return str(h.token_bytes, " bytes, ", h.vocabulary, " entries, ", h.fields.size(), " fields");
+    return str(h.token_bytes, " bytes per token, ", h.vocabulary, " vocabulary entries, ", h.fields.size(), " fields");
   const RecordKind* kind = record_kind(h.kind);
   if (kind != nullptr && h.fields != kind->fields)
     return str("the kind ", h.kind, " with the fields ", join(h.fields, ", "));
@@ -74,13 +77,13 @@ std::string header_fault(const ShardHeader& h) {
   if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is not a JSON object";
   if (h.joint() != h.source_tokenizer.empty() || h.joint() != h.source_fingerprint.empty() || h.source_vocabulary < 0 ||
       h.source_vocabulary > INT32_MAX || (!h.joint() && h.kind != kPairsKind))
-    return str("a source side of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
+    return str("a source vocabulary of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
                "' and a tokenizer of ", h.source_tokenizer.size(), " bytes, in a shard of the kind ", h.kind);
   return "";
 }
 
 int64_t ShardHeader::largest_limit() const {
-  // Uses the limits unchecked; header_fault() checks that there is one for each field.
+  // Does not check the limits; header_fault() checks that each field has one.
   return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
 }
 
@@ -129,14 +132,15 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
       source_bytes = j.at("source_tokenizer_bytes").get<uint64_t>();
     }
   } catch (const json::exception& error) {
-    damaged(name, 16, "the header's entries", error.what());
+    damaged(name, 16, "all keys of the header", error.what());
   }
   if (source_bytes > rest.size())
     damaged(name, 16, str("a source tokenizer within ", rest.size(), " bytes"), str(source_bytes));
   h.tokenizer = std::string(rest.substr(0, rest.size() - source_bytes));
   h.source_tokenizer = std::string(rest.substr(rest.size() - source_bytes));
   if (std::string fault = header_fault(h); !fault.empty())
-    damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of its kind", fault);
+    damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind",
+            fault);
   return h;
 }
 
@@ -161,7 +165,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
     t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
     if (j.contains("dropped")) t.counts.dropped = j.at("dropped").get<std::map<std::string, uint64_t>>();
   } catch (const json::exception& error) {
-    damaged(name, 16, "the trailer's entries", error.what());
+    damaged(name, 16, "all keys of the trailer", error.what());
   }
   return t;
 }
@@ -169,7 +173,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
 void decode_lengths(const std::string& packed, const Trailer& t, const std::string& name,
                     std::vector<uint32_t>* lengths) {
   if (packed.size() != t.lengths_bytes || XXH64(packed.data(), packed.size(), 0) != t.lengths_hash)
-    damaged(name, 0, "run lengths with a matching checksum", "a different one");
+    damaged(name, 0, "sequence lengths with a matching checksum", "a different checksum");
   if (lengths != nullptr) lengths->reserve(t.runs <= packed.size() ? t.runs : 0);
   uint64_t runs = 0, sum = 0, value = 0;
   int shift = 0;
@@ -178,7 +182,7 @@ void decode_lengths(const std::string& packed, const Trailer& t, const std::stri
     value |= uint64_t{byte & 0x7FU} << shift;
     shift += 7;
     if ((byte & 0x80) != 0) {
-      if (shift > 28) damaged(name, 0, "run lengths below 2^32", "a larger one");
+      if (shift > 28) damaged(name, 0, "sequence lengths below 2^32", "a larger length");
       continue;
     }
     if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));
@@ -188,7 +192,8 @@ void decode_lengths(const std::string& packed, const Trailer& t, const std::stri
     shift = 0;
   }
   if (runs != t.runs || sum != t.counts.tokens)
-    damaged(name, 0, str(t.runs, " runs of ", t.counts.tokens, " tokens"), str(runs, " of ", sum));
+    damaged(name, 0, str(t.runs, " sequences, in total ", t.counts.tokens, " tokens"),
+            str(runs, " sequences, total length ", sum));
 }
 
 }  // namespace mh::io

@@ -9,21 +9,21 @@
 
 namespace mh::io {
 
-constexpr uint32_t kHeaderMagic = 0x184D2A50;  // skippable frames of zstd
-constexpr uint32_t kTrailerMagic = 0x184D2A51;
-constexpr uint32_t kSeekMagic = 0x184D2A5E;
-constexpr uint32_t kSeekFooter = 0x8F92EAB1;
-constexpr uint32_t kZstdMagic = 0xFD2FB528;
+constexpr uint32_t kHeaderMagic = 0x184D2A50;   // skippable zstd frame with the header
+constexpr uint32_t kTrailerMagic = 0x184D2A51;  // skippable zstd frame with sequence lengths or the trailer
+constexpr uint32_t kSeekMagic = 0x184D2A5E;     // skippable zstd frame with the seek table
+constexpr uint32_t kSeekFooter = 0x8F92EAB1;    // last 4 bytes of the seek table
+constexpr uint32_t kZstdMagic = 0xFD2FB528;     // zstd frame of tokens
 
-constexpr std::string_view kHeaderTag = "MHSHARD1";  // tag and version of each payload
-constexpr std::string_view kLengthsTag = "MHLENGT1";
-constexpr std::string_view kTrailerTag = "MHTRAIL1";
+constexpr std::string_view kHeaderTag = "MHSHARD1";   // first 8 bytes of the payload of a header: tag and version
+constexpr std::string_view kLengthsTag = "MHLENGT1";  // first 8 bytes of a payload of sequence lengths
+constexpr std::string_view kTrailerTag = "MHTRAIL1";  // first 8 bytes of the payload of a trailer
 
-constexpr size_t kFrameTokens = 1 << 15;        // small enough that reading one random block costs microseconds
-constexpr uint32_t kMaxHeader = 256U << 20;     // a larger header is not that of a shard
-constexpr uint32_t kMaxTrailer = 1U << 20;      // the JSON of the last trailer
-constexpr size_t kLengthsChunk = 64U << 20;     // compressed run lengths of one trailer frame
-constexpr uint32_t kMaxFrameBytes = 16U << 20;  // a larger data frame is not ours
+constexpr size_t kFrameTokens = 1 << 15;        // tokens; small enough that a random read takes microseconds
+constexpr uint32_t kMaxHeader = 256U << 20;     // bytes; a longer header is invalid
+constexpr uint32_t kMaxTrailer = 1U << 20;      // bytes of the JSON text of a trailer
+constexpr size_t kLengthsChunk = 64U << 20;     // bytes of compressed sequence lengths per trailer frame
+constexpr uint32_t kMaxFrameBytes = 16U << 20;  // bytes; a larger frame of tokens is invalid
 
 inline uint32_t load32(const uint8_t* p) {
   return p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;
@@ -36,32 +36,38 @@ inline void store64(std::string& out, uint64_t v) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(v >> (8 * i));
 }
 
-// The parts of the last trailer frame.
+// The content of the trailer, which is the last trailer frame.
 struct Trailer {
   ShardCounts counts;
-  uint64_t content_hash = 0;  // xxh64 of the uncompressed content
-  uint64_t lengths_hash = 0;  // xxh64 of the run lengths as varints
-  uint64_t runs = 0;
-  uint64_t lengths_bytes = 0;  // bytes of the run lengths as varints
+  uint64_t content_hash = 0;   // XXH64 of the decompressed content
+  uint64_t lengths_hash = 0;   // XXH64 of the sequence lengths, as varints
+  uint64_t runs = 0;           // number of sequences
+  uint64_t lengths_bytes = 0;  // size in bytes of the sequence lengths, as varints
 };
 
-// Returns why a header is invalid; "" if it is valid.
+// Returns a description of the first fault of a header, or "" if the header is valid.
 std::string header_fault(const ShardHeader& header);
 
-// Return payloads without the 8-byte head of the skippable frame; both end with the xxh64 of the bytes before it.
+// Returns the payload of the header frame, without the 8-byte head of the frame; it ends with the XXH64 of its other
+// bytes.
 std::string encode_header(const ShardHeader& header);
+// Returns the payload of the trailer frame, without the 8-byte head of the frame; it ends with the XXH64 of its other
+// bytes.
 std::string encode_trailer(const Trailer& trailer);
-// Decode payloads; `name`: name of the shard for messages. Throw Error(input).
+// Decodes and checks the payload of a header frame. `name`: name of the shard for messages. Throws Error(input).
 ShardHeader decode_header(std::string_view payload, const std::string& name);
+// Decodes and checks the payload of a trailer frame. `name`: name of the shard for messages. Throws Error(input).
 Trailer decode_trailer(std::string_view payload, const std::string& name);
 
-// Decodes run lengths (LEB128 varints) and checks count, sum and hash against the trailer. `lengths` may be null to
-// check only.
+// Decodes the sequence lengths (LEB128 varints) in `packed`, and checks their number, sum and hash against the trailer.
+// If `lengths` is null, only checks them. Throws Error(input).
 void decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 
+// Throws Error(input) for a shard that is damaged at the byte `offset`.
 [[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected,
                           const std::string& found);
+// Throws Error(input) for a shard that is truncated at the byte `offset`.
 [[noreturn]] void cut_off(const std::string& name, uint64_t offset, const std::string& expected);
 
 }  // namespace mh::io

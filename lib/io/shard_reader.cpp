@@ -11,6 +11,7 @@ namespace mh::io {
 
 namespace {
 
+// Decodes `count` little-endian tokens to `out`. Throws Error(input) for a token that is not below `limit`.
 void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t limit, int32_t* out,
                    const std::string& name) {
   uint32_t largest = 0;
@@ -22,7 +23,8 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
   if (largest >= limit) damaged(name, 0, str("tokens below ", limit), str(largest));
 }
 
-// Appends the decompressed zstd stream `packed` to `out`, at most `limit` bytes.
+// Appends the decompressed zstd stream `packed` to `out`. Throws Error(input) for a damaged stream and for more than
+// `limit` bytes.
 void decompress_all(const std::string& packed, uint64_t limit, std::string& out, const std::string& name) {
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
   ZSTD_inBuffer in{packed.data(), packed.size(), 0};
@@ -31,20 +33,21 @@ void decompress_all(const std::string& packed, uint64_t limit, std::string& out,
   for (;;) {
     ZSTD_outBuffer piece{buffer.data(), buffer.size(), 0};
     left = ZSTD_decompressStream(context.get(), &piece, &in);
-    if (ZSTD_isError(left) != 0) damaged(name, 0, "compressed run lengths", ZSTD_getErrorName(left));
-    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of run lengths"), "more bytes");
+    if (ZSTD_isError(left) != 0) damaged(name, 0, "compressed sequence lengths", ZSTD_getErrorName(left));
+    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of sequence lengths"), "more bytes");
     out.append(buffer.data(), piece.pos);
     if (left == 0 || (in.pos == in.size && piece.pos < piece.size)) break;
   }
   if (left != 0 || in.pos != in.size)
-    damaged(name, 0, "one complete zstd stream of run lengths", "an incomplete stream or trailing bytes");
+    damaged(name, 0, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
 }
 
 [[noreturn]] void no_shard(const std::string& name, const std::string& found,
-                           const std::string& next = "make one with mh-prep") {
+                           const std::string& next = "make a shard with mh-prep") {
   throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, next});
 }
 
+// Returns up to 8 bytes in hexadecimal digits, for messages.
 std::string first_bytes(const uint8_t* data, size_t size) {
   std::string text;
   static const char* digits = "0123456789abcdef";
@@ -62,18 +65,18 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint64_t size = file_.size();
   if (size == 0) no_shard(name(), "an empty file");
   if (size > 8 && data[8] == '{')  // safetensors: 8 bytes of header length, then JSON
-    no_shard(name(), "a file that looks like a checkpoint", "name the shard here, or make one with mh-prep");
+    no_shard(name(), "a file that looks like a checkpoint", "name a shard instead, or make a shard with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
   if (header_size > size - 8) cut_off(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
-  // The seek table at the end has the place of every frame; its entries are checked against the file.
+  // The seek table at the end of the file has the sizes of every frame; each is checked against the frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     cut_off(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);
-  if (data[size - 5] != 0) damaged(name(), size - 5, "descriptor 0", str(int{data[size - 5]}));
+  if (data[size - 5] != 0) damaged(name(), size - 5, "the seek table descriptor 0", str(int{data[size - 5]}));
   uint64_t table_size = 8 * count + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
@@ -111,7 +114,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   counts_ = trailer.counts;
   content_hash_ = trailer.content_hash;
   if (content != counts_.tokens * header_.token_bytes || trailer.runs != counts_.records * header_.fields.size())
-    damaged(name(), end, str(counts_.tokens, " tokens, as the trailer says"), str(content / header_.token_bytes));
+    damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"), str(content / header_.token_bytes));
   trailer_ = std::make_unique<Trailer>(trailer);
   cache_.resize(16);
 }
@@ -177,7 +180,7 @@ void ShardFile::verify(const TokenCheck& check) const {
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
-  if (found != content_hash_) damaged(name(), 0, "content with a matching checksum", "a different one");
+  if (found != content_hash_) damaged(name(), 0, "content with a matching checksum", "a different checksum");
   verified_ = true;
 }
 
@@ -185,12 +188,12 @@ struct ShardStream::State {
   std::unique_ptr<ByteSource> source;
   ShardHeader header;
   Trailer trailer;
-  uint64_t offset = 0;          // bytes of the file consumed
-  std::vector<uint8_t> tokens;  // the decompressed frame
-  size_t bytes_returned = 0;    // bytes of the frame already returned
-  uint64_t content = 0;         // bytes of content so far
+  uint64_t offset = 0;          // bytes of the file read so far
+  std::vector<uint8_t> tokens;  // the current frame, decompressed
+  size_t bytes_returned = 0;    // bytes of the current frame that read() has returned
+  uint64_t content = 0;         // decompressed bytes so far
   std::string packed_lengths;
-  std::string table;  // expected seek table
+  std::string table;  // seek table of the frames read so far, which the one in the file must equal
   uint32_t frames = 0;
   XXH64_state_t* hash = XXH64_createState();
   bool ended = false;
@@ -198,11 +201,13 @@ struct ShardStream::State {
   explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash, 0); }
   ~State() { XXH64_freeState(hash); }
 
+  // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `what`: description of the bytes.
   void need(void* data, size_t size, const char* what) {
     if (!source->read_exactly(data, size)) cut_off(source->name(), offset, what);
     offset += size;
   }
-  // Reads `size` bytes in steps, so that a false size allocates no memory before the bytes arrive.
+  // Reads exactly `size` bytes, in steps of 1 MiB, so that a false size does not allocate memory for bytes that never
+  // arrive.
   std::string need_text(size_t size, const char* what) {
     std::string text;
     while (text.size() < size) {
@@ -212,6 +217,7 @@ struct ShardStream::State {
     }
     return text;
   }
+  // Adds a frame to `table`.
   void enter(uint64_t compressed, uint64_t bytes) {
     store32(table, static_cast<uint32_t>(compressed));
     store32(table, static_cast<uint32_t>(bytes));
@@ -222,8 +228,8 @@ struct ShardStream::State {
   bool next();
 };
 
-// Reads one zstd frame of tokens. Its header and the sizes of its blocks are read from the stream, so that no byte of
-// the next frame is consumed.
+// Reads one zstd frame of tokens. Takes the sizes of the frame header and of the blocks from the stream, so that it
+// reads no byte of the next frame. `magic`: the first 4 bytes of the frame, which are already read.
 void ShardStream::State::read_frame(const uint8_t* magic) {
   const std::string& name = source->name();
   const uint64_t start = offset - 4;
@@ -232,7 +238,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     bytes.resize(bytes.size() + n);
     need(bytes.data() + bytes.size() - n, n, "the rest of a frame");
   };
-  // The longest frame header has 18 bytes; its first byte after the magic number gives its length.
+  // The byte after the magic number determines the length of the frame header, at most 18 bytes.
   take(1);
   auto descriptor = static_cast<uint8_t>(bytes[4]);
   const bool single = (descriptor & 0x20) != 0;
@@ -244,14 +250,14 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   if ((descriptor & 4) == 0 || expected == ZSTD_CONTENTSIZE_UNKNOWN || expected == ZSTD_CONTENTSIZE_ERROR ||
       expected == 0 || expected > kMaxFrameBytes || expected % static_cast<unsigned>(header.token_bytes) != 0)
     damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
-  for (bool last = false; !last;) {  // blocks: 3 bytes of last flag, type and size
+  for (bool last = false; !last;) {  // a block has a head of 3 bytes with last flag, type and size
     take(3);
     const auto* head = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
     uint32_t block = head[0] | uint32_t{head[1]} << 8 | uint32_t{head[2]} << 16;
     last = (block & 1) != 0;
     size_t length = (block >> 1 & 3) == 1 ? 1 : block >> 3;
     if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes))
-      damaged(name, start, "a compressed frame within the size limit", "a larger one");
+      damaged(name, start, "a compressed frame within the size limit", "a larger frame");
     take(length);
   }
   take(4);  // checksum
@@ -271,22 +277,22 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   table += '\0';
   store32(table, kSeekFooter);
   if (size != table.size() || need_text(size, "the seek table") != table)
-    damaged(name, offset, "a seek table that lists the frames read", "a different one");
+    damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
   char extra = 0;
-  if (source->read(&extra, 1) != 0) damaged(name, offset, "the end", "more bytes");
+  if (source->read(&extra, 1) != 0) damaged(name, offset, "the end of the shard", "more bytes");
   std::string plain;
   decompress_all(packed_lengths, trailer.lengths_bytes, plain, name);
   decode_lengths(plain, trailer, name, nullptr);
   if (content != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
       trailer.runs != trailer.counts.records * header.fields.size())
-    damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer says"),
+    damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
             str(content / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash) != trailer.content_hash)
-    damaged(name, offset, "content with a matching checksum", "a different one");
+    damaged(name, offset, "content with a matching checksum", "a different checksum");
   ended = true;
 }
 
-// Reads frames up to the next one of tokens; returns false at the verified end.
+// Reads frames until the next frame of tokens. Returns false at the end of the shard, after all checks.
 bool ShardStream::State::next() {
   bool trailer_seen = false;
   for (;;) {
@@ -366,7 +372,7 @@ std::vector<uint32_t> ShardStream::run_lengths() const {
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
   if (header.kind != kind)
     throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
-                                     "make one with the subcommand of mh-prep for this kind"});
+                                     "make such a shard with the subcommand of mh-prep for this kind"});
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
@@ -377,12 +383,11 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
   const char* vocabulary_name = header.joint()         ? "vocabulary"
                                 : side == Side::source ? "source vocabulary"
                                                        : "target vocabulary";
-  throw Error(
-      Exit::input,
-      Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
-              str("the ", vocabulary_name, " ", found),
-              swapped ? "this is the vocabulary of the other side: make the shard again with the sides exchanged"
-                      : "make the shard again from its text with the expected vocabulary"});
+  throw Error(Exit::input, Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
+                                   str("the ", vocabulary_name, " ", found),
+                                   swapped ? "source and target of the shard are exchanged: make the shard again with "
+                                             "the two texts in the other order"
+                                           : "make the shard again from its text with the expected vocabulary"});
 }
 
 }  // namespace mh::io

@@ -12,6 +12,7 @@ namespace mh::io {
 
 namespace {
 
+// Returns `code`, a return value of zstd. Throws Error(failed) if it is an error.
 size_t zstd_check(size_t code) {
   if (ZSTD_isError(code) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
   return code;
@@ -23,17 +24,17 @@ struct ShardWriter::State {
   ByteSink& sink;
   ShardHeader header;
   Trailer trailer;
-  std::string pending;     // tokens not yet in a frame, as bytes
-  std::string compressed;  // scratch of one frame
+  std::string pending;     // bytes of tokens that are not yet in a frame
+  std::string compressed;  // buffer for a compressed frame
   std::string table;       // entries of the seek table
   uint32_t frames = 0;
-  const RecordKind* kind;   // null: runs of any length
-  uint64_t run_tokens = 0;  // tokens of the open run
-  uint64_t last_run = 0;    // tokens of the run before
+  const RecordKind* kind;   // null for an unknown kind, whose sequences may have any length
+  uint64_t run_tokens = 0;  // tokens so far of the current sequence
+  uint64_t last_run = 0;    // tokens of the preceding sequence
   ZSTD_CCtx* data = ZSTD_createCCtx();
-  ZSTD_CCtx* lengths = ZSTD_createCCtx();  // one stream over all run lengths
-  std::string varints;                     // run lengths waiting to be compressed
-  std::vector<std::string> packed{""};     // compressed run lengths, a chunk for each trailer frame
+  ZSTD_CCtx* lengths = ZSTD_createCCtx();  // compresses all sequence lengths as one stream
+  std::string varints;                     // sequence lengths that are not yet compressed
+  std::vector<std::string> packed{""};     // compressed sequence lengths, one chunk per trailer frame
   XXH64_state_t* content_hash = XXH64_createState();
   XXH64_state_t* lengths_hash = XXH64_createState();
   bool finished = false;
@@ -53,11 +54,13 @@ struct ShardWriter::State {
     XXH64_freeState(lengths_hash);
   }
 
+  // Adds a frame to the seek table.
   void enter(uint64_t compressed_size, uint64_t content_size) {
     store32(table, static_cast<uint32_t>(compressed_size));
     store32(table, static_cast<uint32_t>(content_size));
-    if (++frames == 0) throw Error(Exit::failed, "a shard holds fewer than 2^32 frames; split the input");
+    if (++frames == 0) throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
   }
+  // Writes a skippable frame. `listed`: adds the frame to the seek table.
   void write_skippable(uint32_t magic, std::string_view payload, bool listed = true) {
     std::string head;
     store32(head, magic);
@@ -66,6 +69,7 @@ struct ShardWriter::State {
     sink.write(payload);
     if (listed) enter(head.size() + payload.size(), 0);
   }
+  // Compresses the pending tokens to a frame and writes it.
   void write_frame() {
     compressed.resize(ZSTD_compressBound(pending.size()));
     size_t size =
@@ -75,6 +79,7 @@ struct ShardWriter::State {
     XXH64_update(content_hash, pending.data(), pending.size());
     pending.clear();
   }
+  // Compresses the waiting sequence lengths.
   void pack_lengths(ZSTD_EndDirective mode) {
     XXH64_update(lengths_hash, varints.data(), varints.size());
     trailer.lengths_bytes += varints.size();
@@ -93,9 +98,10 @@ struct ShardWriter::State {
 
 ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
   if (std::string fault = header_fault(header); !fault.empty())
-    throw Error(Exit::usage, "a shard cannot have " + fault);
+    throw Error(Exit::usage, "shard header: expected a valid header; found " + fault);
   if (header.token_bytes == 2 && header.largest_limit() > 65536)
-    throw Error(Exit::usage, str("a shard of ", header.largest_limit(), " entries cannot have tokens of 2 bytes"));
+    throw Error(Exit::usage, str("shard header: expected tokens of 4 bytes for the limit ", header.largest_limit(),
+                                 "; found tokens of 2 bytes"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxHeader)
     throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
@@ -130,7 +136,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
-        throw Error(Exit::failed, str("token ", tokens[i], " is not below the limit ", limit));
+        throw Error(Exit::failed, str("token ", tokens[i], ": expected numbers below ", limit));
       for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.run_tokens += n;
@@ -141,7 +147,8 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 
 void ShardWriter::end_run() {
   State& s = *state_;
-  if (s.run_tokens > UINT32_MAX) throw Error(Exit::input, "a run has fewer than 2^32 tokens; split the line");
+  if (s.run_tokens > UINT32_MAX)
+    throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
   if (s.kind != nullptr && !s.kind->fits(s.trailer.runs % s.header.fields.size(), s.run_tokens, s.last_run))
     throw Error(Exit::failed, s.kind->rule);
   s.last_run = s.run_tokens;
@@ -158,7 +165,7 @@ void ShardWriter::finish() {
   State& s = *state_;
   if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0 ||
       (s.kind != nullptr && s.kind->closed && s.last_run > 0))
-    throw Error(Exit::failed, "the last record is not complete");
+    throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
   if (!s.pending.empty()) s.write_frame();
   s.pack_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.packed) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
@@ -167,7 +174,7 @@ void ShardWriter::finish() {
   s.write_skippable(kTrailerMagic, encode_trailer(s.trailer));
   std::string table = std::move(s.table);
   store32(table, s.frames);
-  table += '\0';  // descriptor: no checksums in the table, zstd's frames have their own
+  table += '\0';  // descriptor: no checksums in the seek table, since each zstd frame has one
   store32(table, kSeekFooter);
   s.write_skippable(kSeekMagic, table, false);
   s.finished = true;
