@@ -29,7 +29,7 @@ class Safetensors : public TensorFile {
 
 float from_half(uint16_t half) {
   const uint32_t sign = (half & 0x8000U) << 16, exponent = half >> 10 & 31U, fraction = half & 0x3FFU;
-  if (exponent == 0) {  // zero and numbers below 2^-14
+  if (exponent == 0) {  // zero and subnormal numbers
     const float value = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -value : value;
   }
@@ -48,7 +48,8 @@ std::vector<float> converted(const std::vector<uint8_t>& bytes, const Convert& c
   return out;
 }
 
-// Returns the names of the files that an index lists for tensors.
+// Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
+// `tensors`.
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensors) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});
@@ -65,7 +66,7 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
     tensors.insert(tensor);
     files.insert(file.get<std::string>());
   }
-  if (files.empty()) refuse("a weight_map with tensors", "an empty one");
+  if (files.empty()) refuse("a weight_map with tensors", "an empty weight_map");
   return files;
 }
 
@@ -127,7 +128,8 @@ TensorFiles open_model_files(const std::string& folder) {
     }
     for (const std::string& name : tensors)
       if (files.find(name) == nullptr)
-        throw Error(Exit::input, Problem{index, "a file with " + name, "none", "copy the folder again"});
+        throw Error(Exit::input,
+                    Problem{index, "a file that contains the tensor " + name, "none", "copy the folder again"});
     return files;
   }
   throw Error(Exit::input, Problem{folder, "model.safetensors or pytorch_model.bin", "neither",

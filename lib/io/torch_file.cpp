@@ -18,7 +18,7 @@ class TorchFile : public TensorFile {
     if (const std::string order = folder + "byteorder"; archive_.has(order)) {
       const auto bytes = archive_.data(order);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
-        throw Error(Exit::input, Problem{path, "data of the byte order little", text, kSaveAsSafetensors});
+        throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSaveAsSafetensors});
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle), path + ": " + pickle)) {
       infos_.push_back(tensor.info);
@@ -43,7 +43,8 @@ class TorchFile : public TensorFile {
   }
 
  private:
-  // Copies the elements of the axes from `axis` on; the first element is at `from`.
+  // Copies, in row-major order, the elements that the axes from `axis` on index. `from`: their first element; `size`:
+  // bytes of an element; `to`: destination, which is advanced.
   static void copy(const StoredTensor& t, size_t axis, const uint8_t* from, size_t size, uint8_t*& to) {
     if (axis == t.strides.size()) {
       std::memcpy(to, from, size);
@@ -64,7 +65,7 @@ class TorchFile : public TensorFile {
   std::map<std::string, StoredTensor> tensors_;
 };
 
-// Before version 1.6 torch.save wrote several pickles, one after another.
+// Throws Error(input) for a file of torch.save before PyTorch 1.6, which wrote several pickles, one after another.
 void refuse_old_form(const std::string& path) {
   constexpr uint8_t kMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
   uint8_t first[sizeof kMagic];

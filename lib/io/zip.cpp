@@ -11,9 +11,9 @@ namespace {
 constexpr uint32_t kEntry = 0x04034B50, kListed = 0x02014B50, kEnd = 0x06054B50;
 constexpr uint32_t kEnd64 = 0x06064B50, kLocator64 = 0x07064B50;
 constexpr uint64_t kEntryBytes = 30, kListedBytes = 46, kEndBytes = 22, kLocatorBytes = 20, kLongestComment = 65535;
-constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // the number is in the 64-bit form
+constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value that refers to a number in the ZIP64 field
 
-constexpr size_t kStep = 8;  // bytes per step of the checksum
+constexpr size_t kStep = 8;  // bytes per step of crc32()
 constexpr auto kTables = [] {
   std::array<std::array<uint32_t, 256>, kStep> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -96,13 +96,13 @@ uint64_t ZipArchive::add_entry(uint64_t at) {
   const uint64_t name_size = number(at + 28, 2), extra = number(at + 30, 2), comment = number(at + 32, 2);
   uint64_t field = at + kListedBytes + name_size;
   const uint64_t next = field + extra + comment;
-  if (next > file_.size()) throw bad(place, str("an entry within ", file_.size(), " bytes"), "a longer one");
+  if (next > file_.size()) throw bad(place, str("an entry within ", file_.size(), " bytes"), "a longer entry");
   const std::string name(reinterpret_cast<const char*>(file_.data()) + at + kListedBytes, name_size);
   for (const uint64_t fields_end = field + extra; field + 4 <= fields_end;) {
     const uint64_t kind = number(field, 2), size = number(field + 2, 2);
     uint64_t value = field + 4;
     field = value + size;
-    if (kind != 1) continue;  // sizes and offsets that need 64 bits, in this order
+    if (kind != 1) continue;  // the ZIP64 field has the values that need 64 bits, in this order
     for (uint64_t* n : {&entry.size, &packed, &entry.header}) {
       if (*n != kLarge32) continue;
       if (value + 8 > field) throw bad(place, "64-bit sizes", "fewer bytes");
@@ -111,14 +111,14 @@ uint64_t ZipArchive::add_entry(uint64_t at) {
     }
   }
   if (method != 0 || (flags & 1) != 0 || packed != entry.size)
-    throw bad(": " + name, "an uncompressed entry", (flags & 1) != 0 ? "an encrypted one" : "a compressed one");
-  if (!entries_.emplace(name, entry).second) throw bad(place, "unique entry names", name + " again");
+    throw bad(": " + name, "an uncompressed entry", (flags & 1) != 0 ? "an encrypted entry" : "a compressed entry");
+  if (!entries_.emplace(name, entry).second) throw bad(place, "unique entry names", name + " twice");
   return next;
 }
 
 std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   const auto found = entries_.find(name);
-  if (found == entries_.end()) throw bad("", "the entry " + name, "none of this name");
+  if (found == entries_.end()) throw bad("", "the entry " + name, "no entry of this name");
   const Entry& entry = found->second;
   const std::string place = ": " + name;
   if (entry.header > file_.size() || number(entry.header, 4) != kEntry)
