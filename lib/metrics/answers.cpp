@@ -16,8 +16,9 @@ bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
   return a.span.first != b.span.first ? a.span.first < b.span.first : a.span.last < b.span.last;
 }
 
-// Keeps a heap of `count` candidates with the worst at its front. Candidates come in the order of start and end, so a
-// candidate with a score no higher than the front ranks after it.
+// Returns the `count` best candidates of a row in descending order of score. Uses a heap whose front is the worst
+// candidate. Candidates are visited in the order of start and end, so a candidate whose score is at most the score of
+// the front ranks after the front.
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
                                                            std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
@@ -65,7 +66,7 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   r = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto num_best = static_cast<size_t>(options_.best);
-  // Twice the candidates if some of them have the same text.
+  // Doubles the number of candidates until enough of them have distinct texts.
   for (size_t count = num_best;; count *= 2) {
     const std::vector<Candidate> ordered = best_of(row, start, end, count);
     r.best = distinct(paragraph, ordered);
@@ -92,12 +93,13 @@ Answers AnswerSearch::answers(int64_t question) const {
   for (int64_t i = first; i < last; ++i) {
     const Row& row = rows_[static_cast<size_t>(i)];
     if (!row.added)
-      throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all its rows", "only a part of them", ""});
+      throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
+                                        "the logits of only some rows", ""});
     all.insert(all.end(), row.best.begin(), row.best.end());
     if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
   }
   if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
-  // before() compares starts, not windows: each start belongs to one window, and later windows have later starts.
+  // before() does not compare windows: each start belongs to one window, and later windows have later starts.
   std::sort(all.begin(), all.end(), before);
   Answers out;
   for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});

@@ -1,14 +1,14 @@
-// Answers from the start and end scores of a model's rows (questions.h), as in BERT's run_squad.py for SQuAD 1.1
-// and 2.0, except that
-//   - all pairs of a start and an end are considered, not only those of the 20 best starts and 20 best ends of a row;
-//   - an answer consists of bytes of the paragraph, from the first byte of its first token to the last byte of its last
-//     token. BERT's get_final_text instead searches the words around the tokens, with single spaces, for the tokens'
-//     letters, and returns those whole words if it does not find them.
+// Selects answers to questions by the start and end logits of a model (text/records/questions.h), as BERT's
+// run_squad.py does for SQuAD 1.1 and 2.0, with two differences:
+//   - All pairs of a start and an end are considered, not only pairs of the 20 best starts and 20 best ends of a row.
+//   - An answer consists of bytes of the paragraph, from the first byte of its first token to the last byte of its
+//     last token. BERT's get_final_text instead searches the words around the tokens for the letters of the tokens,
+//     joins these words with single spaces, and returns all of them if the search fails.
 //
-// An answer runs from one token of the paragraph to the same or a later one in the same window, with its start in the
-// window that scores it (Questions::counts_here); its score is the sum of its start and end scores. Among answers with
-// the same text only the best counts. Ties: the earlier window, then the earlier start, then the earlier end, and any
-// answer before no answer.
+// A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window. It
+// belongs to the window that scores its first token (Questions::counts_here()). The score of an answer is the sum of
+// its start and end logits. Of several candidates with the same text only the best counts. Ties are broken by the
+// earlier window, then by the earlier start, then by the earlier end; an answer comes before "no answer".
 #pragma once
 
 #include <cstdint>
@@ -27,53 +27,55 @@ struct AnswerOptions {
   int64_t longest = 30;
   double null_threshold = 0;
   void describe(Fields& f) {
-    f.field("best", best, "number of best answers kept per question", at_least(1));
+    f.field("best", best, "number of best-scoring answers per question", at_least(1));
     f.field("longest", longest, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
-            "if questions may be impossible: threshold of the score of no answer minus that of the best answer, above "
-            "which no answer is predicted");
+            "threshold for questions that may be impossible: no answer is predicted if the score of no answer exceeds "
+            "the score of the best answer by more than this value");
   }
 };
 
 struct Answer {
   std::string text;           // empty: no answer
-  double start = 0, end = 0;  // scores; for no answer, those of [CLS] in the window where their sum is lowest
-  double probability = 0;     // among the question's answers in `best`
+  double start = 0, end = 0;  // logits; for no answer, of [CLS] in the window with their lowest sum
+  double probability = 0;     // softmax of the scores of Answers::best
   double score() const { return start + end; }
 };
 
 struct Answers {
-  std::vector<Answer> best;  // by falling score, at most AnswerOptions::best
-  std::string text;          // the predicted answer
-  // Score of no answer minus that of the best answer, if questions may be impossible.
+  std::vector<Answer> best;  // in descending order of score, at most AnswerOptions::best
+  std::string text;          // predicted answer; empty: no answer
+  // Score of no answer minus the score of the best answer; 0 unless questions may be impossible.
   double null_difference = 0;
 };
 
 class AnswerSearch {
  public:
-  // The questions must outlive this.
+  // `questions` must outlive the search.
   AnswerSearch(const text::Questions& questions, const AnswerOptions& options);
 
-  // Adds the start and end scores of a row, one for every position; rows may come in any order. Throws Error(failed)
-  // for another number of scores, and for a score that is not finite.
+  // Adds the start and end logits of a row, one of each per position; rows may come in any order. Throws Error(failed)
+  // for another number of logits, and for a logit that is not finite.
   void add(int64_t row, std::span<const float> start, std::span<const float> end);
-  // Returns the answers to a question; throws Error(failed) unless all of its rows were added.
+  // Returns the answers to a question. Throws Error(failed) unless add() has received all rows of the question.
   Answers answers(int64_t question) const;
 
  private:
   struct Candidate {
     double start, end;
-    text::Span span;  // in tokens of the paragraph
+    text::Span span;  // tokens of the paragraph
     double score() const { return start + end; }
   };
   struct Row {
     bool added = false;
     double null_start = 0, null_end = 0;
-    std::vector<Candidate> best;  // sorted, with different texts
+    std::vector<Candidate> best;  // in descending order of score, with distinct texts
   };
+  // Returns whether `a` ranks before `b`: by score, then by start, then by end.
   static bool before(const Candidate& a, const Candidate& b);
   std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,
                                  size_t count) const;
+  // Returns the first candidates with distinct texts, at most AnswerOptions::best.
   std::vector<Candidate> distinct(const text::Paragraph& paragraph, const std::vector<Candidate>& ordered) const;
 
   const text::Questions& questions_;

@@ -26,6 +26,7 @@ std::string name_of(const std::vector<std::pair<E, std::string>>& names, E value
   return std::find_if(names.begin(), names.end(), [&](auto& entry) { return entry.first == value; })->second;
 }
 
+// Returns whether a smoothing method uses BleuOptions::smooth_value.
 bool takes_value(BleuSmoothing smooth) { return smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k; }
 
 double smoothing_value(const BleuOptions& o) {
@@ -36,10 +37,11 @@ double smoothing_value(const BleuOptions& o) {
 }  // namespace
 
 void BleuOptions::describe(Fields& f) {
-  f.choice("tokenize", tokenize, bleu_token_names(), "tokeniser, named as in sacrebleu");
+  f.choice("tokenize", tokenize, bleu_token_names(), "BLEU tokeniser, named as in sacrebleu");
   f.field("lowercase", lowercase, "convert hypotheses and references to lower case before scoring");
-  f.field("compound_split", compound_split, "split words at hyphens first, as in the published scores of WMT En-De");
-  f.choice("smooth", smooth, smoothing_names(), "smoothing of precisions without a match");
+  f.field("compound_split", compound_split,
+          "split words at hyphens before BLEU is computed, as in the published scores of WMT En-De");
+  f.choice("smooth", smooth, smoothing_names(), "BLEU smoothing of n-gram precisions without a match");
   f.field("smooth_value", smooth_value,
           "BLEU smoothing value of the methods floor and add-k; 0: the default of the method, 0.1 for floor and 1 for "
           "add-k",
@@ -48,11 +50,11 @@ void BleuOptions::describe(Fields& f) {
 
 void BleuOptions::check() const {
   if (smooth_value > 0 && !takes_value(smooth))
-    throw Error(Exit::usage, Problem{"the smoothing value of BLEU", "smoothing floor or add-k with it",
-                                     name_of(smoothing_names(), smooth), "leave the value out"});
+    throw Error(Exit::usage, Problem{"the smoothing value of BLEU", "smoothing with the method floor or add-k",
+                                     name_of(smoothing_names(), smooth), "omit the smoothing value"});
   if (compound_split && tokenize == BleuTokens::characters)
-    throw Error(Exit::usage,
-                Problem{"the compound split of BLEU", "a tokeniser that produces whole words", "char", "leave it out"});
+    throw Error(Exit::usage, Problem{"the compound split of BLEU", "a tokeniser that produces whole words", "char",
+                                     "omit the compound split"});
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
@@ -83,7 +85,7 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf
       total *= halvings *= 2;
     }
     result.precisions[n] = 100 * matches / total;
-    log_sum += std::log(result.precisions[n]);  // -inf for 0, so that the score is 0
+    log_sum += std::log(result.precisions[n]);  // log(0) is -inf, so that the score is 0
     ++orders;
   }
   if (of == BleuOf::corpus && orders < BleuStatistics::kOrders) return result;
@@ -104,7 +106,7 @@ BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<
   s.sentences = 1;
   const auto length = static_cast<int64_t>(hypothesis.size());
   s.hypothesis_tokens = length;
-  // The nearest length; of two equally near ones the shorter.
+  // The reference whose length is nearest to the length of the hypothesis; of two equally near ones the shorter.
   const Ids nearest = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
     const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
     return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);

@@ -6,7 +6,7 @@ namespace mh::metrics {
 
 namespace {
 
-// A substitution of one character: s/(a)/ $1 /g.
+// Puts a space before and after each character for which `a` holds: s/(a)/ $1 /g.
 template <class A>
 void separate(std::u32string& text, const A& a) {
   std::u32string out;
@@ -18,7 +18,8 @@ void separate(std::u32string& text, const A& a) {
   text.swap(out);
 }
 
-// A substitution of two characters, left to right, s/(a)(b)/…/g; `put(out, a, b)` appends the replacement.
+// Replaces pairs of characters for which `a` and `b` hold, from left to right without overlap: s/(a)(b)/…/g. `put(out,
+// a, b)` appends the replacement.
 template <class A, class B, class Put>
 void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put) {
   std::u32string out;
@@ -34,7 +35,7 @@ void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put)
   text.swap(out);
 }
 
-// $1 $2_ and _$1 $2, where _ is a space
+// Replacements for replace_pairs(): "$1 $2 " and " $1 $2".
 constexpr auto split_second = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
 constexpr auto split_first = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
 
@@ -45,7 +46,7 @@ void replace_all(std::u32string& text, std::u32string_view from, std::u32string_
 
 void separate_13a(std::u32string& line) {
   replace_all(line, U"<skipped>", U"");
-  if (line.find(U'&') != line.npos) {  // applied one after the other: &amp;lt; ends as <
+  if (line.find(U'&') != line.npos) {  // in this order, so that &amp;lt; becomes <
     replace_all(line, U"&quot;", U"\"");
     replace_all(line, U"&amp;", U"&");
     replace_all(line, U"&lt;", U"<");

@@ -21,7 +21,7 @@ void NgramMatcher::Names::clear(size_t most) {
 }
 
 size_t NgramMatcher::Names::locate(uint64_t key) const {
-  size_t at = (key * 0x9E3779B97F4A7C15) >> shift_;  // the high bits of a product depend on all of the key
+  size_t at = (key * 0x9E3779B97F4A7C15) >> shift_;  // the high bits of the product depend on all bits of the key
   while (slots_[at].name != kNone && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
   return at;
 }
@@ -34,7 +34,6 @@ uint32_t NgramMatcher::Names::add(uint64_t key) {
 
 uint32_t NgramMatcher::Names::find(uint64_t key) const { return slots_[locate(key)].name; }
 
-// Turns the numbers of (n - 1)-grams into those of n-grams, and counts them.
 void NgramMatcher::name_references(std::span<const Ids> references, size_t n) {
   size_t most = 0;
   for (Ids reference : references) most += reference.size();
@@ -59,7 +58,8 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   for (size_t r = 0; r < references.size(); ++r) reference_names_[r].assign(references[r].size(), 0);
   starts_.clear();
   for (size_t i = 0; i < hypothesis.size(); ++i) starts_.push_back({i, 0});
-  // An n-gram that no reference has is the start of no longer one that a reference has.
+  // If no reference contains an n-gram, no reference contains a longer n-gram that starts with it, so its start is
+  // dropped.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     name_references(references, n);
     size_t kept = 0;

@@ -1,5 +1,6 @@
-// Counts n-grams that two sides share, exactly and in linear time: an n-gram is numbered by the number of its first n -
-// 1 tokens and its last token, so n-grams are never compared as text.
+// Counts the n-grams that a hypothesis shares with its references, exactly and in linear time. An n-gram has a number,
+// which is found by the number of its first n - 1 tokens and by its last token, so n-grams are never compared token by
+// token.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@ class NgramMatcher {
   void match(Ids hypothesis, std::span<const Ids> references, std::span<int64_t> matches);
 
  private:
-  // Map from (number of the first n - 1 tokens, last token) to the number of an n-gram; open addressing.
+  // Hash map with open addressing from (number of the first n - 1 tokens, last token) to the number of an n-gram.
   class Names {
    public:
-    void clear(size_t most);  // makes room for `most` entries
-    uint32_t add(uint64_t key);
+    void clear(size_t most);            // removes all entries and makes room for `most` entries
+    uint32_t add(uint64_t key);         // returns the number of `key`; numbers a new key
     uint32_t find(uint64_t key) const;  // kNone if absent
     uint32_t size() const { return size_; }
 
@@ -35,15 +36,17 @@ class NgramMatcher {
     int shift_ = 0;
     uint32_t size_ = 0;
   };
-  struct Start {  // start of an n-gram of the hypothesis that a reference has
+  struct Start {  // n-gram of the hypothesis that also occurs in a reference: first token, number
     size_t position;
     uint32_t name;
   };
+  // Replaces the numbers of (n - 1)-grams in reference_names_ by the numbers of n-grams, and counts the n-grams.
   void name_references(std::span<const Ids> references, size_t n);
 
   Names names_;
   std::vector<std::vector<uint32_t>> reference_names_;  // [reference][position]: number of the n-gram that starts there
-  std::vector<int64_t> most_, now_;  // [number]: largest count in a reference; count in the present sentence
+  // By number of the n-gram: largest count in one reference; count in the current sentence.
+  std::vector<int64_t> most_, now_;
   std::vector<Start> starts_;
 };
 

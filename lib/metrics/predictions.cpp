@@ -11,7 +11,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns a JSON object with one entry a line; `of` converts the answers to a question.
+// Returns a JSON object with one question per line, from the id of a question to `of(answers)`. Throws Error(failed)
+// unless each question has answers.
 template <class Of>
 std::string by_question(const text::Questions& questions, const std::vector<Answers>& answers, const Of& of) {
   if (answers.size() != questions.questions().size())

@@ -1,4 +1,5 @@
-// Answers to questions as files, and their scores: those of the official scripts of SQuAD 1.1 and 2.0.
+// Reads and writes files of predicted answers to questions, and scores the answers as the official scripts of SQuAD 1.1
+// and 2.0 do.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +13,32 @@
 
 namespace mh::metrics {
 
-// The answer to each question that has one, by the question's id; "" predicts that there is no answer.
+// Predicted answers by the id of the question; "" predicts that the question has no answer. A question without a
+// prediction has no entry.
 using Predictions = std::map<std::string, std::string>;
 
-// Returns {id: text, …} as the official scripts read it, in the questions' order.
+// Returns the JSON object {id: text, …} that the official scripts read, in the order of `questions`.
 std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers);
-// Returns {id: [{text, probability, start_logit, end_logit}, …], …}, best first, as BERT writes it.
+// Returns the JSON object {id: [{text, probability, start_logit, end_logit}, …], …}, in the format of BERT, with the
+// best answer of each question first.
 std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers);
-// Reads the format of predictions_json(); "-" is standard input. Throws Error(input) for other content.
+// Reads a file in the format of predictions_json(), or standard input for "-". Throws Error(input) for other content.
 Predictions read_predictions(const std::string& path);
 
-// Exact match and F1 over all questions; a question without a prediction scores 0 (the official script of SQuAD 2.0
-// leaves such a question out).
+// Exact match and F1 over all questions. A question without a prediction scores 0 (the official script of SQuAD 2.0
+// omits it).
 //
-// If questions may be impossible, the rules of SQuAD 2.0 apply: true answers that are empty once normalised do not
-// count, the true answer of an impossible question is "", and if the answer or a true answer is empty, F1 is whether
-// both are.
+// If questions may be impossible, the rules of SQuAD 2.0 apply: true answers that are empty after normalisation are
+// ignored; the true answer to an impossible question is ""; and if the prediction or the true answer is empty, F1 is 1
+// if both are empty and 0 otherwise.
 struct PredictionScores {
   AnswerScores all;
-  AnswerScores possible, impossible;  // HasAns and NoAns of the official script
-  int64_t without = 0;                // questions without a prediction
-  int64_t unknown = 0;                // predictions for other questions
+  AnswerScores possible, impossible;  // by type of question: HasAns and NoAns in the official script
+  int64_t without = 0;                // number of questions without a prediction
+  int64_t unknown = 0;                // number of predictions whose id is no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
-// Returns the score of one answer by these rules.
+// Returns the score of a predicted answer to a question; `unanswerable` selects the rules of SQuAD 2.0.
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable);
 
 }  // namespace mh::metrics

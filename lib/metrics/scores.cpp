@@ -17,11 +17,11 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 void require_same(size_t truth, size_t predicted) {
   if (truth != predicted)
-    throw Error(Exit::input, Problem{"scores", str("one prediction per true value, ", truth), str(predicted), ""});
+    throw Error(Exit::input, Problem{"scores", str("as many predictions as true values, ", truth), str(predicted), ""});
 }
 
-// Returns the deviations from the mean, in units of the largest, so that squares neither overflow nor underflow; empty
-// if all numbers are equal or one is not finite.
+// Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor
+// underflow. Returns an empty vector if all numbers are equal or one is not finite.
 std::vector<double> deviations(std::span<const double> numbers) {
   const bool constant = std::all_of(numbers.begin(), numbers.end(), [&](double v) { return v == numbers[0]; });
   if (constant) return {};
@@ -41,12 +41,12 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// Returns whether Python's \w matches c, except for the underscore, which has been removed before.
+// Returns whether the \w of Python matches c, except for the underscore, which is already removed with the punctuation.
 bool is_word_character(char32_t c) { return is_letter(c) || is_number(c); }
 
 bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
 
-// Replaces articles by spaces, also between characters that are neither letters nor digits.
+// Replaces the words a, an and the by spaces; a word is a maximal sequence of letters and digits.
 std::u32string without_articles(std::u32string_view text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {

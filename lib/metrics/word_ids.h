@@ -1,4 +1,4 @@
-// Numbers words: equal words get equal numbers for the lifetime of the object.
+// Assigns a number to each word; equal words have equal numbers for the lifetime of the object.
 #pragma once
 
 #include <cstdint>
