@@ -50,7 +50,7 @@ bool send_all(int descriptor, std::string_view bytes) {
   _exit(sent ? status : kReplyFailed);
 }
 
-// Returns whether `reply` is complete: has as many bytes as its head announces.
+// Returns whether `reply` has as many bytes as its head announces.
 bool complete(std::string_view reply) {
   if (reply.size() < kReplyHead) return false;
   uint64_t length = 0;

@@ -45,7 +45,7 @@ struct ShardHeader {
   std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
   std::string tokenizer;    // vocabulary file, which decodes the tokens to text
   // Size, fingerprint and file of the source vocabulary, for translations whose sides have separate vocabularies;
-  // `vocabulary`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty for a joint
+  // `vocabulary`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty if the sides share one
   // vocabulary.
   int64_t source_vocabulary = 0;
   std::string source_fingerprint;

@@ -8,7 +8,7 @@
 // A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window. It
 // belongs to the window that scores its first token (Questions::counts_here()). The score of an answer is the sum of
 // its start and end logits. Of several candidates with the same text only the best counts. Ties are broken by the
-// earlier window, then by the earlier start, then by the earlier end; an answer comes before "no answer".
+// earlier window, then by the earlier start, then by the earlier end; an answer precedes "no answer".
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class AnswerSearch {
     double null_start = 0, null_end = 0;
     std::vector<Candidate> best;  // in descending order of score, with distinct texts
   };
-  // Returns whether `a` ranks before `b`: by score, then by start, then by end.
+  // Returns whether `a` precedes `b`: by score, then by start, then by end.
   static bool before(const Candidate& a, const Candidate& b);
   std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,
                                  size_t count) const;

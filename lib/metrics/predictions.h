@@ -13,8 +13,8 @@
 
 namespace mh::metrics {
 
-// Predicted answers by the id of the question; "" predicts that the question has no answer. A question without a
-// prediction has no entry.
+// Predicted answers by the id of the question; "" predicts that the question has no answer. Other questions have
+// no prediction.
 using Predictions = std::map<std::string, std::string>;
 
 // Returns the JSON object {id: text, …} that the official scripts read, in the order of `questions`.
@@ -25,7 +25,7 @@ std::string best_json(const text::Questions& questions, const std::vector<Answer
 // Reads a file in the format of predictions_json(), or standard input for "-". Throws Error(input) for other content.
 Predictions read_predictions(const std::string& path);
 
-// Exact match and F1 over all questions. A question without a prediction scores 0 (the official script of SQuAD 2.0
+// Exact match and F1 over all questions. A question that has no prediction scores 0 (the official script of SQuAD 2.0
 // omits it).
 //
 // If questions may be impossible, the rules of SQuAD 2.0 apply: true answers that are empty after normalisation are
@@ -34,7 +34,7 @@ Predictions read_predictions(const std::string& path);
 struct PredictionScores {
   AnswerScores all;
   AnswerScores possible, impossible;  // by type of question: HasAns and NoAns in the official script
-  int64_t without = 0;                // number of questions without a prediction
+  int64_t without = 0;                // number of questions that have no prediction
   int64_t unknown = 0;                // number of predictions whose id is no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
