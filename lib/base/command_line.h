@@ -4,7 +4,7 @@
 //   CommandLineFields fields(app);
 //   fields.declare(options);
 //   … parse …
-//   fields.take(options);   // checks values like those of a configuration
+//   fields.take(options);   // sets the fields and checks their values, as for a configuration file
 #pragma once
 
 #include <cstdint>

@@ -16,9 +16,9 @@ class Config {
  public:
   Config() = default;
 
-  // Reads a TOML file. The files of its top-level key, such as `include = ["../base.toml"]`, are read before its other
-  // keys; their paths are relative to the folder of the including file. Throws Error(input) for a missing file, and
-  // Error(usage) with file, line and column for invalid syntax. Keys and values of earlier versions are converted
+  // Reads a TOML file. The files that its key `include` lists, as in `include = ["../base.toml"]`, are read before the
+  // other keys; their paths are relative to the folder of the including file. Throws Error(input) for a missing file,
+  // and Error(usage) with file, line and column for invalid syntax. Keys and values of earlier versions are converted
   // (base/renamed_keys.h); a warning, once per key, names the present form.
   void load_file(const std::string& path);
   // Parses TOML text, such as the configuration in a checkpoint; `name` is the name of the text in messages. Ignores
@@ -51,7 +51,7 @@ class Config {
 
  private:
   struct Value {
-    std::string text;    // TOML syntax
+    std::string text;    // value in TOML syntax
     std::string origin;  // "file.toml:12" or "--set"
   };
   class Reader : public Fields {
@@ -90,7 +90,7 @@ class TomlWriter : public Fields {
 // A key whose value differs between two configurations.
 struct Difference {
   std::string key;
-  std::string text;  // "key: old -> new"
+  std::string text;  // key with both values, "key: old -> new"
 };
 // Returns the keys whose values differ between two texts of TomlWriter: first the keys of `old_toml`, then the keys
 // that only `new_toml` has, each in alphabetical order.

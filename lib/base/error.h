@@ -11,8 +11,7 @@
 
 namespace mh {
 
-// Exit statuses of all tools. A training run that stops because of signal n, after saving its state, exits with 128 +
-// n.
+// Exit statuses of all tools. A training run that signal n stops saves its state and exits with 128 + n.
 enum class Exit : int {
   done = 0,
   failed = 1,  // failure at run time, such as a full disk or a diverged loss

@@ -85,7 +85,7 @@ class Prefetcher {
   std::deque<T> queue_;
   bool ended_ = false, stops_ = false;
   std::exception_ptr thrown_;
-  std::thread thread_;  // last member, since the thread uses all others
+  std::thread thread_;  // declared last, since the thread uses all other members
 };
 
 }  // namespace mh

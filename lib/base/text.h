@@ -18,7 +18,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
-std::string shape_text(std::span<const int64_t> shape);  // "(512, 64)"
+std::string shape_text(std::span<const int64_t> shape);  // returns "(512, 64)", for messages
 std::string trim(std::string_view text);
 // Returns 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);

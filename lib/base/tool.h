@@ -13,8 +13,8 @@ class App;
 namespace mh {
 
 struct ToolInfo {
-  std::string name;      // "mh-prep"
-  std::string purpose;   // one line
+  std::string name;      // such as "mh-prep"
+  std::string purpose;   // one line, shown at the start of --help
   std::string examples;  // one shell command line per line, shown at the end of --help
 };
 

@@ -38,7 +38,7 @@ using Metadata = std::map<std::string, std::string>;  // texts by key; the keys 
 
 inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes; limit of the safetensors format
 
-// Metadata keys; the comment on a key describes its text.
+// Metadata keys of checkpoints; the comment on each key describes the text stored under the key.
 inline constexpr const char* kFormatKey = "multihead.format";           // version of the format, "1"
 inline constexpr const char* kConfigKey = "multihead.config";           // resolved configuration, TOML
 inline constexpr const char* kTokenizerKey = "multihead.tokenizer";     // vocabulary file, base64
