@@ -1,4 +1,5 @@
-// Plans one pass for several ablated models, whose rows split where their masked heads differ, and scores them.
+// Scores several ablated models in one forward pass: models share their batch rows up to the first layer in which they
+// mask different heads.
 #include "analysis/ablation.h"
 
 #include <c10/core/GradMode.h>
@@ -32,12 +33,12 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Returns the scales (blocks, h) of a layer: its present scales (h), multiplied by 0 for the masked heads of each block
-// of rows.
+// Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
+// heads that a group masks. `blocks`: the masked heads of each group.
 HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
                           at::Device device) {
   HeadScales scales = attention::head_scales(layer);
-  if (scales.variants.count > 0) throw std::logic_error("scales of a layer that makes variants already");
+  if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
   const auto sides = sides_in(layer, side);
   for (HeadSide s : kSides) {
     at::Tensor& scale = scales.of(s);
@@ -52,17 +53,18 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
   return scales;
 }
 
-// The plan of one pass that scores several ablated models. Models share a block of rows as long as their masked heads
-// are the same; a layer where they differ splits the block.
+// The plan of a forward pass that scores several ablated models. A group is a set of models that have masked the same
+// heads in all layers so far; each group has one copy of the batch rows. A layer in which the models of a group mask
+// different heads splits the group.
 struct Split {
-  std::vector<HeadScales> scales;  // of each layer; unchanged in layers that mask nothing
-  std::vector<size_t> block_of;    // block of each model after the last layer
-  int64_t blocks = 1;              // number of blocks after the last layer
+  std::vector<HeadScales> scales;  // per layer; the current scales of the layer if no model masks its heads
+  std::vector<size_t> block_of;    // per model: index of its group after the last layer
+  int64_t blocks = 1;              // number of groups after the last layer
 };
 
 Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
   Split result;
-  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // indices of the models
+  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // per group: indices of its models
   std::iota(blocks[0].begin(), blocks[0].end(), 0);
   for (const AttentionLayer* layer : model.attention_layers()) {
     std::vector<std::vector<size_t>> now(blocks.size());
@@ -71,12 +73,12 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
     std::vector<std::set<int64_t>> heads(blocks.size());
     bool any = false;
     for (size_t b = 0; b < blocks.size(); ++b) {
-      std::map<std::set<int64_t>, size_t> at;  // new block of the models that mask these heads
+      std::map<std::set<int64_t>, size_t> at;  // group of the models that mask these heads
       for (size_t model_index : blocks[b]) {
         const auto masked = heads_of_layer(without[model_index], *layer);
         any = any || !masked.empty();
-        // The first group of models stays in block b, so that the variants begin with the input blocks in order, as
-        // attention::Variants requires.
+        // The first set of masked heads keeps group index b, since attention::Variants requires that the groups before
+        // the layer come first, in order.
         const auto [place, fresh] = at.try_emplace(masked, at.empty() ? b : now.size());
         if (fresh && place->second == now.size()) {
           now.emplace_back();
@@ -112,7 +114,8 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& with
   visitor.progress = input.progress;
   visitor.visit = [&](const data::VisitedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
-    if (pass.hidden.size(0) != plan.blocks * targets.size(0)) throw std::logic_error("rows of an ablation are lost");
+    if (pass.hidden.size(0) != plan.blocks * targets.size(0))
+      throw std::logic_error("the hidden states of an ablation have an unexpected number of batch rows");
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
     const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.blocks, -1}).sum(1, false, at::kDouble);
     const int64_t tokens = targets.ge(0).sum().item<int64_t>();
@@ -131,8 +134,9 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
   if (layer_spec.heads == 0) return 0;
   const auto sides = sides_in(layer, side);
   if (sides.empty())
-    throw Error(Exit::usage, Problem{"--side", str("layers that have ", name_of(side), " heads of their own"),
-                                     str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
+    throw Error(Exit::usage,
+                Problem{"--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
+                        str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
   const int64_t heads = layer_spec.heads_of(sides[0]);
   for (HeadSide s : sides)
     if (layer_spec.heads_of(s) != heads)
@@ -168,7 +172,7 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
       if (layer == layers.end()) refuse(str("layers 0 to ", layers.rbegin()->first), kind, head);
       if (head.head < 0 || head.head >= layer->second)
         refuse(layer->second > 0 ? str("heads 0 to ", layer->second - 1, " in layer ", head.layer)
-                                 : "a layer with heads left",
+                                 : "a layer whose heads are not all pruned",
                kind, head);
     }
   }
@@ -197,9 +201,10 @@ Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : k
 std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once) {
   c10::NoGradGuard no_gradient;
-  all_heads(input.model, input.side, input.kinds);  // throws if a layer lacks the side
+  all_heads(input.model, input.side, input.kinds);  // throws if a layer has no heads on this side
   for (const HeadSet& heads : without) check_heads(input.model, input.side, heads, "--heads");
-  // Models are grouped by the first layer that masks heads, so that a group shares all earlier layers.
+  // Models are sorted by the first layer in which they mask heads, so that models of one forward pass share many
+  // layers.
   const auto layers = input.model.attention_layers();
   const auto first_layer = [&](size_t i) {
     size_t layer = 0;

@@ -1,15 +1,16 @@
-// Head ablation: scores a model while some heads are masked, that is, multiplied by 0, without rescaling the other
-// heads and without further training (Michel et al. 2019; the tables of the Skip Cross-Head paper). The side of a head
-// says which of its tensors are masked:
+// Head ablation: scores a model with some heads masked, that is, multiplied by 0, without rescaling the other heads and
+// without further training (Michel et al. 2019; the tables of the Skip Cross-Head paper). `Side` selects the tensors of
+// a masked head that are multiplied by 0:
 //
 //   whole   the head output Z_i before the combiner; also the head's input to the mixer, if the layer has a mixer, and
 //           its block of the output projection's input, if the combiner mixes heads
-//   score, value, output   only the tensor of this side (attention::HeadSide)
+//   score, value, output   only the tensor of this head side (attention::HeadSide)
 //
-// Several ablated models are scored in one pass over the text. Rows are repeated in the first layer where two models
-// differ, so that earlier layers run once for all of them; models that differ in the same layer also share the
-// attention of that layer (attention::Variants). A Transformer-XL memory needs no extra handling, since a layer has the
-// same rows in every segment.
+// Several ablated models are scored in one pass over the text. The batch rows are repeated in the first layer in which
+// two models mask different heads, so that earlier layers are computed once for all models; models that differ in the
+// same layer also share the computation of that layer up to the first masked tensor (attention::Variants). A
+// Transformer-XL memory needs no extra handling, since the batch rows of a layer belong to the same models in every
+// segment.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,13 @@
 namespace mh::analysis {
 
 // Returns the number of heads of a layer on this side; 0 if all heads of the layer were pruned. Throws Error(usage)
-// about --side if the layer has no heads of its own on this side, or if `side` is whole and the head counts of the
-// layer's sides differ.
+// that names the option --side if the layer has no separate heads on this side, or if `side` is whole and the layer has
+// different numbers of score, value and output heads.
 int64_t heads_in(const attention::AttentionLayer& layer, Side side);
-// Returns all heads of the layers of `kinds`, or of all layers if `kinds` is empty. Throws like heads_in(), for these
-// layers only.
+// Returns all heads of the layers whose kind of attention is in `kinds`, or of all layers if `kinds` is empty. Throws
+// like heads_in(), for the selected layers only.
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {});
-// Throws Error(usage) about the option `where` if the model lacks one of the heads.
+// Throws Error(usage) that names the option `where` if the model lacks one of the heads.
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
 
 // Saves the interceptors of all layers; the destructor restores them.
@@ -47,7 +48,7 @@ class ScalesKept {
   std::vector<std::shared_ptr<attention::Interceptor>> before_;
 };
 
-// Masks heads, in addition to the heads that are masked already, until it is destroyed.
+// Masks `heads` until the destructor runs; heads that were masked before stay masked. Throws like check_heads().
 class Masked {
  public:
   Masked(model::LanguageModel& model, Side side, const HeadSet& heads);
@@ -56,14 +57,15 @@ class Masked {
   ScalesKept kept_;
 };
 
-// Tokens per forward pass, counted in the last layers, where rows are repeated for all models. With 8 layers of width
-// 256 and blocks of 256 tokens, 8192 and 16384 take the same time and 4096 takes 10% longer; the activations of 16384
-// tokens take about 0.3 GB.
+// Default limit on the tokens of a forward pass, counted in the last layer, where the batch rows are repeated for all
+// models. With 8 layers of width 256 and blocks of 256 tokens, limits of 8192 and 16384 take the same time and 4096
+// takes 10% longer; the activations of 16384 tokens take about 0.3 GB.
 constexpr int64_t kTokensAtOnce = 16384;
 
-// Returns the score of the model without each of these sets of heads, which are masked in addition to the heads that
-// are masked already. The scores equal those of separate runs except for rounding. Throws Error(usage) like heads_in()
-// and check_heads(). If a signal asks the process to stop, returns early; the remaining scores are zeros.
+// Returns, for each set of heads in `without`, the score of the model with this set masked in addition to the heads
+// that are already masked. The scores equal those of separate evaluations except for rounding. Throws Error(usage) like
+// heads_in() and check_heads(). If a signal asks the process to stop, returns early; scores that were not computed are
+// zeros.
 std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
                                        int64_t tokens_at_once = kTokensAtOnce);
 

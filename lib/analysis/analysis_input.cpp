@@ -1,4 +1,4 @@
-// Runs a model over a corpus for an observer.
+// Runs a model over a corpus while an observer reads each forward pass.
 #include "analysis/analysis_input.h"
 
 #include <c10/core/GradMode.h>

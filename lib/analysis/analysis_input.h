@@ -9,19 +9,20 @@
 
 namespace mh::analysis {
 
-// The side of heads that an analysis addresses (attention::HeadSide); whole: all sides of a head together.
+// The tensors of a head that an analysis masks or measures: those of one head side (attention::HeadSide), or of all
+// sides together (whole).
 enum class Side { whole, score, value, output };
 
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& text;
-  data::ScoringOptions how;  // resolved; its sample selects the blocks
+  data::ScoringOptions how;  // after data::Corpus::resolve(); how.sample selects the text blocks
   Side side = Side::whole;
-  std::function<void(int64_t done, int64_t all)> progress = {};  // in rows
+  std::function<void(int64_t done, int64_t all)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                 // kinds of attention to analyse; empty: all
 };
 
-// Runs the model over the subject's text with an observer, without gradients.
+// Runs input.model over input.text without gradients; `observer` observes each forward pass.
 void observe(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

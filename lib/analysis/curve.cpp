@@ -11,13 +11,14 @@ namespace mh::analysis {
 
 namespace {
 
-// Returns the number of masked heads among `heads` heads.
+// Returns `fraction` of the number `heads`, rounded to the nearest integer.
 int64_t part_of(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
 
-// Adds heads to `masked`, in the order of a ranking, until it holds the fraction of all heads, or of each layer's
-// heads.
+// Adds heads to `masked` in the order of the ranking `order`, until `masked` has `fraction` of the heads in `all` or,
+// if `per_layer`, of the heads of each layer.
 void take(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& all, double fraction, bool per_layer) {
-  // Numbers of heads still to be added, and of all heads: per layer, or in total under a single key.
+  // The number of heads still to be added, and the total number of heads: by layer, or for all layers under a single
+  // key.
   std::map<std::pair<AttentionKind, int64_t>, int64_t> left, sizes;
   const auto key = [&](AttentionKind kind, const Head& head) {
     return per_layer ? std::pair(kind, head.layer) : std::pair(AttentionKind{}, int64_t{-1});

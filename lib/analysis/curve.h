@@ -15,44 +15,44 @@
 namespace mh::analysis {
 
 struct CurveOptions {
-  double step = 0.1;       // fraction of the heads that each step masks
-  bool per_layer = false;  // masks the fraction in each layer; else among all heads of the model
-  bool rerank = false;     // measures importance again after each step, without the masked heads
-  bool normalise = false;  // divides the scores of each layer by their l2 norm before ranking
+  double step = 0.1;       // fraction of the heads by which each step increases the masked heads
+  bool per_layer = false;  // whether the fraction applies to each layer; false: to all heads of the model
+  bool rerank = false;     // whether importance is measured again after each step, with the heads masked so far
+  bool normalise = false;  // whether the scores of each layer are divided by their l2 norm before ranking
 };
 
 struct CurvePoint {
   double fraction = 0;  // fraction of the heads that are masked: 0, step, 2 step, …, 1
   HeadSet masked;       // the masked heads
-  task::Score score;
+  task::Score score;    // score of the model with these heads masked
 };
 
-// Returns the points of a pruning curve. Importance is measured on the text of `measured`, and the points are scored on
-// the text of `scored`; both have the same model, side and kinds. All points are scored by one call of score_without().
-// The number of masked heads is rounded to the nearest integer. If a signal asks the process to stop, returns early
-// with the points so far.
+// Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
+// of `measured`, and the points are scored on the text of `scored`; both must have the same model, side and kinds. All
+// points are scored by one call of score_without(). The number of masked heads is rounded to the nearest integer. If a
+// signal asks the process to stop, returns early with the points so far.
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const AnalysisInput& measured,
                                       const std::string& measure, const CurveOptions& options);
 
-// The loss of a point compared with the full model.
+// The loss at a point of a pruning curve, compared with the full model.
 struct CurveLoss {
   int64_t heads = 0;  // number of masked heads
-  double nll = 0;     // nats per token
+  double nll = 0;     // cross-entropy, nats per token
   double perplexity = 0;
-  double difference = 0;        // perplexity minus that of the full model
+  double difference = 0;        // perplexity minus the full model's perplexity
   double relative = 0;          // `difference` in percent of the full model's perplexity
-  double value = 0;             // the metric; perplexity if there is no other metric
-  double value_difference = 0;  // `value` minus that of the full model
+  double value = 0;             // value of the metric; perplexity if CurveMeter has no metric
+  double value_difference = 0;  // `value` minus the full model's value
 };
 
 // Compares the points of one curve with the first point, the full model.
 class CurveMeter {
  public:
-  // `scored`: the argument of pruning_curve(); must outlive the meter. `metric`: evaluates the model, whose heads are
-  // masked during the call; empty: perplexity.
+  // `scored`: the same object as for pruning_curve(); must outlive the meter. `metric`: returns the metric of
+  // scored.model, whose heads are masked during the call; empty: the metric is perplexity.
   explicit CurveMeter(const AnalysisInput& scored, std::function<double()> metric = {})
       : scored_(scored), metric_(std::move(metric)) {}
-  // Call it for the points in order, beginning with the full model.
+  // Returns the loss at `point`. Must be called for the points in order, beginning with the full model.
   CurveLoss loss(const CurvePoint& point);
 
  private:
