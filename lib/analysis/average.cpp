@@ -22,7 +22,7 @@ void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
     const text::Tokenizers others = text::tokenizers_of(*checkpoint);
     auto same = [&](const char* side, const text::Tokenizer& one, const text::Tokenizer& other) {
       if (one.fingerprint() != other.fingerprint())
-        refuse(str("the ", side, " of ", first.name(), ", ", one.fingerprint()), other.fingerprint());
+        refuse(str("the ", side, " of ", first.name(), ", fingerprint ", one.fingerprint()), other.fingerprint());
     };
     same("vocabulary", *tokenizers.target, *others.target);
     same("source vocabulary", tokenizers.of_source(), others.of_source());

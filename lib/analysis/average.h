@@ -1,6 +1,6 @@
 // Checkpoint averaging: the arithmetic mean of the parameters of models with the same configuration, such as the last
-// checkpoints of a run. Sums are accumulated in fp64. Parameters that no optimiser changes are averaged, too: running
-// statistics (batch norm of a gate) and parameters that are drawn once.
+// checkpoints of a run. Sums are accumulated in fp64. Parameters that no optimiser updates are averaged as well:
+// running statistics (the batch norm of a gate) and parameters that keep their random initial values.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace mh::analysis {
 // or its vocabularies. The error names both files and the differences.
 void require_alike(const std::vector<const io::Checkpoint*>& checkpoints);
 
-// Returns the first model, on the CPU, with the mean of the parameters of all `checkpoints` (at least one). Ignores
-// training states. Throws like require_alike() and model::load_model().
+// Returns the model of the first checkpoint, on the CPU, with the mean of the parameters of all `checkpoints`, of which
+// there must be at least one. Ignores their training states. Throws like require_alike() and model::load_model().
 model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints);
 
 }  // namespace mh::analysis

@@ -27,6 +27,7 @@ void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const a
     const int64_t real = std::min(z.size(2), lengths_.queries(layer_spec.kind)[b].item<int64_t>());
     if (real == 0) continue;
     const at::Tensor heads = z[b].narrow(1, 0, real).to(at::kDouble).flatten(1);  // (h, n)
+    // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
     constexpr int64_t kByDifferences = 2;
     sums.euclidean += at::cdist(heads, heads, 2, kByDifferences).sum().item<double>();
     const at::Tensor size = heads.norm(2, 1, true);

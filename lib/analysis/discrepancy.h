@@ -5,9 +5,9 @@
 //              (The published code has 1 + cosine, which is larger for heads that are more alike.)
 //   euclidean  |Z_i - Z_j|₂
 //
-// The discrepancy of a layer is the sum over all ordered pairs, which is the entrywise ℓ₁ norm of the matrix of pairs,
-// averaged over sequences. It is measured before the combiner (head outputs) and after it (input of the output
-// projection, where combiners such as alphas have mixed the heads).
+// The discrepancy of a layer is the sum of the distances of all ordered pairs, which is the entrywise ℓ₁ norm of the
+// (h, h) matrix of distances, averaged over sequences. It is measured before the combiner (head outputs) and after it
+// (input of the output projection, where combiners such as alphas have mixed the heads).
 #pragma once
 
 #include <map>
@@ -17,6 +17,7 @@
 
 namespace mh::analysis {
 
+// Accumulates the head discrepancy of every layer over the observed forward passes.
 class Discrepancy : public attention::Observer {
  public:
   void begin(const attention::Lengths& lengths) override;
@@ -30,12 +31,13 @@ class Discrepancy : public attention::Observer {
   struct Layer {
     Sums before, after;  // before and after the combiner
   };
-  // Returns the discrepancies of each kind, indexed by layer.
+  // Returns the discrepancies of the layers of each kind of attention, indexed by layer; all zeros for a layer that was
+  // not observed.
   std::map<AttentionKind, std::vector<Layer>> layers() const;
   int64_t sequences() const { return sequences_; }
 
  private:
-  // Adds the discrepancies of z (B, h, Tq, dv).
+  // Adds the distances between the heads of z (B, h, Tq, dv) to the member `where` of the layer's entry in sums_.
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where);
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences

@@ -16,7 +16,7 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_
   if (a_block > 0 && blocks > kMostBytes / a_block)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMostBytes), " of attention matrices"),
                                      str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(a_block))),
-                                     str("--blocks ", kMostBytes / a_block, " is the most")});
+                                     str("reduce --blocks to ", kMostBytes / a_block, " or less")});
 }
 
 void AttentionDump::probabilities(const attention::LayerSpec& shape, const at::Tensor& p) {

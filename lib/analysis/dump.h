@@ -1,6 +1,6 @@
-// Collects the attention matrices of a sample and writes them to a .safetensors file for other programs: one tensor per
-// layer, such as "decoder.layers.3.self", (blocks, h, Tq, Tk) fp32, after mixing, before dropout, in the order of the
-// text.
+// Collects the attention matrices of a sample of text blocks and writes them to a .safetensors file for other programs.
+// The file has one tensor per layer, named like "decoder.layers.3.self": the probabilities (blocks, h, Tq, Tk), fp32,
+// after mixing and before dropout, with the blocks in the order of the text.
 #pragma once
 
 #include <map>
@@ -15,16 +15,19 @@ namespace mh::analysis {
 
 class AttentionDump : public attention::Observer {
  public:
-  // Limit on the size of all matrices: they stay in memory until they are written, and writing briefly doubles that.
+  // Limit on the total size of the matrices, which stay in memory until write() and take twice this memory during
+  // write().
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
-  // Throws Error(usage) if `blocks` blocks with `block` queries and `keys` keys exceed kMostBytes.
+  // Throws Error(usage) if the matrices of `blocks` text blocks, with `block` queries and `keys` keys each, exceed
+  // kMostBytes.
   AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys);
   void probabilities(const attention::LayerSpec& shape, const at::Tensor& p) override;
   // Writes the matrices with the metadata `about`; does not close the sink.
   void write(ByteSink& sink, const std::map<std::string, std::string>& about) const;
 
  private:
-  std::map<std::pair<int64_t, std::string>, std::vector<at::Tensor>> matrices_;  // by layer and name; one per pass
+  // The matrices (B, h, Tq, Tk) of each forward pass, by layer index and layer name.
+  std::map<std::pair<int64_t, std::string>, std::vector<at::Tensor>> matrices_;
 };
 
 }  // namespace mh::analysis

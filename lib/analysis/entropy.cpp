@@ -15,7 +15,7 @@ at::Tensor entropy_of_rows(const at::Tensor& p) {
 
 void EntropyMeans::add(const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  const auto sum = [](at::Tensor& total, const at::Tensor& x) {  // (h, Tq)
+  const auto sum = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
     const at::Tensor now = x.sum(-1).to(at::kCPU, at::kDouble);
     total = total.defined() ? total + now : now;
   };

@@ -43,8 +43,8 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
       names_[p.name()].push_back(info.name);
     }
   if (tensors_.empty())
-    throw Error(Exit::usage, Problem{where, "a training state, such as last.safetensors",
-                                     checkpoint.name() + " without one", "omit the optimizer"});
+    throw Error(Exit::usage, Problem{where, "a checkpoint with a training state, such as last.safetensors",
+                                     checkpoint.name() + ", which has none", "leave optimizer out of --with"});
 }
 
 std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) const {
@@ -56,7 +56,7 @@ std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) con
 
 void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                  const std::map<std::string, at::Tensor>& moments) {
-  // Tensors in the order of their data in the file.
+  // Orders the tensors by the position of their data in the file.
   std::vector<io::TensorInfo> infos = checkpoint.tensors();
   std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
     return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));

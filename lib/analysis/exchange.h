@@ -1,5 +1,5 @@
-// Swaps heads in a checkpoint: chooses the pairs, reads the optimiser's moments so that they can move along, and writes
-// the new file.
+// Swaps heads in a checkpoint: chooses the pairs of heads, reads the optimiser's moments, which can be swapped with the
+// parameters, and writes the new checkpoint.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ namespace mh::analysis {
 // Returns the selection of this name: "hard", "soft", "released" or "random"; random for any other name.
 Selection selection_named(const std::string& name);
 
-// The rule by which pairs are chosen (rotation.h). heads_to_pair() must have checked `k` and `t_max`.
+// The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which heads_to_pair() must have
+// checked.
 struct PairOptions {
   Selection selection = Selection::random;
   int64_t k = 3;
@@ -25,8 +26,8 @@ struct PairOptions {
   uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream
 };
 
-// Returns the pairs of each kind in `heads`, the result of heads_to_pair(). `scores`: importance for each of these
-// kinds; not needed for random pairs.
+// Returns the pairs of heads to swap, for each kind of attention in `heads`, the result of heads_to_pair(). `scores`:
+// importance of the heads of each of these kinds; may be empty for random pairs.
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
                                    const std::map<AttentionKind, std::vector<int64_t>>& heads,
                                    const std::map<AttentionKind, LayerScores>& scores);
@@ -34,20 +35,21 @@ std::vector<HeadPair> choose_pairs(const PairOptions& options,
 // The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {
  public:
-  // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) about the option
+  // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) that names the option
   // `where` if the checkpoint has none.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
   // Returns the moments of one parameter; the tensors share memory with all().
   std::vector<at::Tensor> of(const nn::Parameter& parameter) const;
-  const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by name
+  const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by tensor name
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  std::map<std::string, std::vector<std::string>> names_;  // by parameter
+  std::map<std::string, std::vector<std::string>> names_;  // tensor names by parameter name
 };
 
-// Writes the checkpoint with the values of `parameters` and `moments` (by name) instead of its own. All other tensors,
-// the order of tensors and the metadata are unchanged. Closes the sink.
+// Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in
+// `moments` (by tensor name). All other tensors, the order of the tensors and the metadata are unchanged. Closes the
+// sink.
 void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                  const std::map<std::string, at::Tensor>& moments);
 

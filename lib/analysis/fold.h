@@ -3,8 +3,8 @@
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //
-// Azov & Landau 2020 write this as W^O' = (αᵀ ⊗ I) W^O, with α = mᵀ and the transposed projection. Behaviour of the
-// combiner that exists only in training, such as DropHead, is lost.
+// Azov & Landau 2020 write this as W^O' = (αᵀ ⊗ I) W^O, with α = mᵀ and the transposed projection. Operations of the
+// combiner that are active only in training, such as DropHead, are lost.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 
 namespace mh::analysis {
 
-// Returns W' (d, hv dv) for m (hv, ho) and W (d, ho dv), accumulated in fp64.
+// Returns W' (d, hv dv) for `matrix` m (hv, ho) and `weight` W (d, ho dv), accumulated in fp64.
 at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight);
 
 struct FoldedModel {
@@ -26,7 +26,8 @@ struct FoldedModel {
   std::vector<std::string> layers;  // names of the folded layers
 };
 
-// Folds the combiners of all layers that support it. Throws Error(usage) about the option `where` if no layer does.
+// Returns a copy of the model in which every combiner that is a constant matrix across heads is folded. Throws
+// Error(usage) that names the option `where` if no layer has such a combiner.
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where);
 
 }  // namespace mh::analysis
