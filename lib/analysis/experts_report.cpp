@@ -27,9 +27,10 @@ using attention::LayerSpec;
 void require_shares(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
   throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates sum to 1",
-                                   "gates that weigh heads", "use a model with combiner 'mae'"});
+                                   "gates of single heads, which do not sum to 1", "use a model with combiner 'mae'"});
 }
 
+// Counts the units of each expert and sums the entropy of the gates, layer by layer.
 class GateWatch : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateWatch(Kinds kinds) : kinds_(std::move(kinds)) {}
@@ -63,9 +64,9 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
     for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
-  // Returns the experts of the units of this pass in the first layer with gates, (B) or (B, Tq).
+  // Returns the expert of each unit of the last forward pass in the first layer with gates, (B) or (B, Tq).
   const at::Tensor& first() const { return first_; }
-  bool of_encoder() const { return of_encoder_; }  // whether that layer is in the encoder
+  bool of_encoder() const { return of_encoder_; }  // whether the first layer with gates is in the encoder
   Words words(int64_t row, int64_t positions) const { return words_of(lengths_, of_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> all;
@@ -85,7 +86,7 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
 // Replaces the gates of each unit by a one-hot vector.
 class OneExpert : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
-  // `seed` 0: the expert with the largest gate; else a random expert.
+  // `seed`: 0 selects the expert with the largest gate; any other value seeds the random choice of an expert.
   OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
@@ -135,9 +136,10 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   const at::Tensor token = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device()));
   model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &watch);
   if (watch.layers().empty())
-    throw Error(Exit::usage, Problem{"mh-spectrum experts", "a model with a mixture of experts",
-                                     kinds.empty() ? "gates in no layer" : "gates in no layer of these kinds",
-                                     "use a model with combiner 'mae'"});
+    throw Error(Exit::usage,
+                Problem{"mh-spectrum experts", "a model with a mixture of experts",
+                        kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
+                        "use a model with combiner 'mae'"});
 }
 
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {
@@ -171,7 +173,7 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
       const Words words = watch.words(row, width);
-      // Positions before `scored` are only context.
+      // Positions before `scored` are context, which is not counted.
       for (int64_t t = std::max(words.first, pass.rows[b].scored); t < words.first + words.count; ++t) {
         const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
         const auto id = static_cast<int32_t>(token[row * width + t]);

@@ -2,16 +2,18 @@
 // experts:
 //
 //   entropy      mean over units of H(g) = -Σ_i g_i ln g_i, nats; ln E for uniform gates
-//   attribution  a unit belongs to the expert argmax_i g_i; the first one in a tie
-//   PMI          pointwise mutual information ln p(token, expert) / (p(token) p(expert)). The tokens are the query
-//                positions of the first layer with gates, each with the expert of its unit; source tokens if that layer
-//                is the encoder's. In sentences only words count (words.h)
+//   attribution  a unit belongs to the expert argmax_i g_i; in a tie, to the expert with the lowest index
+//   PMI          pointwise mutual information ln p(token, expert) / (p(token) p(expert)), from counts over the query
+//                positions of the first layer with gates: the token at a position occurs with the expert of its unit.
+//                If this layer is in the encoder, the tokens are source tokens. In sentences only words are counted
+//                (words.h)
 //   specialised  evaluation with one-hot gates at argmax_i g_i, in every layer
 //   random       evaluation with one-hot gates at an expert that is drawn uniformly for each layer and unit
 //
-// A unit has one gate vector: it is a block of the text or a sentence, or a single position if gates depend on the
-// position (a causal mean). Layers whose kind is not in AnalysisInput::kinds are left out and keep their own gates.
-// With a one-hot gate, the t heads that the expert leaves out have weight 0 and the others have weight h / (h - t).
+// A unit is a part of the input with a single gate vector: a text block or a sentence, or one position if the gates
+// depend on the position (a causal mean). Layers whose kind is not in AnalysisInput::kinds are left out and keep their
+// own gates. With a one-hot gate, the t heads that the expert leaves out have weight 0 and the others have weight h /
+// (h - t).
 #pragma once
 
 #include <map>
@@ -29,8 +31,8 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 struct LayerGates {
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
-  bool by_position = false;  // whether each position has its own gates
-  int64_t units = 0;
+  bool by_position = false;     // whether each position has its own gates
+  int64_t units = 0;            // number of units
   double entropy = 0;           // sum over units, nats
   std::vector<int64_t> counts;  // (E): number of units that belong to each expert
 };
@@ -51,20 +53,20 @@ struct ExpertReport {
   std::vector<TokenOfExpert> tokens;  // ordered by expert, then descending PMI, then token
 };
 
-// Returns the report. `tokens`: maximum number of tokens per expert; `least`: minimum count of a listed token. Padding
-// and positions that are only context are not counted.
+// Runs the model over the text and returns the report. `tokens`: maximum number of tokens per expert; `least`: minimum
+// count of a listed token with its expert. Padding and context positions are not counted.
 ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t least);
 
 struct ExpertScore {
   std::string gates;  // "own", "specialised", "random"
-  double score;       // perplexity or another metric, mean over runs
-  double deviation;   // sample standard deviation over runs; NaN for a single run
-  int64_t runs;
+  double score;       // perplexity or another metric, mean over `runs`
+  double deviation;   // sample standard deviation over `runs`; NaN for a single one
+  int64_t runs;       // number of evaluations
 };
 
-// Returns the scores with the model's own gates, with specialised gates, and with random gates, the last as the mean of
-// `seeds` runs with seeds 1, 2, …. `score` evaluates the model with an observer that replaces gates, or with null;
-// empty: perplexity.
+// Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the
+// seeds 1, 2, …, `seeds`). `score`: evaluates the model with an observer that replaces the gates, or with null; empty:
+// perplexity.
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t seeds,
                                           const std::function<double(attention::Observer*)>& score = {});
 

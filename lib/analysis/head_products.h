@@ -1,8 +1,9 @@
 // Inner products ⟨x_i[t], ∂L/∂x_i[t]⟩ of every head i and position t in a forward pass: the derivative of the loss L
 // with respect to ξ if x_i[t] is scaled by 1 + ξ.
 //
-// x is the tensor of a side: the input of the mixer (product over keys), the head outputs before the combiner, or the
-// input of the output projection (products over dv). For whole heads the products of all sides of the layer are summed.
+// x is the tensor of a head side: the input of the mixer (product over keys), the head outputs before the combiner, or
+// the input of the output projection (products over dv). For Side::whole the products of all head sides of the layer
+// are summed.
 #pragma once
 
 #include "analysis/importance.h"
@@ -19,17 +20,19 @@ class HeadProducts : public attention::Observer {
     const attention::LayerSpec* layer_spec;
     at::Tensor products;  // (B, h, Tq) fp32
   };
-  // Returns the products of the last observed pass, given its loss. Call it once per pass: it clears them.
+  // Returns the products of the last observed forward pass, whose loss is `loss`, and clears them. Must be called once
+  // per forward pass.
   std::vector<Layer> take(const at::Tensor& loss);
 
  private:
-  std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by layer
-  // Factors of the heads, all 1, (B, h, Tq); their gradients are the inner products.
+  std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by kind and layer
+  // `products` holds factors (B, h, Tq), all 1, that multiply the heads; the gradients of the factors are the inner
+  // products.
   std::vector<Layer> layers_;
 };
 
-// Turns off the gradients of all parameters until it is destroyed, so that backward passes compute only those of
-// activations.
+// Disables the gradients of all parameters until the destructor runs, so that backward passes compute only the
+// gradients of activations.
 class WithoutParameterGradients {
  public:
   explicit WithoutParameterGradients(nn::ParameterList& parameters);

@@ -92,13 +92,15 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
     auto refuse = [&](const std::string& expected, const char* next) {
       throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
     };
-    if (!std::regex_match(text, part, form)) refuse("LAYER:HEAD or KIND:LAYER:HEAD, from 0", "such as 0:1,0:3,5:7");
+    if (!std::regex_match(text, part, form))
+      refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "such as 0:1,0:3,5:7");
     if (!part[1].matched && kinds.size() != 1)
       refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "such as decoder.self:0:1");
     const AttentionKind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       refuse("one of the kinds of attention " + names_of(kinds), "");
-    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second) refuse("each head once", "");
+    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second)
+      refuse("each head once", "remove the duplicate");
   }
   return heads;
 }
@@ -108,7 +110,7 @@ double parse_fraction(const std::string& text, const std::string& where) {
   std::smatch part;
   if (std::regex_match(text, part, form))
     if (const double percent = std::stod(part[1]); percent <= 100) return percent / 100;
-  throw Error(Exit::usage, Problem{where, "0% to 100%", text, "such as 30%"});
+  throw Error(Exit::usage, Problem{where, "a percentage from 0% to 100%", text, "such as 30%"});
 }
 
 }  // namespace mh::analysis

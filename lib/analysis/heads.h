@@ -1,5 +1,5 @@
-// Identifies the heads of a model by kind of attention, layer and head, both numbered from 0. Layers are recognised by
-// the names of parameters, which are a stable interface.
+// Identifies a head of a model by its kind of attention, layer index and head index, both counted from 0. The layer of
+// a parameter is read from the parameter's name; these names are a stable interface.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,15 @@ struct Head {
   bool operator<(const Head& o) const { return std::tie(layer, head) < std::tie(o.layer, o.head); }
 };
 
-// Returns the kind of this name, such as "decoder.self". Throws Error(usage) about the option `where` for other names.
+// Returns the kind of attention called `name`, such as "decoder.self". Throws Error(usage) that names the option
+// `where` for other names.
 AttentionKind kind_named(const std::string& name, const std::string& where);
 
-// A selection of kinds; empty: all kinds.
+// A selection of kinds of attention; empty: all kinds.
 using Kinds = std::set<AttentionKind>;
 inline bool contains(const Kinds& kinds, AttentionKind kind) { return kinds.empty() || kinds.count(kind) > 0; }
-// Returns the kinds of these names. Throws Error(usage) about the option `where` for unknown names and for kinds that
-// the model lacks.
+// Returns the kinds of these names. Throws Error(usage) that names the option `where` for unknown names and for kinds
+// that the model lacks.
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters, const std::string& where);
 
 // Returns the prefix of the names of an attention layer's parameters, such as "decoder.layers.3.self".
@@ -47,19 +48,19 @@ std::optional<LayerName> layer_of(const std::string& parameter);
 // Returns the number of value heads of each layer, by kind; 0 if all heads of the layer were pruned.
 std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);
 
-// Return the names of the kinds for messages: "decoder.self, decoder.cross".
+// Returns the names of the kinds of attention as text for messages: "decoder.self, decoder.cross".
 std::string names_of(const std::vector<AttentionKind>& kinds);
 std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads);
 
 using HeadSet = std::map<AttentionKind, std::set<Head>>;
 
 // Parses heads from a command line: "0:1" is head 1 of layer 0; with several `kinds`, "decoder.self:0:1". Throws
-// Error(usage) about the option `where` for invalid or duplicate heads.
+// Error(usage) that names the option `where` for invalid or duplicate heads.
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
                     const std::string& where);
 
-// Parses a percentage, "30%" to 0.3. Throws Error(usage) about the option `where` for other texts and for percentages
-// outside 0 to 100.
+// Parses a percentage, "30%" to 0.3. Throws Error(usage) that names the option `where` for any other text and for
+// percentages outside 0 to 100.
 double parse_fraction(const std::string& text, const std::string& where);
 
 }  // namespace mh::analysis
