@@ -67,16 +67,16 @@ void check_importance(const std::string& name, const std::string& where, model::
     if (sides_in(*layer, side).empty())
       refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
                  name_of(side), " heads that differ from value heads"),
-             layer->layer_spec().name + " mixes nothing there", "leave --side out");
+             layer->layer_spec().name + ", which has none", "leave --side out");
     const auto sides = sides_in(*layer, side);
     for (const HeadSide one : sides)
       if (layer->layer_spec().heads_of(one) != layer->layer_spec().heads_of(sides[0]))
-        refuse("equal head counts on all sides of a layer, for whole heads",
+        refuse("equal numbers of score, value and output heads in a layer, for whole heads",
                str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
                    " heads, ", layer->layer_spec().heads_of(one), " ", name_of(one), " heads"),
                "choose a side: score, value or output");
     if (const std::string why = importance->why_undefined(model, *layer, side); !why.empty())
-      refuse(str("layers whose heads have this measure, side ", name_of(side)),
+      refuse(str("layers for which this measure is defined, side ", name_of(side)),
              str(layer->layer_spec().name, ": ", why), "use another measure, such as taylor");
   }
 }

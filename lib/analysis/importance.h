@@ -11,8 +11,8 @@
 // In every measure a higher score means a more important head. Scores are comparable within a layer; across layers only
 // if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
 //
-// In layers with separate score, value or output heads, AnalysisInput::side selects the side; `whole` covers all sides
-// of a head.
+// In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured;
+// `whole` covers all sides of a head.
 #pragma once
 
 #include "analysis/measure.h"
@@ -23,11 +23,11 @@ namespace mh::analysis {
 class Importance {
  public:
   virtual ~Importance() = default;
-  // Creates an observer that computes the scores from forward passes without gradients, such as those of a validation;
-  // null if the measure needs more than such passes.
+  // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
+  // returns null if such passes are not sufficient (taylor, ablation) or not used (weight-norm).
   virtual std::unique_ptr<Measure> observing_measure(Side) const { return nullptr; }
-  // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer has heads
-  // on this side.
+  // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
+  // heads on this side.
   virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
   // Returns the scores of all heads. The default runs the model over the text with the observer of observing_measure().
   virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const;
@@ -36,7 +36,8 @@ class Importance {
   class Of;
 };
 
-// The registry entry of a measure that is only an observer; Watching has the constructor (Side).
+// The registry entry of a measure that an observer computes without any other work. `Watching`: the class of the
+// observer, whose constructor takes a Side.
 template <class Watching>
 class Importance::Of : public Importance {
  public:
@@ -46,18 +47,21 @@ class Importance::Of : public Importance {
   }
 };
 
+// Returns the registry of all measures.
 Registry<Importance>& importances();
-// Returns the names of the measures that are only observers, for the rotation of heads during training.
+// Returns the names of the measures that have an observing_measure(). Head rotation during training supports only these
+// measures.
 std::vector<std::string> observing_importances();
 
-// Throws Error(usage) about the option `where` if there is no measure of this name, or if a layer of `kinds` has no
-// heads on this side or the measure is undefined for them. Layers whose heads are all pruned are skipped. Does not run
-// the model.
+// Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no
+// heads on this side, or if the measure is undefined for these heads. Layers whose heads are all pruned are skipped.
+// Does not run the model.
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
                       const Kinds& kinds = {});
 
-// Returns the scores of all heads, with a row for every layer of AnalysisInput::kinds. Throws like check_importance()
-// and require_finite(). If a signal asks the process to stop, returns early with the scores so far.
+// Returns the scores of all heads by the measure `name`, [layer][head], with an entry for every layer of the kinds in
+// AnalysisInput::kinds. Throws like check_importance() and require_finite(). If a signal asks the process to stop,
+// returns early with the scores so far.
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input);
 
 // Divides the scores of each layer by their ℓ₂ norm (Michel et al. 2019, after Molchanov et al. 2017). Layers whose
@@ -68,17 +72,18 @@ struct RankedHead {
   AttentionKind kind = AttentionKind::decoder_self;
   Head head;
   double score = 0;
-  int64_t rank = 0;  // from 1, the least important head
+  int64_t rank = 0;  // 1: the least important head
 };
-// Returns the heads in ascending order of importance; equal scores are ordered by kind, layer and head. `per_layer`:
-// layer by layer, with ranks that begin at 1 in each layer. Layers without scores are left out.
+// Returns the heads in ascending order of importance; heads with equal scores are ordered by kind, layer and head.
+// `per_layer`: the heads are ordered layer by layer, and ranks begin at 1 in each layer. Layers without scores are left
+// out.
 std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // whole for unknown names
 const char* name_of(attention::HeadSide side);
-// Returns the sides that `side` selects among those that the layer has (AttentionLayer::has_side): all for whole; empty
-// if the layer lacks the side.
+// Returns the head sides of the layer (AttentionLayer::has_side) that `side` selects: all of them for whole; none if
+// the layer does not have `side`.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
 
 }  // namespace mh::analysis

@@ -1,4 +1,4 @@
-// Sums and means of measures that observe forward passes.
+// Accumulates the scores of measures that observe forward passes.
 #include "analysis/measure.h"
 
 #include <c10/core/GradMode.h>
@@ -54,7 +54,7 @@ std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
 std::string AttentionMeasure::why_undefined(const attention::AttentionLayer& layer) const {
   if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
   if (side() == Side::score && layer.mixes() == attention::Mixes::logits)
-    return "its mixer mixes logits, which are no attention matrices";
+    return "the mixer mixes logits, not attention probabilities";
   return "";
 }
 

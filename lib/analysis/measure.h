@@ -1,7 +1,7 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are fp64 and cover only real positions, whose number begin() receives; padding is left out.
+// Sums are accumulated in fp64 over real positions only, whose number begin() receives; padding is left out.
 #pragma once
 
 #include <map>
@@ -23,28 +23,30 @@ void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 class Measure : public attention::Observer {
  public:
   explicit Measure(Side side) : side_(side) {}
-  // Returns why the measure is undefined for heads of its side in the layer; "" if it is defined.
+  // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string why_undefined(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
-  // Returns the mean scores of all passes since the start or the last reset(). Throws like require_finite().
+  // Returns the mean scores over all forward passes since construction or the last reset(). Throws like
+  // require_finite().
   std::map<AttentionKind, LayerScores> mean_scores() const;
 
  protected:
   Side side() const { return side_; }
-  // Adds sums (h), each over `count` items, to the mean of a layer.
+  // Adds `sums` (h), sums of each head's score over `count` items, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
-  // Returns the number of real (not padding) queries of a row.
+  // Returns the number of real (not padding) queries of batch row `row`, at most `queries`.
   int64_t real_queries(AttentionKind kind, int64_t row, int64_t queries) const;
-  // Return the queries, or keys, of a row that are words (analysis/words.h).
+  // Returns the positions of batch row `row` that are words (analysis/words.h), among its `queries` queries or its
+  // `keys` keys.
   Words query_words(AttentionKind kind, int64_t row, int64_t queries) const {
     return words_of(lengths_, queries_of_encoder(kind), row, queries);
   }
   Words key_words(AttentionKind kind, int64_t row, int64_t keys) const {
     return words_of(lengths_, keys_of_encoder(kind), row, keys);
   }
-  // Returns whether rows are sentences: begin() received the lengths of the encoder's sequences.
+  // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
   bool sentences() const { return lengths_.encoder.defined(); }
 
  private:
@@ -57,8 +59,8 @@ class Measure : public attention::Observer {
   std::map<AttentionKind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 
-// A measure of attention matrices: for score heads, the input of the mixer; for other sides, the probabilities that the
-// values are multiplied by.
+// Base class of measures that read attention matrices: for score heads, the input of the mixer; for other sides, the
+// probabilities that are multiplied by the values.
 class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
@@ -67,7 +69,7 @@ class AttentionMeasure : public Measure {
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
-  // Adds the scores of p (B, h, Tq, Tk).
+  // Adds the scores of the heads with attention matrices p (B, h, Tq, Tk).
   virtual void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) = 0;
 };
 

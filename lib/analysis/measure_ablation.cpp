@@ -57,7 +57,8 @@ class Random : public Importance {
   }
 };
 
-const Registration<Ablation> ablation_entry(importances(), "ablation", "loss without the head minus loss with it");
+const Registration<Ablation> ablation_entry(importances(), "ablation",
+                                            "loss with the head masked minus loss of the full model");
 const Registration<Random> by_chance_entry(importances(), "random", "random scores, for comparison");
 
 }  // namespace

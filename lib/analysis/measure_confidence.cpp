@@ -52,9 +52,9 @@ class Received : public AttentionMeasure {
 };
 
 const Registration<Confidence> confidence_entry(importances(), "confidence",
-                                                "mean over queries of the largest probability");
-const Registration<Received> received_entry(importances(), "received",
-                                            "mean over keys of the largest probability that they receive");
+                                                "mean over queries of the largest attention probability");
+const Registration<Received> received_entry(
+    importances(), "received", "mean over keys of the largest attention probability that the key receives");
 
 }  // namespace
 }  // namespace mh::analysis

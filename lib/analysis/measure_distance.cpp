@@ -2,7 +2,8 @@
 //
 //   avg-l2          for head i, the mean over heads j ≠ i of |P_j - P_i|₂, with P the attention matrix of a row of the
 //                   batch (Tq·Tk numbers), averaged over rows
-//   avg-l2-outputs  the same for head outputs Z (Tq·dv numbers); for output heads, for the result of the combiner
+//   avg-l2-outputs  for head i, the mean over heads j ≠ i of |Z_j - Z_i|₂, with Z the head outputs or, for
+//                   output heads, the result of the combiner (Tq·dv numbers), averaged over rows
 //
 // Source: head rotation by Azov & Landau. Their code includes padding; here padding is left out.
 #include <c10/core/GradMode.h>
@@ -16,7 +17,7 @@ namespace {
 
 // Returns the mean distances Σ_j |x_j - x_i|₂ / (h - 1), (h), of the rows of x (h, n).
 at::Tensor mean_distances(const at::Tensor& x) {
-  // cdist's mode without matrix products: with them, small distances would be lost to cancellation.
+  // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
   constexpr int64_t kByDifferences = 2;
   const at::Tensor heads = x.to(at::kDouble), apart = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
   return apart.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
@@ -55,10 +56,10 @@ class OutputDistance : public Measure {
   }
 };
 
-const Registration<ProbabilityDistance> probability_distance_entry(importances(), "avg-l2",
-                                                                   "distance of its attention to that of other heads");
-const Registration<OutputDistance> output_distance_entry(importances(), "avg-l2-outputs",
-                                                         "distance of its output to those of other heads");
+const Registration<ProbabilityDistance> probability_distance_entry(
+    importances(), "avg-l2", "mean distance between the head's attention matrix and those of the other heads");
+const Registration<OutputDistance> output_distance_entry(
+    importances(), "avg-l2-outputs", "mean distance between the head's output and the outputs of the other heads");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -2,8 +2,8 @@
 // focused heads as important: a head with uniform attention returns the mean of all values, which a constant pattern
 // could compute as well.
 //
-// In sentences only queries that are words count (analysis/words.h). Rows of mixed heads may have negative entries and
-// need not sum to 1; H is computed from |P| divided by the sum of the row.
+// In sentences only queries that are words are counted (analysis/words.h). Rows of mixed heads may have negative
+// entries and need not sum to 1; H is computed from |P| divided by the sum of the row.
 #include "analysis/importance.h"
 
 namespace mh::analysis {
@@ -25,8 +25,8 @@ class Focus : public AttentionMeasure {
   }
 };
 
-const Registration<Focus> focus_entry(importances(), "entropy",
-                                      "negative mean entropy of attention: focused heads are important");
+const Registration<Focus> focus_entry(
+    importances(), "entropy", "negative mean entropy of the head's attention rows; ranks focused heads as important");
 
 }  // namespace
 }  // namespace mh::analysis

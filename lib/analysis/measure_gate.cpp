@@ -1,6 +1,6 @@
 // The measure "gate": the mean of |w|, with w the weight by which the combiner multiplies a head's output (gates, fixed
-// weights, or the total weight in a mixture of experts or of heads). The mean covers real positions, or rows if all
-// positions of a row have the same weight.
+// weights, or the total weight in a mixture of experts or of heads). The mean is over real positions, or over batch
+// rows if all positions of a row have the same weight.
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"
@@ -13,8 +13,8 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
  public:
   using Measure::Measure;
   std::string why_undefined(const attention::AttentionLayer& layer) const override {
-    if (side() == Side::score || side() == Side::output) return "gates weigh value heads";
-    return layer.has_head_gates() ? "" : "its combiner has no head gates";
+    if (side() == Side::score || side() == Side::output) return "gates apply to value heads only";
+    return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
   void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& observation) override {
     c10::NoGradGuard no_gradient;
@@ -28,7 +28,7 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   }
 };
 
-const Registration<Gate> gate_entry(importances(), "gate", "mean gate of the head");
+const Registration<Gate> gate_entry(importances(), "gate", "mean absolute weight of the head in the combiner");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -1,6 +1,7 @@
 // The measure "taylor" (Michel et al. 2019): I_i = mean over positions t of |⟨Z_i[t], ∂L/∂Z_i[t]⟩|, with Z the head
 // outputs and L the loss summed over the row that contains t, so that I_i does not depend on batching. The mean leaves
-// out padding and includes context positions. Gradients do not flow into a memory. For other sides see head_products.h.
+// out padding and includes context positions. Gradients do not flow into a memory. head_products.h defines the products
+// for the other head sides.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -30,7 +31,8 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
 at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
-  // All sides of a layer share one factor per head, so that its gradient sums the products of the sides.
+  // All sides of a layer share one factor per head, so that the gradient of the factor is the sum of the products of
+  // all sides.
   if (layers_.empty() || layers_.back().layer_spec != &layer_spec)
     layers_.push_back(
         {&layer_spec,
@@ -52,7 +54,7 @@ std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
 
 namespace {
 
-// Means of absolute products.
+// Averages the absolute values of the products over positions.
 class Means : public Measure {
  public:
   using Measure::Measure;
@@ -65,7 +67,7 @@ class Means : public Measure {
   }
 };
 
-// Forwards the lengths of rows, which HeadProducts does not need, to the means.
+// Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
 struct Both : HeadProducts {
   Means means;
   Both(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
@@ -91,7 +93,7 @@ class Taylor : public Importance {
 };
 
 const Registration<Taylor> taylor_entry(importances(), "taylor",
-                                        "mean magnitude of the first-order change of the loss without the head");
+                                        "mean magnitude of the first-order change of the loss if the head is masked");
 
 }  // namespace
 }  // namespace mh::analysis

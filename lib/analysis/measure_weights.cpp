@@ -4,9 +4,9 @@
 //                rows of mixing matrices, relative positions. Value heads: value projections, columns of mixing
 //                matrices and of alphas, gates. Output heads: columns of W^O and rows of alphas. Whole heads: all of
 //                these, where a weight that belongs to two sides of the head counts once
-//   alpha        the same for only the matrices between heads: alphas (rows are output heads, columns value heads) and
-//                mixing matrices (rows are score heads, columns value heads). For matrices computed from queries, only
-//                the constant part counts
+//   alpha        √Σ w² over the head's weights in matrices across heads only: alphas (rows are output heads, columns
+//                value heads) and mixing matrices (rows are score heads, columns value heads). Of a matrix computed
+//                from queries, only the constant term is counted
 //
 // Parameters that layers share belong to no head.
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 using attention::HeadSide;
 using nn::HeadAxis;
 
-// Returns the sum of x over the block of each head along an axis, (h).
+// Returns, for each head, the sum of x over the head's block along the axis, (h).
 at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
   return x.movedim(part.axis, 0).reshape({part.heads, -1}).sum(1);
 }
@@ -42,7 +42,7 @@ class Norms : public Importance {
                             Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!parts_of(p, layer, side).empty()) return "";
-    return "no matrix across heads has such heads";
+    return "no matrix across heads has heads on this side";
   }
 
   std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
@@ -59,7 +59,8 @@ class Norms : public Importance {
   }
 
  private:
-  // Returns the head axes of a parameter of the layer that belong to this side.
+  // Returns the head axes of p that belong to this side; none if p is no parameter of the layer or, with
+  // only_matrices_, is no matrix across heads.
   std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
