@@ -9,8 +9,8 @@
 
 namespace mh::analysis {
 
-// The observers must outlive it. Tensors that observers may replace pass through them in order: each receives the
-// result of the previous one.
+// Forwards each call to all its observers, which must outlive this object. A tensor that observers may replace passes
+// through them in order: each observer receives the result of the previous one.
 class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}

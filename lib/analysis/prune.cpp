@@ -40,18 +40,18 @@ KeptHeads kept_heads(const AttentionLayer& layer, const std::set<int64_t>& cut, 
   };
   const HeadSide named = head_side(side);
   const int64_t heads = layer_spec.heads_of(named);
-  if (heads == 0) refuse("a layer with heads", "one without heads", "");
+  if (heads == 0) refuse("a layer with heads", "a layer without heads", "");
   if (*cut.rbegin() >= heads || *cut.begin() < 0)
     refuse(str("a head from 0 to ", heads - 1), str(*cut.begin() < 0 ? *cut.begin() : *cut.rbegin()), "");
   if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
     refuse(
-        "equal head counts on all sides, for whole heads",
+        "equal numbers of score, value and output heads, for whole heads",
         str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
         "choose a side with --side");
   if (!layer.can_prune_separately(named))
-    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " that separates these heads from their values"),
+    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " between these heads and the value heads"),
            "none", "prune whole heads");
-  // The heads of another side are pruned with the value heads if they cannot be pruned separately.
+  // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide of) {
     const bool is_pruned =
         side == Side::whole || of == named || (named == HeadSide::value && !layer.can_prune_separately(of));
@@ -76,7 +76,8 @@ at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   return part;
 }
 
-// Returns the parameter of this name, or the parameter that the layers of its stack share instead.
+// Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
+// or, if the full model has none, the parameter that the layers of the stack share.
 const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name) {
   if (const nn::Parameter* own = from.find(name)) return *own;
   if (const auto layer = layer_of(name)) {
@@ -84,7 +85,7 @@ const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name)
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
     if (const nn::Parameter* p = from.find(shared)) return *p;
   }
-  throw Error(Exit::failed, "the model has no parameters for " + name + " of");
+  throw Error(Exit::failed, "the full model has no parameter for " + name + " of the pruned model");
 }
 
 }  // namespace
@@ -123,7 +124,8 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
                                        str(number), ""});
     if (r.rank <= number) least[r.kind].insert(r.head);
   }
-  if (least.empty()) throw Error(Exit::usage, Problem{where, "at least one head to prune", "none", "give more"});
+  if (least.empty())
+    throw Error(Exit::usage, Problem{where, "at least one head to prune", "none", "increase this value"});
   return least;
 }
 
@@ -135,7 +137,7 @@ Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, co
     for (const auto& [layer, lost] : layers)
       kept[kind][layer] = kept_heads(layer_at(model, kind, layer, where), lost, side, where);
   }
-  if (kept.empty()) throw Error(Exit::usage, Problem{where, "heads to cut", "none", ""});
+  if (kept.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
   return kept;
 }
 
@@ -159,7 +161,8 @@ void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to)
         if (const auto heads = of_kind->second.find(layer->layer); heads != of_kind->second.end())
           part = part_of(source, heads->second);
     if (part.sizes() != p.master().sizes())
-      throw Error(Exit::failed, p.name() + ": the pruned parameter has another size than the layer");
+      throw Error(Exit::failed,
+                  p.name() + ": the shape of the pruned parameter differs from the shape in the pruned model");
     p.master().copy_(part);
   }
   to.refresh_copies();

@@ -3,8 +3,8 @@
 // full model with these heads masked (attention::HeadScales of zeros), except for rounding.
 //
 // The code depends only on the traits of parameters and not on particular stages. A stage adapts its options itself
-// (attention::Stage::options_after_pruning). A layer whose pruned heads no longer fit a parameter that the layers of a
-// stack share gets its own copy.
+// (attention::Stage::options_after_pruning). If the remaining heads of a layer no longer match a parameter that the
+// layers of a stack share, the layer gets its own copy of the parameter.
 #pragma once
 
 #include <map>
@@ -20,31 +20,31 @@
 
 namespace mh::analysis {
 
-// A number of heads: a count, or, if that is 0, a fraction, rounded down.
+// The number of heads to prune: `count`, or, if `count` is 0, `fraction` of the heads, rounded down.
 struct Share {
   int64_t count = 0;
   double fraction = 0;
 };
-// Returns the heads with the lowest scores: `share` of all heads, or `share` of the heads of each layer. Among equal
-// scores, the head of the lower layer comes first, then the lower head. Throws Error(usage) about the option `where` if
-// that is no head at all, or more heads than exist.
+// Returns the heads with the lowest scores: the number `share` of all heads or, if `per_layer`, of the heads of each
+// layer. Heads with equal scores are ordered by layer, then by head. Throws Error(usage) that names the option `where`
+// if this number is 0 or exceeds the number of heads.
 HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const Share& share, bool per_layer,
                         const std::string& where);
 
-// Throws the errors of least_important() for the layers of `kinds` without measuring scores.
+// Throws the errors of least_important() for the layers of `kinds`, but needs no scores.
 void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
                  const std::string& where);
 
-// Returns the side whose heads `side` counts; value heads for whole heads.
+// Returns the head side that corresponds to `side`; value for whole.
 attention::HeadSide head_side(Side side);
 
-// The kept heads of each pruned layer, by kind and layer.
+// The heads that remain in each pruned layer, by kind of attention and layer.
 using Kept = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
 
-// Returns the kept heads after pruning `cut` on this side. Sides that cannot be pruned separately from it
-// (AttentionLayer::can_prune_separately) are pruned with it. Throws Error(usage) about the option `where` if `cut` is
-// empty or the model lacks a head; if `side` is whole but the head counts of a layer's sides differ; and if the named
-// side cannot be pruned separately from the value heads.
+// Returns the heads that remain after pruning the heads `cut` of this side. Head sides that cannot be pruned separately
+// (AttentionLayer::can_prune_separately) are pruned together with it. Throws Error(usage) that names the option `where`
+// if `cut` is empty or the model lacks a head; if `side` is whole but a layer has different numbers of score, value and
+// output heads; and if the heads of `side` cannot be pruned separately from the value heads.
 Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where);
 
 struct PrunedModel {
@@ -52,10 +52,12 @@ struct PrunedModel {
   std::unique_ptr<model::LanguageModel> model;
 };
 
-// Builds the pruned model. Throws Error(usage) if a stage does not support pruning these heads.
+// Returns the pruned model, with the remaining parameters of `model`. Throws Error(usage) if a stage does not support
+// pruning these heads.
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept);
 
-// Copies all parameters of `from` to `to`, whose layers have only the heads `kept`.
+// Copies all parameters of the full model `from` to the pruned model `to`, whose pruned layers have only the heads in
+// `kept`.
 void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to);
 
 }  // namespace mh::analysis

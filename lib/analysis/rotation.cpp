@@ -1,4 +1,4 @@
-// Chooses the pairs of head rotation and checks their options.
+// Chooses the pairs of heads that head rotation swaps, and checks the options of head rotation.
 #include "analysis/rotation.h"
 
 #include <algorithm>
@@ -107,8 +107,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                                                             const SwapOptions& options,
                                                             const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
-    throw Error(Exit::usage,
-                Problem{key("t_max"), "0, or the selection soft, whose pairs of layers it bounds", str(t_max), ""});
+    throw Error(Exit::usage, Problem{key("t_max"), "0, unless the selection is soft", str(t_max), ""});
   const auto all = heads_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> chosen;
   const Kinds named = kinds_named(kinds, parameters, key("kind"));
@@ -117,12 +116,13 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
   for (const auto& [kind, layers] : chosen) {
     if (const int64_t most = most_pairs(selection, layers); k > most)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
-                                       most > 0 ? "lower it" : "too few layers or heads for this mode"});
+                                       most > 0 ? "lower it" : "this mode needs more layers or more heads"});
     if (const auto most = static_cast<int64_t>(layers.size()) / 2; t_max > most)
       throw Error(Exit::usage,
-                  Problem{key("t_max"), str("at most ", most, " in ", name_of(kind), ", the pairs of opposite layers"),
+                  Problem{key("t_max"),
+                          str("at most ", most, " in ", name_of(kind), ", the number of pairs of opposite layers"),
                           str(t_max), "lower it"});
-    // Any two layers may be paired, so all layers must match the first one that has heads.
+    // Any two layers may be paired, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
       if (layer != first && *layer > 0)

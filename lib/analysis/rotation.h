@@ -1,10 +1,11 @@
-// Head rotation (Azov & Landau): which pairs of heads are swapped, and when. Pure functions for training and tools.
+// Head rotation (Azov & Landau): chooses the pairs of heads to swap, and the epochs of the swaps. The functions have no
+// side effects; training and mh-swap use them.
 //
-//   hard    ranks all heads of a kind together and pairs the most important head with the least important one, the
-//           second with the second last, …, k pairs in total
-//   soft    pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of both,
-//           rank by rank. t_max is at most ⌊L/2⌋; t_max = 0 means ⌊L/2⌋. With an odd number of layers the middle layer
-//           has no partner
+//   hard    ranks all heads of a kind of attention together and pairs the most important head with the least important
+//           head, the second most important with the second least important, …, k pairs in total
+//   soft    pairs layer i with layer L - 1 - i, for i = 0 … t_max - 1, and swaps the k least important heads of one
+//           layer with the k least important heads of the other layer, rank by rank. t_max is at most ⌊L/2⌋; t_max = 0
+//           means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
 //   random  k disjoint pairs, drawn uniformly
 //
 // `released` is soft as in the published code: in each of k pairs of layers, the 4 least important heads of the first
@@ -26,8 +27,8 @@ inline bool ranks(Selection selection) { return selection != Selection::random; 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
 int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads);
 
-// Return the pairs of a selection. Among equal scores, the head of the lower layer, then the lower head, counts as less
-// important. k is at most most_pairs().
+// Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
+// layer, then the head with the lower index, is the less important one. k must be at most most_pairs().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);
@@ -38,9 +39,10 @@ std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>
 std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 
-// Returns the head counts of the layers of each kind in `kinds`, or of all kinds if it is empty. Throws Error(usage),
-// about the options key("kind"), key("k") and key("t_max"), if the model lacks a kind, if k or t_max is too large, if
-// t_max is set for another selection than soft, or if layers differ in the parameters that a swap would move.
+// Returns the number of heads of each layer, for each kind of attention in `kinds`, or for all kinds if `kinds` is
+// empty. `key`: returns the user's name of the option "kind", "k" or "t_max". Throws Error(usage) that names this
+// option if the model lacks a kind, if k or t_max is too large, if t_max is set for a selection other than soft, or if
+// layers differ in the parameters that a swap would move.
 std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& parameters, Selection selection,
                                                             int64_t k, int64_t t_max,
                                                             const std::vector<std::string>& kinds,
@@ -49,12 +51,12 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
 
 // The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start` and swapped back
 // `frequency` epochs later. After `rest` epochs without swapped heads, new pairs are swapped, and so on. The last swap
-// is before epoch `end` or earlier; heads that are still swapped then are swapped back before the next epoch.
+// is before epoch `end` or earlier; heads that are still swapped in epoch `end` are swapped back before the next epoch.
 struct RotationSchedule {
   int64_t start = 2, frequency = 4, rest = 1, end = 20;
   enum class Action { none, swap, undo };
   // Returns the action before `epoch`. `swapped_at`: the epoch before which heads were last swapped; 0: never.
-  // `active`: whether they are still swapped.
+  // `active`: whether these heads are still swapped.
   Action before(int64_t epoch, int64_t swapped_at, bool active) const;
 };
 

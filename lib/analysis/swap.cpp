@@ -31,7 +31,7 @@ bool moves(const nn::Parameter& p, const SwapOptions& options) {
   return false;
 }
 
-// Returns the sizes of the block of one head, or of one pair of heads, in a parameter.
+// Returns the shape of the block of one head, or of one pair of heads, in a parameter.
 std::vector<int64_t> block_of(const nn::Parameter& p) {
   auto sizes = p.master().sizes().vec();
   for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
@@ -44,8 +44,8 @@ bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
-// Throws Error(usage) unless the layers of a pair agree in the parameters that would move. `heads`: value heads of each
-// layer of this kind.
+// Throws Error(usage) unless the two layers of a pair agree in the parameters that would move. `heads`: number of value
+// heads of each layer of the pair's kind.
 void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
                    const SwapOptions& options, const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
@@ -63,16 +63,18 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
     const std::string name = to + p.name().substr(from.size());
     const nn::Parameter* other = parameters.find(name);
     if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
-    if (!same_axes(p, *other) || block_of(p) != block_of(*other)) refuse(p.name() + " and " + name + " of other sizes");
+    if (!same_axes(p, *other) || block_of(p) != block_of(*other))
+      refuse(p.name() + " and " + name + " of different sizes");
     for (const auto& [part, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
       for (const nn::HeadAxis& axis : part->traits().head_axes)
         if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
-          refuse(str(part->name(), " of ", axis.heads, " heads beside ", values, " with values"));
+          refuse(str(part->name(), " of ", axis.heads, " heads, in a layer with ", values, " value heads"));
   }
-  if (parts != others) refuse(str("parts of layer ", pair.b.layer, " that the other layer lacks"));
+  if (parts != others) refuse(str("parameters of layer ", pair.b.layer, " that the other layer lacks"));
 }
 
-// A parameter and its extra tensors (`now`), and copies of them from before the swap (`before`).
+// The tensors of a parameter that a swap changes: the parameter and its extra tensors (`now`), and copies from before
+// the swap (`before`).
 struct Held {
   const nn::Traits* traits;
   LayerName layer;
@@ -106,7 +108,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
   static const std::regex form(R"(([a-z.]+):(\d{1,9})\.(\d{1,9})-(\d{1,9})\.(\d{1,9}))");
   std::smatch part;
   if (!std::regex_match(text, part, form))
-    throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, from 0", str("'", text, "'"),
+    throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", str("'", text, "'"),
                                      "such as decoder.self:1.0-5.3"});
   auto number = [&](size_t i) { return std::stoll(part[i]); };
   return {kind_named(part[1], where), {number(2), number(3)}, {number(4), number(5)}};
@@ -126,7 +128,7 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
       const auto count = static_cast<int64_t>(layers->second.size());
       if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));
       if (const int64_t heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= heads)
-        refuse(heads == 0 ? str("a layer with heads, not layer ", head.layer)
+        refuse(heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
                           : str("a head from 0 to ", heads - 1, " in layer ", head.layer),
                str(head.head));
       if (!used.insert({pair.kind, head}).second)
@@ -174,8 +176,8 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         if (row.layer != column.layer) continue;  // heads i and j now come from different layers
         const Held& other = held.at(prefix_of(kind, row.layer) + part);
         if (other.before.size() != h.now.size())
-          throw Error(Exit::failed,
-                      name + " and its partner in layer " + str(row.layer) + " are shared with other parameters");
+          throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) +
+                                        " have different numbers of extra tensors");
         for (size_t t = 0; t < h.now.size(); ++t)
           part_of(*h.traits, h.now[t], i, j).copy_(part_of(*other.traits, other.before[t], row.head, column.head));
       }

@@ -1,14 +1,15 @@
 // Swaps heads of a model in place. The code depends only on the traits of parameters (nn::Traits) and not on particular
 // stages.
 //
-// A swap moves the head's rows of the query, key and value projections and of their biases (head rotation by Azov &
-// Landau). W^O, the output bias and layer norms do not move, so that the head acts in another place. Options also move
-// the head's columns of W^O, and its part of the parameters of stages: rows of gates, alphas, mixing matrices, relative
-// projections and the like. With both options, swapping two heads of one layer changes nothing but their order.
-// Parameters that layers share (such as shared relative biases) belong to no layer and do not move. The optimiser's
-// moments move only if the caller passes them as extra tensors.
+// A swap exchanges the rows of two heads in the query, key and value projections and in their biases (head rotation by
+// Azov & Landau). W^O, the output bias and layer norms do not move, so that the output of each head now goes through
+// the other head's block of W^O. Options also move the head's columns of W^O, and the head's rows or columns in the
+// parameters of stages: gates, alphas, mixing matrices, relative projections and so on. With both options, swapping two
+// heads of one layer changes nothing but their order. Parameters that layers share (such as shared relative biases)
+// belong to no layer and do not move. The optimiser's moments move only if the caller passes them as extra tensors.
 //
-// check_swap() refuses layers where a parameter that would move has another number of heads than there are value heads.
+// check_swap() refuses a layer in which a parameter that would move has a number of heads other than the number of
+// value heads.
 //
 // Entry (i, j) of a matrix between heads moves with its two heads if both come from the same layer; otherwise the entry
 // stays. All pairs are swapped at once, so that their order does not matter and a second swap undoes the first.
@@ -28,7 +29,7 @@ struct HeadPair {
 };
 std::string to_string(const HeadPair& pair);  // "decoder.self:1.0-5.3": head 0 of layer 1, head 3 of layer 5
 std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs);
-// Parses the format of to_string(). Throws Error(usage) about the option `where` for other texts.
+// Parses the format of to_string(). Throws Error(usage) that names the option `where` for any other text.
 HeadPair parse_pair(const std::string& text, const std::string& where);
 
 struct SwapOptions {
@@ -39,8 +40,8 @@ struct SwapOptions {
 // Returns tensors with the shape of a parameter that move with it, such as the optimiser's moments.
 using ExtraTensors = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
 
-// Throws Error(usage) about the option `where` if the model lacks a head, if a head occurs twice, and if the two layers
-// of a pair differ in the size of their heads or in the parameters that would move.
+// Throws Error(usage) that names the option `where` if the model lacks a head, if a head occurs twice, or if the two
+// layers of a pair differ in the size of their heads or in the parameters that would move.
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where);
 

@@ -1,7 +1,7 @@
-// Selects the positions of a row that are words. In a text all real (not padding) positions are words. In sentences
-// (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last token of the encoder's
-// input and the first token of the decoder's input. It is left out because heads with nothing to attend to put their
-// weight on it (Voita et al. 2019), and because the first query of a decoder sees only itself.
+// Selects the positions of a batch row that are words. In a text all real (not padding) positions are words. In
+// sentences (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last token of the
+// encoder's input and the first token of the decoder's input. It is left out because heads with nothing to attend to
+// put their weight on it (Voita et al. 2019), and because the first query of a decoder sees only itself.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ struct Words {
   int64_t first = 0, count = 0;  // positions [first, first + count)
 };
 
-// Returns the words of row `row` of the encoder's or the decoder's sequence, which is padded to `positions`.
+// Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
+// `positions`.
 inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_t row, int64_t positions) {
   const at::Tensor& known = of_encoder ? lengths.encoder : lengths.decoder;
   const int64_t real = known.defined() ? std::min(positions, known[row].item<int64_t>()) : positions;
@@ -22,7 +23,7 @@ inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_
   return {of_encoder ? 0 : 1, std::max<int64_t>(0, real - 1)};
 }
 
-// Return whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
+// Returns whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
 inline bool queries_of_encoder(attention::AttentionKind kind) { return kind == attention::AttentionKind::encoder_self; }
 inline bool keys_of_encoder(attention::AttentionKind kind) { return kind != attention::AttentionKind::decoder_self; }
 
