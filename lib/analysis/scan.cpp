@@ -9,7 +9,8 @@ namespace mh::analysis {
 
 namespace {
 
-// Returns the metric of the model without each of these sets of heads, in one run per set.
+// Returns, for each set of heads in `without`, the metric of the model with this set masked. Evaluates the model once
+// per set.
 std::vector<double> losses_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
                                    const Metric& metric) {
   const auto models = static_cast<int64_t>(without.size());

@@ -2,7 +2,7 @@
 // of a layer.
 //
 // The loss is the change of a metric. If the metric is perplexity, all cases are scored in one pass over the text
-// (ablation.h); for other metrics the model runs once per case.
+// (ablation.h); for other metrics the model is evaluated once per case.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace mh::analysis {
 enum class ScanMode { head, all_but_one, layer };
 const char* name_of(ScanMode mode);  // "head", "all-but-one", "layer"
 
-// One ablated model.
+// One ablated model of a scan.
 struct ScanCase {
   ScanMode mode = ScanMode::head;
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
-  int64_t head = 0;  // the masked head; all_but_one: the head that stays; layer: -1
+  int64_t head = 0;  // index of the masked head; all_but_one: of the unmasked head; layer: -1
   HeadSet masked;
 };
 
@@ -34,12 +34,12 @@ struct ScanOptions {
   bool all_but_one = false;  // adds a case per head that masks all other heads of its layer
 };
 
-// Returns the cases, ordered by kind, layer and head; the case of a layer comes before those of its heads. `kinds`: as
-// in all_heads(); must include the kinds of options.heads.
+// Returns the cases, ordered by kind, layer and head; the case of a layer comes before those of its heads. `kinds`:
+// kinds of attention to scan, as in all_heads(); must include the kinds of options.heads.
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
                                  const ScanOptions& options);
 
-// Returns the metric of the model with the currently masked heads; reports progress in rows.
+// Returns the metric of the model with its currently masked heads; calls `progress` with numbers of batch rows.
 using Metric = std::function<double(const std::function<void(int64_t done, int64_t all)>& progress)>;
 
 // The key of the cases of one layer and mode.
@@ -47,28 +47,31 @@ using ScanLayer = std::tuple<AttentionKind, int64_t, ScanMode>;
 
 struct Scan {
   std::vector<ScanCase> cases;
-  // The full model first, then each case. `scores`: the sums that perplexity follows from; zeros for other metrics.
+  // Element 0 is the full model, element c + 1 is case c. `values`: the metric. `scores`: the sums from which
+  // perplexity is computed; zeros for other metrics.
   std::vector<double> values;
   std::vector<task::Score> scores;
-  std::map<ScanLayer, std::vector<double>> by_layer;  // values of the cases of each layer and mode
+  std::map<ScanLayer, std::vector<double>> by_layer;  // metric of each case, by layer and mode
 
   double total() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
   const task::Score& score(size_t c) const { return scores[c + 1]; }
-  // Returns the sample standard deviation of the values of all cases with the layer and mode of case c.
+  // Returns the sample standard deviation of the metric over all cases with the same layer and mode as case c.
   double layer_deviation(size_t c) const;
 };
 
-// Evaluates the full model and the model without the heads of each case. `metric`: the metric; empty: perplexity.
-// Reports the progress over all cases to subject.progress. Throws Error(usage) like score_without().
+// Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the
+// model; empty: perplexity. Calls input.progress with the progress over all cases. Throws Error(usage) like
+// score_without().
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric = {});
 
-// The values of one layer and mode compared with the value of the full model.
+// The metric of the cases of one layer and mode, compared with the metric of the full model.
 struct LayerLoss {
-  double difference = 0;  // mean value minus the value of the full model
+  double difference = 0;  // mean over the cases minus the value of the full model
   double relative = 0;    // `difference` in percent of the value of the full model
-  double deviation = 0;   // sample standard deviation of the values
+  double deviation = 0;   // sample standard deviation over the cases
 };
+// `total`: metric of the full model; `values`: metric of each case.
 LayerLoss layer_loss(double total, const std::vector<double>& values);
 
 }  // namespace mh::analysis

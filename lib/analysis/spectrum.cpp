@@ -17,11 +17,11 @@ namespace mh::analysis {
 
 namespace {
 
-// Columns of x xᵀ per matrix product. Blocks leave out hidden keys and most of the upper triangle: a causal 512 × 512
-// matrix takes a quarter of the work of the full product.
+// The number of columns of x xᵀ that one matrix product computes. Products of column blocks skip masked keys and most
+// of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
 constexpr int64_t kRows = 64;
 constexpr int64_t kSmall = 16;  // largest m for which plain loops are faster than a call of at::mm
-// Numbers that values_by_tensors() converts to fp64 at once: 0.5 GB.
+// The number of matrix elements that values_by_tensors() converts to fp64 at once, 0.5 GB.
 constexpr int64_t kNumbers = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
@@ -82,7 +82,7 @@ class Worker {
 };
 
 void refuse_infinite() {
-  throw Error(Exit::failed, Problem{"singular values", "finite numbers", "others", "the model has diverged"});
+  throw Error(Exit::failed, Problem{"singular values", "finite numbers", "infinity or NaN", "the model has diverged"});
 }
 
 }  // namespace

@@ -30,36 +30,38 @@ namespace mh::analysis {
 // values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
 
-// Returns the same values by batched tensor operations on the device of x, where the result stays. x must be finite.
+// Returns the same values as singular_values(), computed by batched tensor operations; the result stays on the device
+// of x. x must be finite.
 at::Tensor values_by_tensors(const at::Tensor& x);
 
 // Returns the singular values (…, min(m, r, n)) of the products a b, a (…, m, r), b (…, r, n), which have rank r at
 // most. Uses the triangular factors of a and bᵀ, so that the decomposed matrices are at most r × r.
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
-// The measures of singular values (…, n), fp64; NaN for a matrix of zeros.
+// The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
 struct Ranks {
   at::Tensor curve;      // (…, n), c_k
   at::Tensor first;      // (…), c_1
-  at::Tensor area;       // (…)
-  at::Tensor effective;  // (…)
-  at::Tensor share;      // (…)
-  at::Tensor stable;     // (…)
+  at::Tensor area;       // (…), mean of c_k
+  at::Tensor effective;  // (…), effective rank
+  at::Tensor share;      // (…), effective rank / n
+  at::Tensor stable;     // (…), stable rank
 };
+// Returns the measures of singular values (…, n), descending.
 Ranks ranks_of(const at::Tensor& values);
 
-// Resamples curves c_k (…, n), k = 1 … n, to (…, kGrid), at the fractions 1 / kGrid, 2 / kGrid, …, 1 of n.
 constexpr int64_t kGrid = 100;
+// Resamples curves c_k (…, n), k = 1 … n, to (…, kGrid), at the fractions 1 / kGrid, 2 / kGrid, …, 1 of n.
 at::Tensor curve_by_share(const at::Tensor& curve);
 
-// Statistics of the spectra of one place, such as the heads of a layer, over many blocks of text: means, and
-// percentiles of the curves. Memory use is independent of the number of blocks: percentiles are exact for up to kSample
-// blocks, and estimated from a uniform sample of kSample blocks beyond that.
+// Statistics of the spectra of a layer's heads, or of a parameter, over many text blocks: means of the measures of
+// rank, and percentiles of the curves. Memory use is independent of the number of blocks: percentiles are exact for up
+// to kSample blocks, and estimated from a uniform sample of kSample blocks beyond that.
 class SpectrumMeans {
  public:
   static constexpr int64_t kSample = 256;
-  // `curves`: percentile() will be called. `by_share`: matrices have different sizes, so curves are resampled to kGrid
-  // points.
+  // `curves`: whether percentile() will be called. `by_share`: whether the matrices differ in size, so that curves are
+  // resampled to kGrid points.
   explicit SpectrumMeans(bool curves = false, bool by_share = false) : sampled_(curves), by_share_(by_share) {}
   // Adds singular values (blocks, h, n). h must be the same in all calls, and n, too, unless by_share() is set.
   void add(const at::Tensor& values);

@@ -1,4 +1,4 @@
-// Turns the statistics of spectra into figures of heads and layers.
+// Computes the reported numbers of heads and layers from the statistics of their spectra.
 #include "analysis/spectrum_figures.h"
 
 #include <algorithm>

@@ -77,8 +77,10 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   if (needs_argument != !argument.empty())
     throw Error(
         Exit::usage,
-        Problem{where, needs_argument ? "weight:NAME, with the name of a parameter" : str(name, " by itself"), text,
-                needs_argument ? "such as weight:decoder.layers.0.self.query.weight" : "omit the part after it"});
+        Problem{where, needs_argument ? "weight:NAME, with the name of a parameter" : str(name, " without a colon"),
+                text,
+                needs_argument ? "such as weight:decoder.layers.0.self.query.weight"
+                               : "omit the colon and the text after it"});
   return named;
 }
 
@@ -111,7 +113,7 @@ class BeforeMixing : public SpectrumSource {
       logits_ = logits_ || mixes == attention::Mixes::logits;
     }
     if (mixes_logits_.empty())
-      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "a mixer in no layer",
+      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
                                        "use --of attention, which is the same for this model"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
@@ -125,7 +127,8 @@ class BeforeMixing : public SpectrumSource {
   }
 
  private:
-  std::map<std::string, bool> mixes_logits_;  // by name of each layer that mixes: whether it mixes logits
+  // For each layer with a mixer, by layer name: whether the mixer mixes logits.
+  std::map<std::string, bool> mixes_logits_;
   bool logits_ = false;
 };
 
@@ -143,7 +146,7 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (includes(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
-    throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "a mixer in no layer",
+    throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "no layer with a mixer",
                                      "mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
@@ -186,7 +189,7 @@ class Alphas : public OfParameters {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (places().empty())
-      throw Error(Exit::usage, Problem{"--of alphas", "a model with matrices across heads", "none of them",
+      throw Error(Exit::usage, Problem{"--of alphas", "a model with matrices across heads", "no such matrix",
                                        "combiner alphas and most mixers have such matrices: mh-train --list stages"});
   }
 };
@@ -205,7 +208,7 @@ class OutputValue : public OfParameters {
             Exit::usage,
             Problem{"--of output-value", "equal numbers of output heads and value heads in every layer",
                     str(s.name, ", ", s.value_heads, " value heads and ", s.output_heads, " output heads"), ""});
-      // Head i maps a row x to x W^V_i W^O_i. Stored weights are transposed, (out, in).
+      // Head i maps a hidden state x (a row vector) to x W^V_i W^O_i. Stored weights are transposed, (out, in).
       const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
       const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
       add("output-value", s.name, singular_values_of_product(output, value), true);
@@ -227,21 +230,22 @@ class Weight : public OfParameters {
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
       throw Error(Exit::usage,
-                  Problem{"--of weight", "a matrix",
+                  Problem{"--of weight", "a parameter with 2 or 3 axes",
                           str(request.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
   }
 };
 
-const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices, after mixing");
+const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices after mixing");
 const Registration<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "input of the mixer");
-const Registration<Logits> logits_entry(spectrum_sources(), "logits", "whole score matrices");
+const Registration<Logits> logits_entry(spectrum_sources(), "logits", "score matrices before the causal mask");
 const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
-const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas", "matrices across heads");
+const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas",
+                                        "parameters that are matrices across heads: alphas and mixing matrices");
 const Registration<OutputValue> output_entry(spectrum_sources(), "output-value",
-                                             "map of an input to the output of each head");
-const Registration<Weight> weight_entry(spectrum_sources(), "weight", "a parameter by its name");
+                                             "W^V W^O of each head, the map from layer input to head output");
+const Registration<Weight> weight_entry(spectrum_sources(), "weight", "the parameter with the given name");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -3,15 +3,15 @@
 //
 //   attention      attention matrices after mixing, before dropout
 //   before-mixing  input of the mixer: attention matrices, or logits if it mixes logits
-//   logits         scaled logits before mask and mixer, including those that a causal mask hides: a causal model never
-//                  uses these, and relative positions enter them with negative distances
+//   logits         scaled logits before mask and mixer, including logits that a causal mask hides: a causal model never
+//                  uses the hidden logits, whose relative positions have negative distances
 //   mixing         matrices that mix heads; one per position if they depend on the position
 //   alphas         parameters whose two axes are both heads: alphas and mixing matrices
 //   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
 //   weight:NAME    the parameter of this name; each matrix of a parameter with three axes
 //
-// In a text, the first four sources use only blocks of full length. In sentences, each matrix has the size of its real
-// queries and keys, without padding.
+// For text, the first four sources use only blocks of full length. For sentences, a matrix covers the real queries and
+// keys of one sentence, without padding.
 #pragma once
 
 #include <memory>
@@ -29,17 +29,17 @@
 
 namespace mh::analysis {
 
-// Spectra of the matrices of one place.
+// The spectra of the matrices of one place, that is, of one attention layer or one parameter.
 struct PlaceSpectra {
   std::string of;         // kind of matrix: "attention", "logits-before-mixing", "weight"
   std::string name;       // prefix of a layer, or name of a parameter
   std::string kind;       // "decoder.self"; "" for parameters outside attention layers
-  int64_t layer = -1;     // -1: none
-  bool by_head = false;   // whether there is one matrix per head; else one in total
-  SpectrumMeans spectra;  // of (matrices, h or 1, n); by share if the matrices are those of sentences
-  EntropyMeans entropy;   // only if has_entropy
+  int64_t layer = -1;     // -1 for parameters outside attention layers
+  bool by_head = false;   // whether there is one matrix per head; false: one matrix for all heads
+  SpectrumMeans spectra;  // statistics of singular values (matrices, h or 1, n)
+  EntropyMeans entropy;   // valid only if has_entropy
   bool has_entropy = false;
-  at::Tensor picture = {};  // (h, h): mean of the matrices between heads
+  at::Tensor picture = {};  // (h, h): mean matrix across heads; undefined for other sources
 };
 
 class SpectrumSource : public attention::Observer {
@@ -47,22 +47,23 @@ class SpectrumSource : public attention::Observer {
   struct SourceRequest {
     std::string argument;    // text after the colon of the source's name
     bool curves = false;     // whether percentiles of curves are needed
-    int64_t block = 0;       // tokens in a row of full length; 0: rows of any length
+    int64_t block = 0;       // number of tokens of a block of full length; 0: use blocks of any length
     bool sentences = false;  // whether rows are sentences
-    Kinds kinds = {};        // kinds of attention to look at; empty: all
+    Kinds kinds = {};        // kinds of attention to analyse; empty: all
   };
-  // Returns whether the source observes forward passes; if not, start() collects everything.
+  // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
   // Called once, before any pass. Throws Error(usage) if the model has no matrices of this source.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
-  // Returns the places with matrices, in the order of layers.
+  // Returns the layers or parameters with their spectra, in the order of layers.
   const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
 
  protected:
-  // Returns the place of this name; adds it if there is none.
+  // Returns the entry of places() called `name`; adds it if there is none.
   PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head, bool by_share = false);
-  // Adds matrices x (B, h, Tq, Tk) of a pass; `entropy`: x are attention matrices, whose entropy is added, too.
+  // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `entropy`: whether x are attention matrices, whose
+  // entropy is added as well.
   void add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x, bool entropy);
   // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
   at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
@@ -70,6 +71,7 @@ class SpectrumSource : public attention::Observer {
   SourceRequest request_;
 
  private:
+  // Returns the batch rows of x that are blocks of full length.
   at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;
   std::vector<std::unique_ptr<PlaceSpectra>> places_;
@@ -77,16 +79,16 @@ class SpectrumSource : public attention::Observer {
 
 Registry<SpectrumSource>& spectrum_sources();
 
-// Parses the name of a source; "weight:NAME" gives the source weight with the argument NAME. Throws Error(usage) about
-// the option `where` for unknown sources, for weight without an argument and for other sources with one.
 struct NamedSource {
   std::unique_ptr<SpectrumSource> source;
-  std::string argument;
+  std::string argument;  // text after the colon; "" without a colon
 };
+// Parses the name of a source; "weight:NAME" gives the source weight with the argument NAME. Throws Error(usage) that
+// names the option `where` for unknown sources, for weight without an argument and for other sources with an argument.
 NamedSource source_named(const std::string& text, const std::string& where);
 
-// Throws Error(usage) about the option `where` if the checkpoint has no tensor of this name, that of weight:NAME; the
-// error suggests the most similar name.
+// Throws Error(usage) that names the option `where` if the checkpoint has no tensor called `name`, the NAME of
+// weight:NAME; the error suggests the most similar name.
 void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where);
 
 }  // namespace mh::analysis
