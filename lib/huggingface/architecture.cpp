@@ -1,3 +1,4 @@
+// Converts settings between config.json and the multihead configuration.
 #include "huggingface/architecture.h"
 
 #include <toml++/toml.h>
@@ -11,7 +12,7 @@ namespace mh::huggingface {
 
 namespace {
 
-// Lists of other types are not needed by any architecture.
+// Returns the strings of an array; skips elements of other types, which no architecture needs.
 Json texts_of(const toml::array& all) {
   Json texts = Json::array();
   for (const toml::node& one : all)
@@ -31,7 +32,8 @@ void flatten(const toml::table& table, const std::string& prefix, Settings& sett
   }
 }
 
-// Activations of transformers and ours; the first of several is written.
+// Names of activations in transformers and in multihead. If transformers has several names for a multihead name,
+// write_folder() uses the first one.
 constexpr std::pair<const char*, const char*> kActivations[] = {
     {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"}, {"relu", "relu"}};
 

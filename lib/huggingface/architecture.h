@@ -1,5 +1,6 @@
-// Models that Hugging Face's transformers and this project share: the names of their settings and tensors on both
-// sides. One table of each serves both directions. Each architecture has a file (gpt2.cpp, bert.cpp).
+// The model architectures that both Hugging Face transformers and multihead support: the names of their settings and
+// tensors in transformers and in multihead. The same tables are used to read and to write a model folder. Each
+// architecture has its own file (gpt2.cpp, bert.cpp).
 #pragma once
 
 #include <map>
@@ -17,32 +18,36 @@ namespace mh::huggingface {
 using io::ConfigFile;
 using io::Json;
 
-// Keys of our configuration (model.*, attention.*) with their values.
+// Values of the multihead configuration by key (model.*, attention.*).
 using Settings = std::map<std::string, Json>;
-Settings settings_of(const std::string& toml);  // settings of a whole configuration
+Settings settings_of(const std::string& toml);  // `toml`: a complete configuration
 std::string toml_of(const Settings& settings);
 
-// A setting of both sides: the key of transformers, and the keys of ours with the same value.
+// A setting that has the same value in transformers and in multihead: its key in config.json, and its keys in the
+// multihead configuration.
 struct Key {
   const char* huggingface_name;
-  Json default_value;  // default of transformers
+  Json default_value;  // default in transformers
   std::vector<const char*> multihead_names;
 };
 
-// A tensor of transformers and the parameters of ours that it contains, one below another.
+// A tensor of transformers, and the multihead parameters that it contains, concatenated along their first axis.
 struct TensorPair {
-  std::string huggingface_name;  // without the prefix
+  std::string huggingface_name;  // without Architecture::prefix()
   std::vector<std::string> multihead_names;
-  bool transposed = false;  // the tensor of transformers is (in, out), as in GPT-2's Conv1D
-  std::string part =
-      {};  // for messages, the part of the model that a file may lack as a whole, such as a head; "": none
+  bool transposed = false;  // whether the tensor of transformers is (in, out), as in GPT-2's Conv1D
+  // Name, for messages, of the optional component that the tensor belongs to, such as an output head; a file may have
+  // none of the tensors of such a component. "": the tensor is required.
+  std::string part = {};
 };
 
 struct TensorNames {
   std::vector<TensorPair> pairs;
-  // Second names of a tensor, by its name in `pairs`: a file has it under either name, or under both.
+  // Alternative names of tensors, each with the tensor's name in `pairs`: a file has the tensor under either name, or
+  // under both.
   std::map<std::string, std::string> copies;
-  // Copies without effect in transformers 5 that transformers 4 expects: they may differ when read, and are written.
+  // Alternative names that transformers 5 ignores and transformers 4 expects: their values may differ when a file is
+  // read, and write_folder() writes them.
   std::set<std::string> ineffective = {};
 };
 
@@ -50,45 +55,54 @@ class Architecture {
  public:
   virtual ~Architecture() = default;
 
-  // Converts the settings of transformers. Throws Error(input) about the key of a setting that our models do not have.
-  // `tensors`: names of transformers, without the prefix.
+  // Returns the multihead settings for config.json. Throws Error(input) that names the key if multihead does not
+  // support a setting. `tensors`: names of the tensors in the folder, without prefix().
   virtual Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const = 0;
-  // Reads the vocabulary files of `folder`. Throws Error(input).
+  // Reads the vocabulary files of `folder`. Throws Error(input) if they are missing or invalid.
   virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
+  // Returns the names of all tensors of a model with these settings.
   virtual TensorNames names(const Settings& settings) const = 0;
-  // Returns the prefix of the names of tensors in a model with a head, except of those of the head: "transformer.".
+  // Returns the prefix that tensor names have in a model with an output head, such as "transformer."; tensors of the
+  // output head have no prefix.
   virtual std::string prefix() const = 0;
+  // Returns whether the tensor belongs to an output head.
   virtual bool is_of_head(const std::string& tensor) const = 0;
-  // Returns whether a tensor is computed by transformers when it loads a model, such as a mask, and is not needed by
-  // ours.
+  // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
+  // need.
   virtual bool is_buffer(const std::string& tensor) const = 0;
+  // Returns whether the tensor belongs to the architecture, but is not used by a model with these settings.
   virtual bool is_left_out(const std::string& tensor, const Settings& settings) const = 0;
 
-  // Returns config.json with every setting whose default could differ between versions, without those of the
-  // vocabulary. Settings that transformers lacks are found by reading the result back.
+  // Returns config.json without the settings of the vocabulary, but with every setting whose default could differ
+  // between versions of transformers. Does not check that transformers supports all `settings`; the caller converts the
+  // result back and compares.
   virtual Json config(const Settings& settings) const = 0;
-  // Returns the numbers of special tokens by the keys of config.json; null for a role without a token.
+  // Returns the ids of the special tokens by the keys of config.json (pad_token_id); null for a role without a token.
   virtual Json token_ids(const text::Tokenizers& tokenizers) const = 0;
-  // Returns names and contents of the vocabulary files. Throws Error(input) for another type of vocabulary.
+  // Returns the contents of the vocabulary files by file name. `name`: name of the model, for errors. Throws
+  // Error(input) if the architecture does not support this type of vocabulary.
   virtual std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
                                                       const std::string& name) const = 0;
-  // Returns the name of our backbone.
+  // Returns the value of model.backbone for this architecture.
   virtual std::string backbone() const = 0;
 };
 
 // Architectures by the model_type of config.json.
 Registry<Architecture>& architectures();
 
-// What the architectures share.
+// Functions that the architectures share.
 
-// Returns our activation for that of transformers (hidden_act and similar keys).
+// Returns the multihead name of the activation that config.json has under `key`. Throws Error(input) for an activation
+// that multihead does not support.
 Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
+// Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
-// Converts settings by the table. Throws Error(input) for an integer that is not positive.
+// Copies the settings in `keys` from config.json to `settings`. Throws Error(input) for an integer below 1.
 void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings);
+// Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
 void write_keys(const std::vector<Key>& keys, const Settings& settings, Json& config);
 
-// Returns the name of a tensor without the prefix, with gamma and beta of old files as weight and bias.
+// Returns the name of a tensor without the prefix; in old files, the endings gamma and beta become weight and bias.
 std::string plain_name(const std::string& tensor, const std::string& prefix);
 
 }  // namespace mh::huggingface

@@ -1,4 +1,4 @@
-// BERT (Devlin et al. 2019) with the heads of pre-training and fine-tuning.
+// BERT (Devlin et al. 2019) with the output heads of pre-training and fine-tuning.
 #include <algorithm>
 
 #include "base/error.h"
@@ -27,10 +27,11 @@ const std::vector<Key>& keys() {
   return all;
 }
 
+// Keys of config.json without effect on the output of the model; vocab_size follows from the tensors.
 constexpr const char* kWithoutEffect[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                           "pad_token_id"};
 
-// A class of transformers and our head.
+// A model class of transformers, and its value of model.bert.head.
 struct Kind {
   const char* architecture;
   const char* head;
@@ -57,7 +58,7 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
   return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
 }
 
-// Returns the default names of labels in transformers.
+// Returns the names that transformers gives to labels by default.
 std::vector<std::string> unnamed(size_t count) {
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) names.push_back(str("LABEL_", i));
@@ -70,8 +71,8 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
   for (size_t i = 0; i < found.size(); ++i) {
     const auto label = found.find(std::to_string(i));
     if (label == found.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
-      throw Error(Exit::input,
-                  Problem{config.path() + ": id2label", "a unique label for each number from 0 on", found.dump(), ""});
+      throw Error(Exit::input, Problem{config.path() + ": id2label",
+                                       "a unique label for each class number, counted from 0", found.dump(), ""});
     labels.push_back(*label);
   }
   return labels;
@@ -90,7 +91,7 @@ class Bert : public Architecture {
                {"attention.bias", true}};
     take_keys(keys(), config, s);
     s["model.activation"] = activation_of(config, "hidden_act", "gelu");
-    config.require("position_embedding_type", "absolute", {"absolute"}, "other positions are not supported");
+    config.require("position_embedding_type", "absolute", {"absolute"}, "other position embeddings are not supported");
     config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
@@ -105,7 +106,7 @@ class Bert : public Architecture {
       else s["model.bert.classes"] = labels.size();
       if (!number && labels != unnamed(labels.size())) s["model.bert.labels"] = labels;
       const char* problem = problem_of(number);
-      config.require("problem_type", problem, {problem}, "this head has " + str(labels.size(), " outputs"));
+      config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
       s["model.dropout_output"] = dropout.is_null() ? s["model.dropout_embedding"] : dropout;
     }
@@ -150,7 +151,7 @@ class Bert : public Architecture {
     add(huggingface_name + "transform.dense", "head.words.transform", part);
     add(huggingface_name + "transform.LayerNorm", "head.words.norm", part);
     const bool tied = settings.at("model.tied") == true;
-    // transformers 5 ties the biases if it ties the weights; otherwise it uses the decoder's.
+    // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
     const std::string bias = huggingface_name + "bias", decoder = huggingface_name + "decoder.bias";
     n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, part});
     n.copies[tied ? decoder : bias] = tied ? bias : decoder;
@@ -188,7 +189,7 @@ class Bert : public Architecture {
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
     if (head != "classes" && head != "number") return config;
-    // null means hidden_dropout_prob in all versions.
+    // In all versions of transformers, null stands for hidden_dropout_prob.
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
@@ -220,7 +221,8 @@ class Bert : public Architecture {
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
     write_special_tokens(tokens, tokenizer->pieces(), config);
-    // The lines of vocab.txt are numbered, so only tokens at the end may be in the other file.
+    // The id of a token is its line number in vocab.txt, so only tokens after the last line can be left to
+    // tokenizer_config.json.
     std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {
       const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);
@@ -231,7 +233,8 @@ class Bert : public Architecture {
   }
 };
 
-const Registration<Bert> bert_entry(architectures(), "bert", "encoder with BERT's heads");
+const Registration<Bert> bert_entry(architectures(), "bert",
+                                    "BERT encoder with the output heads of pre-training and fine-tuning");
 
 }  // namespace
 

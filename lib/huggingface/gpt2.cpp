@@ -24,7 +24,7 @@ const std::vector<Key>& keys() {
   return all;
 }
 
-// Settings without effect on the output; vocab_size and n_ctx follow from the tensors.
+// Keys of config.json without effect on the output of the model; vocab_size and n_ctx follow from the tensors.
 constexpr const char* kWithoutEffect[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
 
 class Gpt2 : public Architecture {
@@ -86,7 +86,7 @@ class Gpt2 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     write_keys(keys(), settings, config);
-    // null means four times the width in all versions.
+    // In all versions of transformers, null stands for four times the width.
     const Json& inner = settings.at("model.ffn");
     config["n_inner"] = inner == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner;
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));
@@ -126,7 +126,7 @@ class Gpt2 : public Architecture {
   }
 };
 
-const Registration<Gpt2> gpt2_entry(architectures(), "gpt2", "decoder language model");
+const Registration<Gpt2> gpt2_entry(architectures(), "gpt2", "GPT-2 decoder language model");
 
 }  // namespace
 

@@ -11,19 +11,19 @@
 namespace mh::huggingface {
 
 struct ReadOptions {
-  uint64_t seed = 1;  // initial values of parameters that the folder lacks
-  // keeps rows of the embedding past the end of the vocabulary; otherwise they are an error
+  uint64_t seed = 1;  // seed of the initial values of parameters that the folder lacks
+  // Whether embedding rows past the end of the vocabulary are kept; false: such rows are an error.
   bool padded = false;
 };
 
-// Reads a folder with config.json, the vocabulary files and model.safetensors or pytorch_model.bin, one or several
-// (io::open_model_files). The configuration has [model] and [attention]. Logs which tensors it leaves out, and which
-// parameters it initialises from the seed. Throws Error(input), with the name, for settings and tensors that are
-// unknown, missing or of another shape.
+// Reads a folder with config.json, the vocabulary files, and the tensors in one or several model.safetensors or
+// pytorch_model.bin files (io::open_model_files). The configuration of the returned model has the sections [model] and
+// [attention]. Logs the tensors that are ignored and the parameters that are initialised from the seed. Throws
+// Error(input) that names the setting or tensor if one is unknown, missing or of an unexpected shape.
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
-// Writes a new folder for transformers: whole or not at all. Throws Error(input), with the settings, if transformers
-// has no such model; Error(usage) if the folder exists.
+// Writes the model to a new folder in the format of transformers; if writing fails, no folder remains. Throws
+// Error(input) that names the settings if transformers does not support the model; Error(usage) if the folder exists.
 void write_folder(const model::LoadedModel& model, const std::string& folder);
 
 }  // namespace mh::huggingface

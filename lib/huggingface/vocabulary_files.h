@@ -1,4 +1,4 @@
-// Shared by the architectures: writing vocabularies.
+// Functions that the architectures share for writing vocabulary files.
 #pragma once
 
 #include <initializer_list>
@@ -10,12 +10,14 @@
 
 namespace mh::huggingface {
 
-// Adds to tokenizer_config.json the added tokens with their flags, and the token of each role.
+// Adds the added tokens with their flags, and the token of each role (pad_token), to `config`, the contents of
+// tokenizer_config.json.
 void write_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config);
-// Returns the token numbers of roles ("pad_token") by the keys of config.json ("pad_token_id"), in this order; null for
-// a role without a token.
+// Returns the token ids of the roles ("pad_token") by the keys of config.json ("pad_token_id"), in the order of
+// `roles`; null for a role without a token.
 io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles);
 
+// Throws Error(input): the vocabulary of the model `name` does not have the type `expected`.
 [[noreturn]] void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name,
                                     const std::string& expected);
 
