@@ -1,3 +1,4 @@
+// Reads a Hugging Face folder: converts config.json and copies the tensors to the parameters of a model.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace mh::huggingface {
 
 namespace {
 
-// Settings of transformers' own bookkeeping, and of text generation.
+// Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings of text generation.
 constexpr const char* kHousekeeping[] = {"_name_or_path",
                                          "architectures",
                                          "bos_token_id",
@@ -91,8 +92,8 @@ class Reader {
   static ConfigFile read_config(const std::string& folder) {
     const std::string path = folder + "/config.json";
     if (!std::filesystem::exists(path))
-      throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "none",
-                                       "name the folder that save_pretrained wrote"});
+      throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "no config.json",
+                                       "give the folder that save_pretrained wrote"});
     return {read_text_file(path), path};
   }
   std::unique_ptr<Architecture> find_architecture() const {
@@ -102,7 +103,7 @@ class Reader {
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
-  // Errors of our configuration are reported as errors of config.json.
+  // Builds the model. Errors of the converted configuration are reported as errors of config.json.
   void build(model::LoadedModel& loaded) const {
     try {
       Config config;
@@ -114,7 +115,8 @@ class Reader {
     }
   }
 
-  // Sets the number of rows of the embedding to that of the file.
+  // Reads the vocabulary, and returns the settings with the number of embedding rows in the file if it exceeds the size
+  // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.padded is set.
   Settings with_rows(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
@@ -130,12 +132,13 @@ class Reader {
     if (rows == entries) return settings;
     settings["model.vocabulary_rows"] = rows;
     settings["model.score_padded_rows"] = true;
-    log_info(str(rows - entries,
-                 " rows of the embedding past the end of the vocabulary are kept, and scored as in transformers"));
+    log_info(
+        str(rows - entries,
+            " embedding rows past the end of the vocabulary are kept, and are part of the softmax as in transformers"));
     return settings;
   }
 
-  // Returns the file's tensor under its name or under that of its copy.
+  // Returns the file's tensor called `plain`, or else a tensor under an alternative name; null if the file has neither.
   const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& plain) const {
     if (const auto found = theirs_.find(plain); found != theirs_.end()) return files_.find(found->second);
     for (const auto& [copy, of] : names.copies)
@@ -150,7 +153,7 @@ class Reader {
     for (const auto& [copy, of] : names.copies)
       if (of == plain) expected += " or " + copy;
     throw Error(Exit::input, Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
-                                     "none of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
+                                     "no tensor of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
   }
 
   void log_token_ids() const {
@@ -181,10 +184,10 @@ class Reader {
                                          "the unknown tensor " + name, did_you_mean(plain, known)});
       left_out.push_back(name);
     }
-    if (!left_out.empty()) log_info("ignored tensors, which this model does not use: " + join(left_out, ", "));
+    if (!left_out.empty()) log_info("ignored tensors that this model does not use: " + join(left_out, ", "));
   }
 
-  // Returns the parts of which the file has no tensor.
+  // Returns the optional components (TensorPair::part) of which the file has no tensor.
   std::set<std::string> missing_tensors() const {
     std::set<std::string> parts;
     for (const TensorPair& pair : names_.pairs)
@@ -216,13 +219,14 @@ class Reader {
       targets.push_back(parameters.find(name));
       if (targets.back() == nullptr)
         throw Error(Exit::input, Problem{config_.path(), "settings of a model with the tensor " + pair.huggingface_name,
-                                         "settings of a model without it", ""});
+                                         "settings of a model without this tensor", ""});
     }
     const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
     std::vector<int64_t> shape = huggingface_shape(pair, targets);
     if (entry.info.shape != shape)
-      throw Error(Exit::input, Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
-                                       shape_text(entry.info.shape), "the files of two models are mixed"});
+      throw Error(Exit::input,
+                  Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
+                          shape_text(entry.info.shape), "config.json and the tensors belong to different models"});
     std::vector<float> numbers = files_.floats(entry.info.name);
     c10::NoGradGuard no_gradient;
     at::Tensor all = at::from_blob(numbers.data(), shape, at::kFloat);
@@ -263,8 +267,8 @@ class Reader {
   ConfigFile config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> theirs_;  // full names in the file by plain names
-  std::set<std::string> plain_;
+  std::map<std::string, std::string> theirs_;  // full name in the file by plain name (plain_name())
+  std::set<std::string> plain_;                // plain names of all tensors in the file
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

@@ -1,3 +1,4 @@
+// Writes the special tokens of vocabularies for transformers.
 #include "huggingface/vocabulary_files.h"
 
 #include "base/error.h"
@@ -27,9 +28,10 @@ io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const 
 }
 
 void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name, const std::string& expected) {
-  throw Error(Exit::input,
-              Problem{name, "a vocabulary of the type " + expected + ", which this architecture has in transformers",
-                      "one of the type " + tokenizer.type(), ""});
+  throw Error(
+      Exit::input,
+      Problem{name, "a vocabulary of the type " + expected + ", which transformers requires for this architecture",
+              "a vocabulary of the type " + tokenizer.type(), ""});
 }
 
 }  // namespace mh::huggingface

@@ -1,3 +1,4 @@
+// Writes a model as a Hugging Face folder, after a check that transformers can represent it.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -15,13 +16,15 @@ namespace mh::huggingface {
 
 namespace {
 
-// Returns whether a setting acts in training only; the log names those that transformers cannot store.
+// Returns whether a changed setting ("key: old -> new") affects training only. Such settings are logged if config.json
+// cannot store them.
 bool is_of_training(const std::string& change) {
   return change.starts_with("model.dropout") || change.starts_with("model.init:") ||
          change.find("dropout:") != std::string::npos;
 }
 
-// Returns whether a setting describes head sizes, which have several forms; the parameters are compared instead.
+// Returns whether a changed setting ("key: old -> new") describes head sizes. Equal sizes can be written in several
+// ways, so the shapes of the parameters are compared instead.
 bool is_of_sizes(const std::string& change) {
   for (const char* key : {".head_size:", ".value_size:", ".value_heads:", ".output_heads:"})
     if (change.find(key) != std::string::npos) return true;
@@ -52,7 +55,7 @@ class Writer {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input, Problem{loaded_.name, expected, found, "keep it as a checkpoint of mh-train"});
+    throw Error(Exit::input, Problem{loaded_.name, expected, found, "keep the model as a multihead checkpoint"});
   }
 
   std::unique_ptr<Architecture> find_architecture() const {
@@ -69,10 +72,12 @@ class Writer {
   const nn::Parameter& parameter(const std::string& name) const {
     for (const nn::Parameter& p : loaded_.model->parameters().all())
       if (p.name() == name) return p;
-    refuse("the parameter " + name + ", which the architecture has in transformers", "none of this name");
+    refuse("the parameter " + name + ", which transformers requires for this architecture",
+           "no parameter of this name");
   }
 
-  // Checks that the written model is the same: read back, it must have our settings and parameters.
+  // Throws Error(input) unless the conversion of config.json back to a multihead model gives the settings and parameter
+  // shapes of the written model.
   void check(const Json& config) const {
     std::set<std::string> theirs;
     for (const TensorPair& pair : names_.pairs) theirs.insert(pair.huggingface_name);
@@ -101,7 +106,7 @@ class Writer {
                str(ours.name(), " ", shape_text(ours.master().sizes()), ", in transformers ",
                    read_parameter == nullptr ? "none" : shape_text(read_parameter->master().sizes())));
     }
-    for (const std::string& change : training) log_info("training setting that config.json does not store: " + change);
+    for (const std::string& change : training) log_info("config.json does not store the training setting " + change);
   }
 
   void write_tensors(const std::string& path) const {
@@ -141,7 +146,7 @@ void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
   std::error_code error;
   if (!fs::create_directory(part, error))
     throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "an existing folder",
-                                      error ? "" : "remove it; an interrupted conversion left it"});
+                                      error ? "" : "remove the folder, which an interrupted conversion left"});
   try {
     writer.write(part);
     fs::rename(part, folder);
