@@ -1,4 +1,4 @@
-// The options of --metric, their checks, and the computation of the metric.
+// Declares and checks --metric with its options, and computes the metric.
 #include "common/metric.h"
 
 #include <CLI/CLI.hpp>
@@ -27,9 +27,10 @@ void Metric::add_to(CLI::App& app) {
   std::vector<std::string> names{"perplexity", kBleu}, of_examples;
   for (const std::string& score : task::all_score_names())
     if (score != kBleu) names.push_back(score), of_examples.push_back(score);
-  app.add_option("--metric", name_,
-                 "metric: perplexity, bleu of a shard of pairs, or a score of a shard of examples: " +
-                     join(of_examples, ", ") + " [perplexity]")
+  app.add_option(
+         "--metric", name_,
+         "evaluation metric: perplexity; bleu for a shard of pairs; for a shard of examples, a score of the task: " +
+             join(of_examples, ", ") + " [perplexity]")
       ->type_name("WHAT")
       ->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
@@ -61,11 +62,11 @@ void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const st
   const auto scores = dataset.score_names();
   const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
-    throw Error(
-        Exit::usage,
-        Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples with this score",
-                str(shard, has_task ? ", which has " + join(scores, ", ") : ", which holds no examples of a task"),
-                has_task ? "" : "use --metric perplexity for a language model"});
+    throw Error(Exit::usage,
+                Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples with this score",
+                        str(shard, has_task ? ", whose scores are " + join(scores, ", ")
+                                            : ", which holds no examples of a task"),
+                        has_task ? "" : "use --metric perplexity for a language model"});
   if (how.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks",

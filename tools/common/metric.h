@@ -23,21 +23,23 @@ class Metric {
  public:
   // Adds --metric and, for BLEU, the options of beam search and of BLEU.
   void add_to(CLI::App& app);
-  // Reads the options after parsing. Throws Error(usage) for options of search or BLEU with another metric.
+  // Reads the values of the options after parsing. Throws Error(usage) if an option of beam search or BLEU is used with
+  // a metric other than BLEU.
   void take();
   const std::string& name() const { return name_; }  // name of the table's column
   const char* title() const;                         // title of a plot's axis
   bool is_perplexity() const { return name_ == "perplexity"; }
-  // Throws Error(usage) if the data do not have the metric (BLEU needs pairs), if `how` takes a sample of the data, or
-  // if the model cannot decode. `how`: options from the command line. Does nothing for perplexity.
+  // Throws Error(usage) if the metric is not defined for the dataset (BLEU needs pairs), if `how` selects a sample of
+  // the data, or if the model cannot decode. `how`: scoring options from the command line. Does nothing for perplexity.
   void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
              const data::ScoringOptions& how) const;
-  // Returns the metric of the model on all pairs or rows; not for perplexity. `observer` observes each pass and may be
-  // null; `progress` receives numbers of sentences or rows and may be empty.
+  // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
+  // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
+  // empty.
   double of(model::LoadedModel& m, const task::Dataset& dataset,
             const std::function<void(int64_t done, int64_t all)>& progress,
             attention::Observer* observer = nullptr) const;
-  // Returns the columns that describe how BLEU was computed; empty for other metrics.
+  // Returns the table columns that describe how BLEU was computed; an empty object for other metrics.
   nlohmann::ordered_json protocol() const;
 
   void describe(Fields& f);
@@ -49,7 +51,7 @@ class Metric {
   std::string name_ = "perplexity";
   task::TranslationOptions translation_;
   metrics::BleuOptions bleu_;
-  std::unique_ptr<CommandLineFields> fields_;  // options of search and BLEU
+  std::unique_ptr<CommandLineFields> fields_;  // options of beam search and BLEU
 };
 
 }  // namespace mh

@@ -14,15 +14,18 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
   };
   const bool sets = !key.empty();
   ModelOptionSet options{};
-  options.device = choice("--device", a.device, "device: auto, cpu or cuda [auto]", "WHERE", {"auto", "cpu", "cuda"});
+  options.device =
+      choice("--device", a.device, "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]",
+             "WHERE", {"auto", "cpu", "cuda"});
   options.precision = choice("--precision", a.precision,
                              sets ? "precision of matrix products: fp32 or bf16; sets " + key + "precision"
                                   : "precision of matrix products: fp32 or bf16 [fp32]",
                              "TYPE", {"fp32", "bf16"});
-  options.attention = choice(
-      "--attention", a.attention,
-      "attention path: auto, composed or fused" + (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")),
-      "PATH", {"auto", "composed", "fused"});
+  options.attention = choice("--attention", a.attention,
+                             "attention implementation: composed (separate operations), fused (one kernel), or "
+                             "auto, which is fused where possible" +
+                                 (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")),
+                             "PATH", {"auto", "composed", "fused"});
   options.threads = app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
                         ->type_name("N")
                         ->check(whole_number(0, 1024));
@@ -32,8 +35,8 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
   return app
       .add_option("--set", sets,
-                  "value of a key of model, attention or squad that changes no parameter, such as "
-                  "model.transformer-xl.same_length=true")
+                  "new value of a configuration key in [model], [attention] or [squad] that does not change the "
+                  "parameters, such as model.transformer-xl.same_length=true")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

@@ -11,7 +11,8 @@ class Option;
 
 namespace mh {
 
-// `precision` and `attention` are empty by default in tools where they set keys of the configuration (mh-train).
+// The values of these options. `precision` and `attention` are empty by default in tools in which they set
+// configuration keys (mh-train).
 struct ModelArguments {
   std::string device = "auto", precision, attention;
   int threads = 0;
@@ -22,11 +23,11 @@ struct ModelOptionSet {
   std::vector<CLI::Option*> all() const { return {device, precision, attention, threads}; }
 };
 
-// Adds --device, --precision, --attention and --threads. `key`: section of the configuration whose keys --precision and
-// --attention set, such as "train."; "": they affect only this run of the tool.
+// Adds --device, --precision, --attention and --threads. `key`: prefix of the configuration keys that --precision and
+// --attention set, such as "train."; "": the two options set no keys.
 ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "");
 
-// Adds --set, which overrides keys of a loaded model (load_as()).
+// Adds --set, which overrides configuration keys of a loaded model (load_as()).
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets);
 
 }  // namespace mh

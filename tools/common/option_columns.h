@@ -1,4 +1,4 @@
-// Writes options as columns of a table, with the names of the options.
+// Converts options to table columns.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 
 namespace mh {
 
+// Returns the values of `options` as columns that are named by the keys of the options.
 template <class Options>
 nlohmann::ordered_json option_columns(Options options) {
   struct Columns : Fields {

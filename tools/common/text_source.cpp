@@ -21,7 +21,7 @@ TextSource::TextSource(const std::string& path) : name_(path) {
   task_ = task::task_of_kind(stream.header().kind, path);
   if (!task_->reads_pipes())
     throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
-                                     "write it to a file first"});
+                                     "write the shard to a file first"});
   records_ = std::make_unique<text::HeldRecords>(stream);
 }
 
@@ -32,7 +32,7 @@ void TextSource::require(const model::ModelOptions& model, const text::Tokenizer
   if (header().kind != kind)
     throw Error(Exit::input,
                 Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"), header().kind,
-                        "make it with mh-prep " + join(task->preparations(), " or mh-prep ")});
+                        "make such a shard with mh-prep " + join(task->preparations(), " or mh-prep ")});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
@@ -50,7 +50,7 @@ Config run_config_of(const model::LoadedModel& m) {
 
 }  // namespace
 
-// Rows are built with the options of the model's training.
+// The rows of the dataset are built with the options that the model was trained with.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
   require(m.config.model, m.tokenizers, m.name);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);

@@ -1,4 +1,4 @@
-// Shared by the tools that analyse models on a shard: opening the shard, loading models, and options of scoring.
+// Opens shards, loads models and resolves scoring options, for all tools that analyse models on a shard.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 namespace mh {
 
 // A shard from a file, which is read in place, or from a pipe ("-"), which is read into memory. The constructor opens
-// it and checks its header; it throws Error(usage) for a pipe if the task of the records does not support pipes.
+// the shard and checks its header; it throws Error(usage) for a pipe if the task of the records does not support pipes.
 class TextSource {
  public:
   explicit TextSource(const std::string& path);
@@ -30,7 +30,8 @@ class TextSource {
   // Returns the dataset of the shard for a model. Throws Error(input) if the vocabulary differs from the model's, or if
   // the model does not read records of this kind.
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const;
-  // Returns the dataset for computing a loss. Throws Error(input) also for a shard without labels.
+  // Returns the result of dataset_for(), for computing a loss. Throws Error(input) like dataset_for(), and for a shard
+  // without labels.
   std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& m) const;
   // Throws the errors of dataset_for() for a model that is not loaded.
   void require_for(const io::Checkpoint& checkpoint) const;
@@ -39,21 +40,21 @@ class TextSource {
   void require(const model::ModelOptions& model, const text::Tokenizers& tokenizers, const std::string& name) const;
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
-  std::unique_ptr<task::Task> task_;  // task of the kind of records
+  std::unique_ptr<task::Task> task_;  // task that the records belong to
   std::unique_ptr<text::ShardRecords> records_;
 };
 
-// Loads a model with the device, attention path and precision of the arguments. `sets` override keys of the model, and
-// options of tasks that affect scores.
+// Loads a model with the device, attention path and precision of the arguments. `sets`: assignments KEY=VALUE that
+// override configuration keys of the model, and options of tasks that affect scores.
 model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
                            const std::vector<std::string>& sets = {});
 
-// Returns resolved options of scoring: options that are not set default to those of the model's training. Warns if
-// blocks are longer than in training.
+// Returns the resolved scoring options for a model: options that are not set in `requested` get the values of the
+// model's training. Warns if blocks are longer than in training.
 data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& requested,
                                  const task::Dataset& dataset);
 
-// Returns the options that affect results as columns: block, context, memory, blocks, seed, precision.
+// Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
 nlohmann::ordered_json settings_of(const data::ScoringOptions& how, const std::string& precision);
 
 // Returns the end of a message that says how heads were chosen: " by taylor in blocks of 32 tokens, all of them; seed

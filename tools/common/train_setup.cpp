@@ -21,16 +21,16 @@ namespace mh::train_setup {
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help) {
   a.from_option = from_option;
   app.add_option("-c,--config", a.configs, "configuration file; later files override earlier ones")->type_name("FILE");
-  app.add_option("--set", a.sets, "value of a configuration key, such as train.lr=3e-4")
+  app.add_option("--set", a.sets, "value of a configuration key, such as train.lr=3e-4; overrides configuration files")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--train", a.train, "training shard")->type_name("FILE");
   app.add_option("--valid", a.valid, "validation shard")->type_name("FILE");
-  app.add_option("-o,--out", a.out, "folder of the run")->type_name("FOLDER");
+  app.add_option("-o,--out", a.out, "output folder of the run")->type_name("FOLDER");
   auto* resume = app.add_flag("--resume", a.resume, "resume the run in --out");
   app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
-  CLI::Option* dry =
-      app.add_flag("--dry-run", a.dry_run, "print parameter count, memory and length of the run, and end");
+  CLI::Option* dry = app.add_flag("--dry-run", a.dry_run,
+                                  "print the parameter count, memory use and length of the run without training");
   add_format(app, a.format, "of --dry-run");
   add_model_options(app, a, "train.").device->excludes(dry);
   app.add_option("--seed", a.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
@@ -42,7 +42,8 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a) {
 
 namespace {
 
-// Adds the training procedure inherited from the checkpoint, and the keys of a head that fits the training shard.
+// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint, and the keys of an output head
+// that fits the labels of the training shard.
 void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& config) {
   const std::string over = train::inherited_sections(from);
   config.load_text(over, from.name() + ": configuration");
@@ -54,7 +55,7 @@ void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& conf
   for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
 }
 
-// Throws Error(usage) if a run with this configuration cannot load the parameters of the checkpoint.
+// Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
 void check_start(const Arguments& a, const io::Checkpoint& from, Config config) {
   const auto model = model::ModelConfig::read(config);
   const auto sizes = model::sizes_of(text::tokenizers_of(from));

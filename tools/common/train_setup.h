@@ -1,4 +1,4 @@
-// Shared by the tools that train (mh-train, mh-finetune): their options, and the run that the options describe.
+// The options of the tools that train (mh-train, mh-finetune), and the training run that these options describe.
 #pragma once
 
 #include <memory>
@@ -20,21 +20,21 @@ struct Arguments : ModelArguments {
   std::vector<std::string> configs, sets, only;
   std::string train, valid, out, from, format = "table";
   bool resume = false, dry_run = false;
-  // Whether a run that starts from a checkpoint inherits its training procedure (train/finetune.h).
+  // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
   bool takes_over = false;
   std::string from_option;  // name of the option for the checkpoint, such as "--from"
   int64_t seed = -1;        // -1: not set
-  int64_t seeds = 0;        // mh-finetune: number of runs; 0: one run, in the folder --out itself
+  int64_t seeds = 0;        // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 
 // Adds all options that the tools share. `from_help`: help text of `from_option`.
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help);
 
-// Opens the checkpoint of a warm start; null if the run has none.
+// Opens the checkpoint that the run starts from; null if the run starts from scratch.
 std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a);
-// Returns the configuration of the run: the model of the checkpoint, then configuration files, then single keys; later
-// values override earlier ones. Throws Error(usage) if a model of this configuration cannot load the parameters of the
-// checkpoint.
+// Returns the configuration of the run. Its values come from the model of the checkpoint, then from configuration
+// files, then from options of the command line; later values override earlier ones. Throws Error(usage) if a model of
+// this configuration cannot load the parameters of the checkpoint.
 Config configuration(const Arguments& a, const io::Checkpoint* from);
 
 // Creates the trainer that the arguments describe.
