@@ -1,4 +1,4 @@
-// mh-convert --average and --fold: convert checkpoints to a new checkpoint.
+// mh-convert --average and --fold: write a new checkpoint from checkpoints.
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,16 +32,16 @@ void check(const Arguments& a) {
     refuse(seeded ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
            "leave the option out");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
-    refuse("mh-convert", "standard input for one file", "- twice", "");
+    refuse("mh-convert", "standard input (-) for at most one file", "- twice", "");
   check_output(a);
 }
 
-// Logs that parameters which no optimiser changes were averaged, too.
+// Logs the number of averaged parameters that no optimiser updates.
 void log_statistics(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all())
     if (!p.traits().trainable) names.push_back(p.name());
-  if (!names.empty()) log_info(str("averaged ", names.size(), " non-trainable tensors too, such as ", names[0]));
+  if (!names.empty()) log_info(str("averaged ", names.size(), " non-trainable tensors as well, such as ", names[0]));
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   if (!text.empty()) all = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!all.is_array())
-    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "something else", ""});
+    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", ""});
   all.push_back(step);
   text = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

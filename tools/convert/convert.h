@@ -14,8 +14,8 @@ struct Arguments {
   std::vector<std::string> files;
   std::string output = "-";
   bool average = false, fold = false;
-  std::string to;  // "huggingface"; empty: a checkpoint of this project
-  bool padded = false;
+  std::string to;       // "huggingface"; empty: a multihead checkpoint
+  bool padded = false;  // --padded-vocabulary
   uint64_t seed = 1;
   int threads = 0;
 };
@@ -25,11 +25,13 @@ void models(const Arguments& a);
 
 // Returns whether the arguments select conversion from a Hugging Face folder.
 bool is_from_huggingface(const Arguments& a);
+// Writes a checkpoint from a Hugging Face folder.
 void from_huggingface(const Arguments& a);
+// Writes a Hugging Face folder from a checkpoint.
 void to_huggingface(const Arguments& a);
 
-// Appends a step to the origin in the metadata, the list of conversions that produced the file. `file`: name of the
-// input, for error messages.
+// Appends `step` to the list of conversions that produced a checkpoint, which its metadata hold (io::kOriginKey).
+// `file`: name of the input, for error messages.
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
 // Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& a);

@@ -21,7 +21,8 @@ namespace {
   throw Error(Exit::usage, Problem{where, expected, found, next});
 }
 
-// Throws Error(usage) for --average and --fold, which apply only to checkpoints of this project.
+// Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `what`: name of the
+// conversion, for the error.
 void refuse_steps(const Arguments& a, const char* what) {
   const char* next = "run mh-convert once for each step";
   if (a.average) refuse("--average", str("no ", what, " in the same run"), "both", next);
@@ -36,7 +37,7 @@ std::string without_slashes(std::string folder) {
 
 void log_summary(const model::LoadedModel& model) {
   log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
-               with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
+               with_commas(model.tokenizers.target->size()), " vocabulary entries"));
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ void to_huggingface(const Arguments& a) {
   refuse_steps(a, "--to huggingface");
   if (a.files.size() != 2)
     refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
-  if (a.output != Arguments{}.output) refuse("--output", "the new folder as the second argument", a.output);
+  if (a.output != Arguments{}.output)
+    refuse("--output", "no --output with --to huggingface, whose second argument is the new folder", a.output);
   if (a.padded) refuse("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
   if (a.seed != Arguments{}.seed)
     refuse("--seed", "a Hugging Face folder as input with this option", "--to huggingface");

@@ -22,17 +22,19 @@ int main(int argc, char** argv) {
              "  mh-convert --to huggingface bert.safetensors new-folder/"});
   convert::Arguments a;
   CLI::App& app = tool.app();
-  app.add_option("files", a.files, "checkpoints, at most one of them - for standard input; or a Hugging Face folder")
+  app.add_option("files", a.files,
+                 "checkpoints, at most one of which may be - for standard input, or one Hugging Face folder")
       ->type_name("MODEL...");
   app.add_flag("--average", a.average, "average the parameters of the checkpoints");
   app.add_flag("--fold", a.fold,
                "fold combiners that are a constant matrix across heads, such as alphas, into the output projection");
-  app.add_option("--to", a.to, "write the model to the second argument, a new Hugging Face folder")
+  app.add_option("--to", a.to,
+                 "output format huggingface: write the model to a new Hugging Face folder, the second argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
   app.add_flag("--padded-vocabulary", a.padded,
-               "Hugging Face folder: keep rows of the embedding beyond the entries of the vocabulary");
-  app.add_option("--seed", a.seed, "Hugging Face folder: seed of the initial values of a missing head [1]")
+               "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
+  app.add_option("--seed", a.seed, "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
       ->type_name("N")
       ->check(whole_number(0));
   app.add_option("-o,--output", a.output, "output checkpoint; - is standard output [-]")->type_name("FILE");
