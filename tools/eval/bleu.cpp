@@ -55,9 +55,10 @@ ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuS
 }
 
 void BleuJob::describe(Fields& f) {
-  f.field("sentence", sentence, "print a row for each sentence, numbered from 1, instead of one for the corpus");
+  f.field("sentence", sentence,
+          "print one table row for each sentence, numbered from 1, instead of one row for the corpus");
   f.section("", bleu);
-  f.field("chrf", chrf, "compute chrF too");
+  f.field("chrf", chrf, "compute chrF in addition to BLEU");
   f.section("chrf", chrf_options);
 }
 
@@ -67,7 +68,8 @@ void score_text(BleuJob job) {
   if (job.chrf_options.words > 0 && !job.chrf)
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "none", "add --chrf"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
-    throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input for one file", "- more than once", ""});
+    throw Error(Exit::usage,
+                Problem{"mh-eval bleu", "standard input (-) for at most one file", "- more than once", ""});
   const text::Lines hypotheses(job.hypotheses);
   std::deque<text::Lines> references;
   for (const std::string& path : job.references)

@@ -58,7 +58,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were truncated"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " source sentences were truncated"));
   const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuOf::corpus);
   ordered_json row = {{"bleu", s.score},
                       {"signature", bleu_signature(job.bleu, 1, metrics::BleuOf::corpus)},

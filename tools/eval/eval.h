@@ -1,4 +1,4 @@
-// The jobs of mh-eval.
+// The jobs of mh-eval: scoring, which needs no subcommand, and the subcommands generate, translate and bleu.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace mh::eval {
 
-// The options of mh-eval without a subcommand. Subcommands accept them, too, unless they exclude them.
+// The options of mh-eval without a subcommand. Subcommands accept these options as well, unless exclude() rules them
+// out.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> sets;
@@ -22,17 +23,18 @@ struct Arguments : ModelArguments {
 struct SharedOptions {
   CLI::Option* format = nullptr;
   std::vector<CLI::Option*> models;   // options that load a model: --set, --device and the like
-  std::vector<CLI::Option*> scoring;  // options that only scoring uses
+  std::vector<CLI::Option*> scoring;  // options that apply only to scoring
 };
 
-// Adds scoring of models on a shard, which runs without a subcommand; its options belong to `app`.
+// Returns the job that scores models on a shard, which runs if the command line has no subcommand. Adds the options of
+// this job to `app` and stores them in `shared`.
 Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared);
 
 void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
 
-// Makes the options invalid together with the subcommand.
+// Makes each of the options an error if it is used together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the model with the device, attention path and precision of the arguments.

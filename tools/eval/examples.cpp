@@ -20,7 +20,7 @@ std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() 
 void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{option, expected, found, "leave it out"});
+    throw Error(Exit::usage, Problem{option, expected, found, "leave the option out"});
   };
   if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   if (!job.predictions.empty() && !dataset.writes_predictions())
@@ -39,7 +39,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
     refuse_output_onto_input(path, files);
   }
   if (same_file(predictions, best))
-    throw Error(Exit::usage, Problem{"--best-answers", "another file than that of --predictions", best, ""});
+    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best, ""});
 }
 
 ordered_json score_examples(const ScoreJob& score, const TextSource& source, model::LoadedModel& m,
@@ -47,7 +47,7 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   const ExamplesJob& job = score.examples;
   check(score, source, dataset);
   task::EvaluationOptions how;
-  how.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that only texts have
+  how.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that apply only to text
   how.progress = progress_bar("score", "rows");
   // Opened before the long computation, so that errors appear early.
   const auto predictions = opened(job.predictions), best = opened(job.best);

@@ -30,8 +30,8 @@ std::string read_prompt(const Generation& a) {
   while (size_t n = size < text.size() ? source->read(text.data() + size, text.size() - size) : 0) size += n;
   text.resize(size);
   if (size > kLongestPrompt)
-    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"), "more",
-                                     "keep only the last lines"});
+    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"),
+                                     "a longer prompt", "keep only the last lines"});
   if (!text.empty() && text.back() == '\n') text.pop_back();  // the model continues the last line
   return text;
 }
@@ -83,7 +83,7 @@ void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Shar
   CLI::App* sub = app.add_subcommand("generate", "write text that continues a prompt");
   sub->add_option("model", g->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto* prompt = sub->add_option("--prompt", g->prompt, "text to continue [an empty line]")->type_name("TEXT");
-  sub->add_option("--prompt-file", g->prompt_file, "file of the text to continue; - is standard input")
+  sub->add_option("--prompt-file", g->prompt_file, "file with the text to continue; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
   exclude(*sub, shared.scoring);  // the subcommand scores nothing

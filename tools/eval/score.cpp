@@ -43,10 +43,11 @@ std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
 void check(const ScoreJob& a) {
   const DecodeJob& job = a.decoding;
   if (a.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
-                                     a.files.empty() ? "none" : str(a.files[0], " alone"), "mh-eval MODEL… DATA"});
+    throw Error(Exit::usage,
+                Problem{"mh-eval", "one or more models, then the data",
+                        a.files.empty() ? "none" : str(a.files[0], ", without data"), "mh-eval MODEL… DATA"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-eval", "standard input for one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once", ""});
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
   const std::vector<std::string> subcommands{"bleu", "generate", "translate"};
@@ -60,7 +61,8 @@ void check(const ScoreJob& a) {
     for (const std::string& output : {a.per_token, job.hypotheses})
       if (!output.empty()) refuse_output_onto_input(file_of(a, output, i), inputs);
     if (!a.per_token.empty() && same_file(file_of(a, a.per_token, i), file_of(a, job.hypotheses, i)))
-      throw Error(Exit::usage, Problem{"--hypotheses", "another file than that of --per-token", job.hypotheses, ""});
+      throw Error(Exit::usage,
+                  Problem{"--hypotheses", "a file other than the file of --per-token", job.hypotheses, ""});
     if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
   }
 }
@@ -115,13 +117,14 @@ void score(ScoreJob& job) {
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
   const bool of_tokens = source.task().traits().perplexity;
   if (of_tokens && (!job.examples.predictions.empty() || !job.examples.best.empty()))
-    throw Error(Exit::usage, Problem{"--predictions", "a shard of examples or questions",
-                                     str(source.name(), ", of the kind ", source.header().kind), "leave it out"});
+    throw Error(Exit::usage,
+                Problem{"--predictions", "a shard of examples or questions",
+                        str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
   Table table(Table::format_named(job.shared->format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     model::LoadedModel m = load(*job.shared, job.files[i]);
     const auto dataset = source.dataset_for(m);
-    job.decoding.check(*dataset, source.name());  // throws for options of translation if the data are no pairs
+    job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
         of_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
     if (job.examples.prints_scores()) table.row(row);
@@ -137,26 +140,28 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
     return app.add_option(name, path, help)->type_name("FILE");
   };
   shared.scoring.push_back(
-      app.add_option("files", job->files, "checkpoints, then a shard; one of them may be - for standard input")
+      app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
   shared.format = add_format(app, a->format);
   shared.scoring.push_back(
-      file("--per-token", job->per_token, "file of a table with the log-probability of each token, nats"));
+      file("--per-token", job->per_token, "output file of a table with the log-probability of each token, nats"));
   shared.models.push_back(add_sets(app, a->sets));
-  shared.scoring.push_back(file("--predictions", job->examples.predictions,
-                                "classes, numbers or answers: file of predictions in the format of the GLUE server or "
-                                "the SQuAD script; - is standard output, in place of the scores"));
-  shared.scoring.push_back(file("--best-answers", job->examples.best,
-                                "questions: file of the best answers to each question, with their scores"));
+  shared.scoring.push_back(
+      file("--predictions", job->examples.predictions,
+           "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
+           "script; - writes the predictions to standard output instead of the scores"));
+  shared.scoring.push_back(
+      file("--best-answers", job->examples.best,
+           "output file of the best answers to each question with their scores, for a shard of questions"));
   for (CLI::Option* option : add_model_options(app, *a).all()) shared.models.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
-  // Any of these options turns translation on.
+  // Each of these options makes mh-eval translate the shard.
   std::vector<CLI::Option*> decodes{
       file("--hypotheses", job->decoding.hypotheses,
-           "pairs: file of the translations of the sources; adds BLEU to the scores"),
+           "output file of the translations of the source sentences, for a shard of pairs; adds BLEU to the scores"),
       file("--references", job->decoding.references,
-           "pairs: file of reference translations for BLEU [the decoded targets of the shard]")};
+           "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
   decodes.insert(decodes.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decodes})

@@ -1,4 +1,4 @@
-// The parts of mh-eval MODEL... DATA: scores, translations and predictions of a shard.
+// mh-eval MODEL... DATA: the options and results of scoring, of translation, and of predictions for a shard.
 #pragma once
 
 #include <memory>
@@ -22,18 +22,20 @@ struct DecodeJob {
   metrics::BleuOptions bleu;
   std::shared_ptr<const text::Lines> lines;  // contents of the file `references`
   void describe(Fields& f);
-  // Checks the options and reads the references. Called before a model is loaded.
+  // Checks the options and reads the file of references. Must be called before a model is loaded.
   void start();
-  // If translation is wanted, throws Error(usage) for a dataset without pairs, and Error(input) if the number of
-  // references is not that of the pairs.
+  // If has_options is set, throws Error(usage) for a dataset without pairs, and Error(input) if the numbers of
+  // references and pairs differ.
   void check(const task::Dataset& dataset, const std::string& shard) const;
 };
 
-// Predictions for a shard of examples.
+// The output files of predictions for a shard of examples.
 struct ExamplesJob {
   std::string predictions, best;  // paths
+  // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
+  // the other output file. `files`: models, then the shard.
   void check(const std::vector<std::string>& files) const;
-  // Returns whether scores go to standard output; if not, predictions go there.
+  // Returns whether standard output receives the scores; otherwise it receives predictions or best answers.
   bool prints_scores() const { return predictions != "-" && best != "-"; }
 };
 

@@ -32,9 +32,10 @@ struct TranslateJob {
 void TranslateJob::describe(Fields& f) {
   f.section("", translation);
   f.section("", sampling);
-  f.field("nbest", nbest, "number of translations per line, best first; above 1 with the columns line, score and text",
+  f.field("nbest", nbest,
+          "number of translations per source line, best first; values above 1 print the columns line, score and text",
           between(1, 1 << 16));
-  f.field("scores", scores, "print the columns line, score and text also for a single translation");
+  f.field("scores", scores, "print the columns line, score and text even for a single translation per line");
 }
 
 void TranslateJob::check() const {
@@ -42,13 +43,14 @@ void TranslateJob::check() const {
     throw Error(Exit::usage, Problem{option, expected, found, ""});
   };
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
-    refuse("mh-eval translate", "standard input for one file", "- more than once");
+    refuse("mh-eval translate", "standard input (-) for at most one file", "- more than once");
   if (sampling.samples > 0 && nbest > 1)
     refuse("--nbest", "1 with --samples, since all samples are written", str(nbest));
   const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
     refuse("--beam", "no --samples with this option, since samples replace beam search", "both");
-  if (nbest > translation.search.beam) refuse("--nbest", str("at most --beam, ", translation.search.beam), str(nbest));
+  if (nbest > translation.search.beam)
+    refuse("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
   const search::SamplingOptions plain;
   if (sampling.samples == 0 &&
       (sampling.temperature != plain.temperature || sampling.top_k != plain.top_k || sampling.seed != plain.seed))
@@ -69,7 +71,7 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
       sink->write(translator.text_of(h) + "\n");
     }
   }
-  sink->close();  // flushes, so that a reader of the pipe gets the translations now
+  sink->close();  // flushes, so that a reader of the pipe receives the translations immediately
 }
 
 // Warns about unknown tokens and truncated sources.
@@ -79,7 +81,7 @@ void warn_of_losses(const task::Translator& translator) {
   if (translator.unknown_in_prefixes() > 0)
     log_warning(str(translator.unknown_in_prefixes(),
                     " tokens of the prefixes are unknown to the vocabulary and written as the unknown token"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " sources were truncated"));
+  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " source sentences were truncated"));
 }
 
 void translate_lines(const Arguments& a, const TranslateJob& job) {
@@ -145,7 +147,7 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Sha
       ->required()
       ->type_name("FILE...");
   sub->add_option("--prefix-file", job->prefix_file,
-                  "file of the prefixes with which the translations must begin, one per line")
+                  "file of prefixes with which the translations must begin, one prefix per source line")
       ->type_name("FILE");
   exclude(*sub, shared.scoring);
   sub->excludes(shared.format);
