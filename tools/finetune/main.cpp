@@ -1,4 +1,4 @@
-// mh-finetune: trains all or some parameters of a checkpoint on new data, in a run of its own.
+// mh-finetune: trains all or some parameters of a checkpoint on new data, in a new run folder.
 //
 //   mh-finetune --init mt/best.safetensors --train-only gates --train new.mhs --valid v.mhs --out ft
 //   mh-finetune --resume --out ft
@@ -27,12 +27,13 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "checkpoint to start from");
   add_list(app, "--train-only", a.only,
-           "parameters to train: patterns of names, or gates, mixing, stages, projections, output, attention, head; "
-           "sets train.trainable [all]",
+           "parameters to train, as name patterns or groups (gates, mixing, stages, projections, output, attention, "
+           "head); all other parameters are frozen; sets train.trainable [all]",
            "WHICH,...");
-  app.add_option("--seeds", a.seeds,
-                 "number of runs OUT/seed1, OUT/seed2, … (from --seed on); prints the scores of their best models, "
-                 "with mean and sample standard deviation")
+  app.add_option(
+         "--seeds", a.seeds,
+         "number of runs with consecutive seeds, the first of which is --seed, in the folders OUT/seed1, OUT/seed2, …; "
+         "prints the scores of the best model of each run, with mean and sample standard deviation")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {

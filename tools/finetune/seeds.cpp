@@ -26,8 +26,8 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const t
 void run_seeds(const Arguments& a, Tool& tool) {
   if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
   if (a.from == "-" && a.seeds > 1)
-    throw Error(Exit::usage, Problem{"--seeds", "--init with a file, which each run reads", "standard input",
-                                     "write the checkpoint to a file first"});
+    throw Error(Exit::usage, Problem{"--seeds", "--init with a file, since each run reads the checkpoint",
+                                     "standard input", "write the checkpoint to a file first"});
   const train::Seeds seeds{a.out, a.seed >= 0 ? a.seed : 1, a.seeds, a.resume};
   train::check_seeds(seeds);
   const auto begin = [&](int64_t seed, const std::string& folder) {
