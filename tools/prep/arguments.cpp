@@ -15,7 +15,8 @@ void add_output(CLI::App& app, Arguments& a) {
 CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help) {
   CLI::Option* inputs = add_inputs(app, a, help);
   add_output(app, a);
-  app.add_option("--crlf", a.crlf, "handling of lines that end in CR LF: refuse or normalise [refuse]")
+  app.add_option("--crlf", a.crlf,
+                 "handling of lines that end in CR LF: refuse (an error) or normalise (to LF) [refuse]")
       ->type_name("WHAT")
       ->check(one_of({"refuse", "normalise"}));
   return inputs;

@@ -1,5 +1,5 @@
-// mh-prep info prints the contents of shards, mh-prep cat prints them as text, and mh-prep codes converts a vocabulary
-// to the file format of subword-nmt or WordPiece.
+// mh-prep info prints the header and the counts of shards, mh-prep cat decodes shards to text, and mh-prep codes
+// converts a vocabulary to the file format of subword-nmt or WordPiece.
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -24,7 +24,7 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
   return parse_tokenizer(h.tokenizer_of(side), name)->type();
 }
 
-// Reads the whole stream and returns the counts specific to its kind of records.
+// Reads the whole stream and returns the counts that only its kind of records has.
 ordered_json counted(ShardStream& stream) {
   ordered_json j = ordered_json::object();
   if (has_records(stream.header())) return count_records(stream);
@@ -134,8 +134,8 @@ struct Shown {
   bool ids = false;
 };
 
-// Adds the inputs and the job of a subcommand that prints files with `show`. Returns the arguments, to which the caller
-// can bind further options.
+// Adds the input files and the job of a subcommand that prints these files by `show`. Returns the arguments of the
+// subcommand, to which the caller can bind further options.
 std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
   const auto shown = std::make_shared<Shown>();
   add_inputs(*app, shown->a, inputs);
@@ -156,13 +156,13 @@ void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto shown = add_shown(
       sub, "shards", [](const Shown& s) { show_text(s.a.inputs, s.ids); }, jobs);
-  sub->add_flag("--ids", shown->ids, "print token numbers instead of text, one record per line");
+  sub->add_flag("--ids", shown->ids, "print token ids instead of text, one record per line");
 }
 
 void add_codes(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("codes",
-                                     "print the merges of a subword-nmt vocabulary or the pieces of a wordpiece "
-                                     "vocabulary, in the file format of these tools");
+                                     "print the merges of a subword-nmt vocabulary, or the pieces of a wordpiece "
+                                     "vocabulary, in the file format of subword-nmt or WordPiece");
   add_shown(
       sub, "vocabularies", [](const Shown& s) { show_codes(s.a.inputs); }, jobs);
 }

@@ -38,7 +38,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
 void add_vocab(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("vocab", "build a vocabulary of words, characters, bytes or subwords");
   const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, std::string(kTexts) + "; none with --from")->required(false);
+  add_text(*sub, *a, std::string(kTexts) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
   add_job(jobs, sub, options, [=] { make_vocab(*a, *options); });
 }
