@@ -1,4 +1,4 @@
-// mh-train --list: tables of configuration choices and checkpoint contents.
+// mh-train --list: tables of the choices in a configuration and of the contents of a checkpoint.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace mh::train_setup {
 // Returns the valid values of --list.
 const std::vector<std::string>& lists();
 
-// Prints the table of this name: choices of configurations, or contents of checkpoints.
+// Prints the table called `what`, one of lists().
 void list(const std::string& what);
 
 }  // namespace mh::train_setup

@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
   train_setup::Arguments a;
   std::string what;
   CLI::App& app = tool.app();
-  train_setup::add_options(app, a, "--from", "checkpoint whose weights and model configuration start a new run");
-  app.add_option("--list", what, "print a table and end: " + join(train_setup::lists(), ", "))
+  train_setup::add_options(app, a, "--from", "checkpoint whose parameters and model configuration start a new run");
+  app.add_option("--list", what, "table to print instead of training: " + join(train_setup::lists(), ", "))
       ->type_name("WHAT")
       ->check(one_of(train_setup::lists()));
   tool.run_and_exit(argc, argv, [&] {
