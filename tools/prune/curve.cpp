@@ -21,7 +21,7 @@ struct Curves : MeasureArguments {
   Metric metric;
 };
 
-// Adds the columns of a point's loss.
+// Adds the table columns of the loss at one point of a curve.
 void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss& loss) {
   row.update({{"heads_gone", loss.heads},
               {"nll", loss.nll},
@@ -38,7 +38,7 @@ void draw_curves(Curves& c) {
   analysis::CurveOptions options{analysis::parse_fraction(c.step, "--step"), c.per_layer, c.rerank, c.normalise};
   if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
   if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
-    throw Error(Exit::usage, Problem{"--rank-data", "standard input for one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once", ""});
   PruneSession session(
       c, [&](LoadedTarget& target) { c.metric.check(target.model, *target.dataset, c.files.back(), c.scoring); });
   if (!c.rank_data.empty()) {
@@ -98,7 +98,8 @@ void add_curve(CLI::App& app, Jobs& jobs) {
   auto c = std::make_shared<Curves>();
   add_common_options(*sub, *c);
   add_measure_options(*sub, *c);
-  sub->add_option("--step", c->step, "proportion of the heads ablated in each step [10%]")->type_name("P%");
+  sub->add_option("--step", c->step, "percentage of the heads that each step adds to the ablated heads [10%]")
+      ->type_name("P%");
   sub->add_flag("--rerank", c->rerank, "measure importance again after each step, without the ablated heads");
   sub->add_option("--rank-data", c->rank_data, "shard on which importance is measured [the scored shard]")
       ->type_name("SHARD");

@@ -44,15 +44,15 @@ void check(const Arguments& a) {
     if (a.fraction.empty() == (a.count == 0))
       refuse("--by", "either --fraction or --count, the number of heads to prune", a.count == 0 ? "neither" : "both",
              a.count == 0 ? "such as --fraction 30%" : "leave one out");
-    if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input for one file", "- twice");
+    if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input (-) for at most one file", "- twice");
   }
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }
 
-// The heads to prune, and a description of how they were chosen.
+// The heads to prune, and a description of their choice.
 struct Choice {
   analysis::HeadSet heads;
-  std::string by;  // "" for heads from --heads
+  std::string by;  // how importance was measured; "" for heads from --heads
 };
 
 Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
@@ -134,25 +134,28 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
     return sub->add_option(name, value, help)->type_name(type);
   };
-  add_list(*sub, "--heads", a->heads, "heads to prune, counted from 0: 0:1,0:3,5:7, or decoder.self:0:1",
+  add_list(*sub, "--heads", a->heads,
+           "heads to prune, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1",
            "LAYER:HEAD,...");
-  const std::string measures =
-      "prune the least important heads by this measure: " + join(analysis::importances().names(), ", ");
+  const std::string measures = "measure of importance by which the least important heads are pruned: " +
+                               join(analysis::importances().names(), ", ");
   auto* by = text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
   text("--data", a->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by);
-  text("--fraction", a->fraction, "with --by: proportion of the heads to prune, rounded down", "P%")->needs(by);
-  sub->add_option("--count", a->count, "with --by: number of heads to prune")
+  text("--fraction", a->fraction, "percentage of the heads to prune with --by; the number of heads is rounded down",
+       "P%")
+      ->needs(by);
+  sub->add_option("--count", a->count, "number of heads to prune with --by")
       ->type_name("N")
       ->check(whole_number(1, 1 << 24))
       ->needs(by);
   sub->add_flag("--per-layer", a->per_layer,
                 "apply --fraction or --count to each layer instead of to all layers together")
       ->needs(by);
-  add_list(*sub, "--kind", a->kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",
-           "KIND,...");
+  add_list(*sub, "--kind", a->kinds,
+           "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
   text("--side", a->side,
-       "part of a head in layers that mix heads: its attention scores (score), values (value), output (output), or all "
-       "of them (whole) [whole]",
+       "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of the output "
+       "projection) or whole (all of them) [whole]",
        "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "output checkpoint; - is standard output", "FILE");

@@ -27,7 +27,7 @@ struct ScanArguments : MeasureArguments {
   Metric metric;
 };
 
-// Returns the heads of --heads, or all heads.
+// Returns the heads that --heads names; all heads without --heads.
 HeadSet chosen(const ScanArguments& q, LoadedTarget& target) {
   model::LanguageModel& model = *target.model.model;
   const HeadSet all = analysis::all_heads(model, target.side, target.kinds);
@@ -79,7 +79,7 @@ void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& targe
 
 // The results of one layer of one model, for the summary.
 struct Line {
-  size_t index;  // index of the model
+  size_t index;  // index of the model on the command line
   std::string model;
   double full = 0;              // metric of the full model
   std::vector<double> without;  // metric of each case
@@ -88,8 +88,9 @@ struct Line {
 };
 using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
 
-// Prints one row per layer and model, the models of a layer one below the other. The column "change" compares a model
-// with the first model, if that has the layer.
+// Prints one row per layer and model; the rows of the models of one layer are adjacent. The column "change" is the
+// percent change of the deviation relative to the first model; NaN for the first model itself, and if the first model
+// lacks the layer.
 void print_summary(const ScanArguments& q, Table& table, const Lines& lines) {
   for (const auto& [place, models] : lines)
     for (const Line& line : models) {
@@ -141,12 +142,15 @@ void add_scan(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "print the loss of a model without each of its heads");
   auto s = std::make_shared<ScanArguments>();
   add_common_options(*sub, *s);
-  add_list(*sub, "--heads", s->heads, "heads to ablate, counted from 0: 0:1,0:3,5:7, or decoder.self:0:1 [all]",
+  add_list(*sub, "--heads", s->heads,
+           "heads to ablate, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1 "
+           "[all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", s->layers, "also ablate all heads of a layer at once");
-  sub->add_flag("--all-but-one", s->all_but_one, "also ablate all heads of a layer except one");
+  sub->add_flag("--layers", s->layers, "in addition, ablate all heads of each layer at once");
+  sub->add_flag("--all-but-one", s->all_but_one, "in addition, for each head, ablate all other heads of its layer");
   sub->add_flag("--summary", s->summary,
-                "print a row per layer with the deviation over its heads; rows of several models are adjacent");
+                "print one row per layer and model with the standard deviation of the metric over the ablated heads, "
+                "instead of one row per head");
   s->metric.add_to(*sub);
   jobs.push_back({sub, [s] {
                     s->fields->take(*s);

@@ -1,4 +1,4 @@
-// Options, checks and loading of models for scan, rank and curve.
+// Adds the options of scan, rank and curve, checks them and loads the models.
 #include "session.h"
 
 #include <CLI/CLI.hpp>
@@ -15,14 +15,14 @@ namespace mh::prune {
 using nlohmann::ordered_json;
 
 void add_common_options(CLI::App& app, MeasureArguments& q) {
-  app.add_option("files", q.files, "checkpoints, then a shard; one of them may be - for standard input")
+  app.add_option("files", q.files, "checkpoints, then a shard; one of these files may be - for standard input")
       ->type_name("MODEL... DATA");
   app.add_option("--side", q.side,
-                 "part of a head in layers that mix heads: its attention scores (score), values (value), output "
-                 "(output), or all of them (whole) [whole]")
+                 "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of "
+                 "the output projection) or whole (all of them) [whole]")
       ->type_name("SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  add_list(app, "--kind", q.kinds, "kinds of attention whose heads are considered, such as decoder.cross [all]",
+  add_list(app, "--kind", q.kinds, "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]",
            "KIND,...");
   add_format(app, q.format);
   add_sets(app, q.sets);
@@ -36,9 +36,11 @@ void add_measure_options(CLI::App& app, MeasureArguments& q) {
   add_list(app, "--by", q.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
       ->required()
       ->check(one_of(names));
-  app.add_flag("--normalise", q.normalise, "divide each layer's scores by their l2 norm");
+  app.add_flag("--normalise", q.normalise, "divide the importance scores of each layer by their l2 norm");
   app.add_flag("--per-layer", q.per_layer, "rank the heads of each layer separately");
-  app.add_option("--plot", q.plot, "file of a plot, .svg, .png or .pdf; - draws in the terminal in place of the table")
+  app.add_option(
+         "--plot", q.plot,
+         "output file of a plot (.svg, .png or .pdf); - draws the plot in the terminal instead of printing the table")
       ->type_name("FILE");
 }
 
@@ -49,9 +51,9 @@ analysis::AnalysisInput LoadedTarget::analysis_input(const std::string& label) {
 PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check) : q_(q) {
   if (q.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
-                                     q.files.empty() ? "none" : str(q.files[0], " alone"), "MODEL... DATA"});
+                                     q.files.empty() ? "none" : str(q.files[0], ", without data"), "MODEL... DATA"});
   if (std::count(q.files.begin(), q.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-prune", "standard input for one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once", ""});
   refuse_output_onto_input("-", q.files);
   if (!q.plot.empty()) {
     refuse_output_onto_input(q.plot, q.files);
@@ -62,7 +64,7 @@ PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(L
   text_ = std::make_unique<TextSource>(q.files.back());
   for (size_t i = 0; i < models(); ++i) {
     LoadedTarget& target = load(i);
-    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer lacks the side
+    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer has no heads on this side
     for (const std::string& measure : q.measures)
       analysis::check_importance(measure, "--by", *target.model.model, target.side, target.kinds);
     if (check) check(target);

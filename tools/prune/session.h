@@ -1,4 +1,4 @@
-// Shared by the subcommands scan, rank and curve: options, and models with the shard on which they are analysed.
+// Shared by the subcommands scan, rank and curve: their options, and the session that loads the models and the shard.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class App;
 
 namespace mh::prune {
 
-// The options of a subcommand.
+// The options of scan, rank and curve; scan has no --by, --normalise, --per-layer and --plot.
 struct MeasureArguments : ModelArguments {
   MeasureArguments() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> files, sets, measures, kinds;
@@ -33,24 +33,25 @@ struct MeasureArguments : ModelArguments {
   }
 };
 
-// Adds the options that all three subcommands have.
+// Adds the options that scan, rank and curve have in common.
 void add_common_options(CLI::App& app, MeasureArguments& q);
-// Adds the options of subcommands that measure importance and draw plots.
+// Adds the options of rank and curve, which measure importance and draw plots.
 void add_measure_options(CLI::App& app, MeasureArguments& q);
 
-// A loaded model with its dataset and options.
+// A loaded model, with the dataset and the options of its analysis.
 struct LoadedTarget {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions how;
   analysis::Side side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
-  // Returns the subject of an analysis, with a progress bar named `label`. The subject refers to this object.
+  // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
+  // outlive it.
   analysis::AnalysisInput analysis_input(const std::string& label);
 };
 
-// The models and the shard of a subcommand. The constructor checks all of them, so that errors appear before long
-// computations.
+// The models and the shard on the command line. The constructor opens and checks all of them, so that errors appear
+// before long computations.
 class PruneSession {
  public:
   // `check` is called for each model and must not run it.
