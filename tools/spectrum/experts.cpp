@@ -1,4 +1,4 @@
-// mh-spectrum experts MODEL DATA: reports the specialisation of the experts of a mixture.
+// mh-spectrum experts MODEL DATA: reports the specialisation of the experts of a mixture of attentive experts.
 
 #include "analysis/experts_report.h"
 #include "base/error.h"
@@ -77,7 +77,7 @@ void show_experts(const Experts& e) {
     throw Error(Exit::usage,
                 Problem{"--metric", "--show scores with this option", "--show " + e.show, "leave the option out"});
   if (e.model == "-" && e.data == "-")
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- twice", ""});
+    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- twice", ""});
   refuse_output_onto_input("-", {e.model, e.data});
   const io::Checkpoint checkpoint(e.model);
   const TextSource data(e.data);
@@ -103,7 +103,7 @@ void show_experts(const Experts& e) {
   else show_gates(report, m, print);
 }
 
-// Throws Error(usage) if `option`, which is only for --show `show`, is used with another --show.
+// Throws Error(usage) if `option`, which applies only to --show `show`, is used with another value of --show.
 void require_show(const Experts& e, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && e.show != show)
     throw Error(Exit::usage, Problem{option->get_name(), str("--show ", show, " with this option"), "--show " + e.show,
@@ -120,17 +120,19 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
   sub->add_option("model", e->model, "checkpoint")->required()->type_name("MODEL");
   sub->add_option("data", e->data, "shard")->required()->type_name("DATA");
   sub->add_option("--show", e->show,
-                  "table to print: gates (their entropy, and the units of each expert), tokens (those with the highest "
-                  "pointwise mutual information), scores (perplexity with the model's gates, with the best expert of "
-                  "each unit alone, and with random experts) [gates]")
+                  "table to print: gates (entropy of the gates, and percentage of units of each expert), tokens (the "
+                  "tokens with the highest pointwise mutual information with each expert), scores (perplexity with the "
+                  "model's own gates, with only the expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
   const auto number = [&](const char* name, int64_t& value, const char* help, int64_t most) {
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, most));
   };
-  auto* tokens = number("--tokens", e->tokens, "--show tokens: maximum number of tokens per expert [10]", 1 << 30);
-  auto* least = number("--least", e->least, "--show tokens: minimum count of a token with an expert [5]", 1 << 30);
-  auto* random = number("--random", e->random, "--show scores: number of runs with random experts [5]", 1000);
+  auto* tokens = number("--tokens", e->tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
+  auto* least =
+      number("--least", e->least, "minimum count of a token with its expert, with --show tokens [5]", 1 << 30);
+  auto* random =
+      number("--random", e->random, "number of evaluations with random experts, with --show scores [5]", 1000);
   add_format(*sub, a->format);
   add_sets(*sub, a->sets);
   add_model_options(*sub, *a);

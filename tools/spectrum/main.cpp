@@ -9,17 +9,19 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  Tool tool({"mh-spectrum",
-             "Shows the singular values of a model's matrices, layer by layer and head by head: mh-spectrum MODEL... "
-             "[DATA].\nA row for each: cumulative values c_k = sum of the first k / sum of all (c_first: k = 1, c_10: "
-             "the first 10%, …),\narea (mean of c_k), effective and stable rank, entropy; every k with --curves.\nThe "
-             "subcommand experts describes a mixture of attentive experts.",
-             "  mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv\n"
-             "  mh-spectrum run1/best.safetensors run2/best.safetensors valid.mhs --summary | column -t\n"
-             "  mh-spectrum run1/best.safetensors valid.mhs --plot spectrum.svg --curves curves.tsv\n"
-             "  mh-spectrum run1/best.safetensors --of alphas --plot alphas.pdf\n"
-             "  mh-spectrum run1/best.safetensors --of weight:decoder.layers.0.self.query.weight\n"
-             "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
+  Tool tool(
+      {"mh-spectrum",
+       "Shows the singular values of a model's matrices, layer by layer and head by head: mh-spectrum MODEL... "
+       "[DATA].\nEach table row describes one head or one parameter: c_k = sum of the k largest singular values / sum "
+       "of "
+       "all\n(c_first: k = 1, c_10: the first 10%, …), area (mean of c_k), effective rank, stable rank and entropy; "
+       "--curves writes every c_k.\nThe subcommand experts describes a mixture of attentive experts.",
+       "  mh-spectrum run1/best.safetensors valid.mhs --blocks 64 > spectrum.tsv\n"
+       "  mh-spectrum run1/best.safetensors run2/best.safetensors valid.mhs --summary | column -t\n"
+       "  mh-spectrum run1/best.safetensors valid.mhs --plot spectrum.svg --curves curves.tsv\n"
+       "  mh-spectrum run1/best.safetensors --of alphas --plot alphas.pdf\n"
+       "  mh-spectrum run1/best.safetensors --of weight:decoder.layers.0.self.query.weight\n"
+       "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
   const auto a = std::make_shared<spectrum::Arguments>();
   std::vector<CLI::Option*> spectra_options;
   const Job spectra = spectrum::add_spectra(tool.app(), a, spectra_options);

@@ -32,7 +32,7 @@ ordered_json size_of(const analysis::SpectrumMeans& s) {
   return s.by_share() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
 }
 
-// Returns k of a point of a curve, or k / n if matrices differ in size.
+// Returns the value of k at the index `point` of a curve, or k / n if the matrices differ in size.
 std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
   return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
 }
@@ -50,7 +50,7 @@ void add_figures(ordered_json& row, const SpectrumFigures& f) {
 // Returns a chart of named curves and, with `with_mean`, their mean. `by_share`: the x axis is k / n.
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumFigures>>& curves,
                bool with_mean, bool by_share) {
-  Chart chart{title, by_share ? "k / n, n the smaller side" : "k", "c_k", {}};
+  Chart chart{title, by_share ? "k / n, n the smaller dimension" : "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
     Curve curve{name, {}, y, bold};
     for (size_t k = 0; k < y.size(); ++k)
@@ -117,7 +117,7 @@ void Rows::close() {
   plot_->draw();
 }
 
-// With --plot - the plot in the terminal replaces the table.
+// Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
 void Rows::write_row(const ordered_json& row) {
   if (output_.plot != "-") table_.row(row);
 }

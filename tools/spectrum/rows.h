@@ -1,4 +1,4 @@
-// The output of mh-spectrum: a table of figures, a table of curves, plots.
+// The output of mh-spectrum: a table of ranks and entropies, a table of curves, and plots.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ namespace mh::spectrum {
 struct Output {
   std::string of, format, curves, plot;
   bool summary = false;
-  bool by_share = false;  // the matrices differ in size (SpectrumMeans)
+  bool by_share = false;  // whether the matrices differ in size (SpectrumMeans)
   size_t models = 1;
 };
 
@@ -28,13 +28,15 @@ using Places = std::vector<std::unique_ptr<analysis::PlaceSpectra>>;
 
 class Rows {
  public:
-  // Throws if the plot cannot be drawn, before any computation.
+  // Throws Error if the plot cannot be drawn, so that the error precedes the computation.
   explicit Rows(Output output);
   // Opens the table of curves. Call it before the first write().
   void open_curves();
-  // Writes the spectra of a model. `name`: in the table; `title`: in plots; `settings`: columns at the end of each row.
+  // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;
+  // `settings`: columns at the end of each table row.
   void write(const std::string& name, const std::string& title, const Places& places,
              const nlohmann::ordered_json& settings);
+  // Draws the plot and closes all files.
   void close();
 
  private:
@@ -48,7 +50,7 @@ class Rows {
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
-  std::map<std::string, Curves> summaries_;  // by kind: mean curve of each model, if there are several
+  std::map<std::string, Curves> summaries_;  // by kind of attention: mean curve of each model, if there are several
 };
 
 }  // namespace mh::spectrum

@@ -28,24 +28,24 @@ struct Spectra {
   bool summary = false;
 };
 
-// Checks the names of files before any file is opened.
+// Checks the file arguments before any file is opened.
 void check_files(const Spectra& a, const std::vector<std::string>& models, bool reads_text) {
   if (a.files.empty() || (reads_text && a.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
-                                     a.files.empty() ? "none" : str(a.files[0], " alone"),
+                                     a.files.empty() ? "none" : str(a.files[0], ", without data"),
                                      reads_text ? "--of alphas, output-value and weight:NAME need no data"
                                                 : "mh-spectrum --of WHAT MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
     throw Error(Exit::usage, Problem{str("--of ", a.of), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input for one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once", ""});
   refuse_output_onto_input("-", a.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] :
        {std::pair{"--curves", a.curves}, std::pair{"--plot", a.plot}, std::pair{"--dump", a.dump}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
-    if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as rows go to standard output", "-", ""});
+    if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as the table goes to standard output", "-", ""});
     if (!outputs.insert(file).second)
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, ""});
     refuse_output_onto_input(file, a.files);
@@ -59,7 +59,8 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
                                      ""});
 }
 
-// The models, of which one is loaded at a time, and their shard, if the source of matrices reads text.
+// The models on the command line, of which one is loaded at a time, and the shard, if the source of matrices reads
+// text.
 class Inputs {
  public:
   Inputs(const Spectra& a, const std::string& argument, bool reads_text) : a_(a), models_(a.files) {
@@ -69,7 +70,7 @@ class Inputs {
     const std::string where = "--of " + a.of;
     if (!argument.empty() && !a.shared->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
-                                       "leave it out"});
+                                       "leave the option out"});
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
       checkpoints_.back()->entry(io::kConfigKey);
@@ -110,9 +111,10 @@ struct Prepared {
 };
 
 void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text) {
-  throw Error(Exit::usage, Problem{str("--of ", a.of), reads_text ? "matrices of rows of full length" : "matrices",
-                                   str("none in ", model),
-                                   reads_text ? "the model has none, or the text is shorter than a block" : ""});
+  throw Error(
+      Exit::usage,
+      Problem{str("--of ", a.of), reads_text ? "matrices of blocks of full length" : "matrices", str("none in ", model),
+              reads_text ? "use a model with such matrices and a text of at least one block" : ""});
 }
 
 // Starts the source for a model; sources that read parameters are complete afterwards. Throws Error(usage) if the model
@@ -179,13 +181,13 @@ void show(const Spectra& a) {
   rows.close();
 }
 
-// Throws Error(usage) for options of scoring if --of names matrices of parameters.
+// Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
 void check_scoring(const Spectra& a, const CommandLineFields& fields) {
   if (analysis::source_named(a.of, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--of with matrices of a text, for this option",
-                                       "--of " + a.of, "leave it out"});
+      throw Error(Exit::usage, Problem{option->get_name(), "a value of --of that reads data, with this option",
+                                       "--of " + a.of, "leave the option out"});
 }
 
 }  // namespace
@@ -215,26 +217,28 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
   const auto s = std::make_shared<Spectra>();
   s->shared = a;
   const auto add = [&](CLI::Option* option, const char* type) { own.push_back(option->type_name(type)); };
-  add(app.add_option("files", s->files,
-                     "checkpoints, then a shard unless --of names parameters; one of them may be - for standard input"),
+  add(app.add_option(
+          "files", s->files,
+          "checkpoints, then a shard unless --of names parameters; one of these files may be - for standard input"),
       "MODEL... [DATA]");
-  add(app.add_option("--of", s->of,
-                     "matrices to analyse: attention, before-mixing, logits or mixing of a text; alphas, output-value "
-                     "or weight:NAME of the model without data [attention]"),
+  add(app.add_option(
+          "--of", s->of,
+          "matrices to analyse: attention, before-mixing, logits or mixing, which are computed from the data; alphas, "
+          "output-value or weight:NAME, which are read from the checkpoint without data [attention]"),
       "MATRICES");
   add_list(app, "--kind", a->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, a->format);
   own.push_back(app.add_flag("--summary", s->summary,
                              "print a row for each model and kind of attention, with means over layers"));
-  add(app.add_option("--curves", s->curves,
-                     "file of a table with c_k for every k and its percentiles over blocks or sentences"),
+  add(app.add_option(
+          "--curves", s->curves,
+          "output file of a table with the mean and percentiles of c_k over blocks or sentences, for every k"),
       "FILE");
   add(app.add_option("--plot", s->plot,
-                     "file of a plot of curves by layer, or of heat maps, .svg, .png or .pdf; - draws in the terminal "
-                     "in place of the table"),
+                     "output file of a plot (.svg, .png or .pdf) with the curve of each layer, or with heat maps of "
+                     "matrices across heads; - draws the plot in the terminal instead of printing the table"),
       "FILE");
-  add(app.add_option("--dump", s->dump,
-                     "write the attention matrices of the sampled blocks to this file (.safetensors)"),
+  add(app.add_option("--dump", s->dump, "output file (.safetensors) of the attention matrices of the sampled blocks"),
       "FILE");
   add_sets(app, a->sets);
   add_model_options(app, *a);

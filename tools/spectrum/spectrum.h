@@ -13,7 +13,8 @@
 
 namespace mh::spectrum {
 
-// The options of mh-spectrum without a subcommand. The subcommand accepts them, too, unless it excludes them.
+// The options of mh-spectrum without a subcommand. The subcommand experts accepts these options as well, except those
+// that it excludes.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto", scoring.sample.blocks = 64; }
   std::vector<std::string> sets, kinds;
@@ -21,10 +22,11 @@ struct Arguments : ModelArguments {
   data::ScoringOptions scoring;
   std::unique_ptr<CommandLineFields> fields;  // the command-line options of `scoring`
 
-  // Adds the options of `scoring` and its sample to `app`, the tool or its subcommand.
+  // Adds the options of `scoring` and scoring.sample to `app`, the tool or its subcommand.
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
-  // Fills `scoring` from the options of the tool, then from those of the subcommand, unless that is null. The default
-  // number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an error.
+  // Fills `scoring` from the options of the tool, then from `subcommand_fields`, the options of the subcommand, which
+  // may be null. The default number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an
+  // error.
   void take(CommandLineFields* subcommand_fields);
 };
 
@@ -35,7 +37,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
 void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
                  Jobs& jobs);
 
-// Adds the columns of the options that affect results to a row.
+// Adds the options that affect results as columns to a table row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& a, const data::ScoringOptions& how);
 
 }  // namespace mh::spectrum
