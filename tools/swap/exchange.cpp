@@ -56,21 +56,23 @@ void check(const Exchange& a) {
     refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
            "use --mode random, which needs no data");
   if (!ranks && !a.data.empty() && !a.dry_run)
-    refuse("--data", "a mode that ranks heads, or --dry-run, which shows their scores", "neither", "leave it out");
-  if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input for one file", "- twice", "");
+    refuse("--data", "a mode that ranks heads, or --dry-run, which shows their scores", "neither",
+           "leave the option out");
+  if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input (-) for at most one file", "- twice", "");
   std::vector<std::string> inputs{a.model};
   if (!a.data.empty()) inputs.push_back(a.data);
   refuse_output_onto_input(a.dry_run ? "-" : a.output, inputs);
 }
 
-// The pairs to swap, and the scores they were chosen by.
+// The pairs to swap, and the importance scores by which they were chosen.
 struct Choice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
   data::ScoringOptions how;
 };
 
-// Measures the importance of the heads of all kinds in `choice` and `heads`.
+// Measures the importance of the heads of all kinds of attention in choice.pairs and `heads`, and stores it in
+// `choice`.
 void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
           const std::map<AttentionKind, std::vector<int64_t>>& heads, Choice& choice) {
   const auto dataset = data.labelled_dataset_for(m);
@@ -120,7 +122,7 @@ void exchange(const Exchange& a) {
                            : nullptr;
   Choice choice;
   choice.how = a.shared->scoring;
-  std::map<AttentionKind, std::vector<int64_t>> heads;  // head counts of the layers from which --mode chooses
+  std::map<AttentionKind, std::vector<int64_t>> heads;  // number of heads of each layer from which --mode chooses
   const Selection selection = analysis::selection_named(a.mode);
   if (a.mode.empty()) {
     for (const std::string& text : a.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
@@ -173,40 +175,45 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   };
   add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
   auto* pairs = add(add_list(app, "--pairs", e->pairs,
-                             "pairs of heads to swap, counted from 0: KIND:LAYER.HEAD-LAYER.HEAD,...", "PAIRS"),
+                             "pairs of heads to swap, as KIND:LAYER.HEAD-LAYER.HEAD,..., counted from 0", "PAIRS"),
                     nullptr);
-  auto* mode = add(app.add_option("--mode", e->mode,
-                                  "selection of the pairs: hard (the k most important heads with the k least "
-                                  "important), soft (the k least important heads of opposite layers), released (k "
-                                  "pairs of layers, as in the published code) or random (k pairs)"),
-                   "HOW");
+  auto* mode =
+      add(app.add_option("--mode", e->mode,
+                         "rule that chooses the pairs: hard (the k most important heads with the k least important "
+                         "heads), soft (the k least important heads of opposite layers), released (4 heads in each of "
+                         "k pairs of layers, as in the published code) or random (k random pairs)"),
+          "HOW");
   mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
-  add(app.add_option("--k", e->k, "number of pairs; soft: of heads of each layer; released: of pairs of layers [3]"),
+  add(app.add_option("--k", e->k,
+                     "number of pairs of heads; with --mode soft, number of heads per layer; with --mode released, "
+                     "number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);
   add(app.add_option("--t-max", e->t_max,
-                     "mode soft: number of layer pairs that swap heads (first and last, second and second to last, …), "
-                     "the outermost first; 0: all pairs [0]"),
+                     "number of pairs of layers that swap heads with --mode soft, counted from the outermost pair "
+                     "(first and last layer) inwards; 0: all pairs [0]"),
       "N")
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
   auto* data = add(app.add_option("--data", e->data, "shard on which heads are ranked; - is standard input"), "FILE");
-  add(app.add_option("--by", e->by, "measure of importance [avg-l2]"), "MEASURE")
+  add(app.add_option("--by", e->by, "measure of importance that ranks the heads [avg-l2]"), "MEASURE")
       ->check(one_of(analysis::importances().names()))
       ->needs(data);
   add(add_list(app, "--kind", e->kinds,
-               "kinds of attention whose heads are swapped, each separately, such as decoder.self [all]", "KINDS"),
+               "kinds of attention whose heads are swapped, only within the same kind, such as decoder.self [all]",
+               "KINDS"),
       nullptr)
       ->needs(mode);
   add(add_list(app, "--with", e->with,
-               "parameters swapped together with a head: output (its columns of the output projection), stages (its "
-               "gates, alphas and the like), optimizer (its moments, in a training state)",
+               "parameters to swap in addition to the query, key and value projections: output (the head's columns of "
+               "the output projection), stages (the head's gates, alphas and similar parameters), optimizer (the "
+               "optimiser's moments, for a checkpoint with a training state)",
                "PARTS"),
       nullptr)
       ->check(one_of({"output", "stages", "optimizer"}));
   auto* output = add(app.add_option("-o,--output", e->output, "output checkpoint; - is standard output"), "FILE");
-  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores in place of a checkpoint"), nullptr)
+  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
       ->excludes(output);
   add_format(app, a->format, "of tables");
   add_model_options(app, *a);

@@ -33,8 +33,9 @@ void check_report(const Report& a) {
     throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "mh-swap report MODEL... DATA"});
   };
   if (a.files.size() < 2)
-    refuse("one or more models, then the data", a.files.empty() ? "none" : str(a.files[0], " alone"));
-  if (std::count(a.files.begin(), a.files.end(), "-") > 1) refuse("standard input for one file", "- more than once");
+    refuse("one or more models, then the data", a.files.empty() ? "none" : str(a.files[0], ", without data"));
+  if (std::count(a.files.begin(), a.files.end(), "-") > 1)
+    refuse("standard input (-) for at most one file", "- more than once");
   refuse_output_onto_input("-", a.files);
 }
 
@@ -58,7 +59,7 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
            {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
         const auto& now = layers[layer].*part;
         if (now.heads == 0) continue;                // all heads of the layer were pruned
-        const auto& first_of_kind = baseline[kind];  // empty if the first model has no heads of this kind left
+        const auto& first_of_kind = baseline[kind];  // empty if all heads of this kind are pruned in the first model
         const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
         auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
         ordered_json row{{"model", model},
@@ -118,7 +119,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::v
   fields->declare(a->scoring);
   add_model_options(*sub, *a);
   add_format(*sub, a->format);
-  sub->add_option("files", r->files, "checkpoints, then a shard; one of them may be - for standard input")
+  sub->add_option("files", r->files, "checkpoints, then a shard; one of these files may be - for standard input")
       ->type_name("MODEL... DATA");
   for (CLI::Option* option : excluded) sub->excludes(option);
   jobs.push_back({sub, [r, fields] {

@@ -12,7 +12,7 @@
 
 namespace mh::swap {
 
-// The options of scoring and of its sample.
+// The command-line options of data::ScoringOptions, and of its sample.
 struct ScoringFields {
   explicit ScoringFields(CLI::App& app) : scoring(app), sample(app) {}
   CommandLineFields scoring, sample;
@@ -20,7 +20,8 @@ struct ScoringFields {
   void take(data::ScoringOptions& options) { scoring.take(options), sample.take(options.sample); }
 };
 
-// The options of mh-swap without a subcommand. The subcommand accepts them, too, unless it excludes them.
+// The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except those that
+// it excludes.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::string format = "table";
