@@ -107,7 +107,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                                                             const SwapOptions& options,
                                                             const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
-    throw Error(Exit::usage, Problem{key("t_max"), "0, unless the selection is soft", str(t_max), ""});
+    throw Error(Exit::usage, Problem{key("t_max"), "0, or the selection soft, which uses this option", str(t_max), ""});
   const auto all = heads_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> chosen;
   const Kinds named = kinds_named(kinds, parameters, key("kind"));

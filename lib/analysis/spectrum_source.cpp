@@ -230,7 +230,7 @@ class Weight : public OfParameters {
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
       throw Error(Exit::usage,
-                  Problem{"--of weight", "a parameter with 2 or 3 axes",
+                  Problem{"--of weight", "a matrix, or a parameter with 3 axes",
                           str(request.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
