@@ -37,7 +37,7 @@ std::string without_slashes(std::string folder) {
 
 void log_summary(const model::LoadedModel& model) {
   log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
-               with_commas(model.tokenizers.target->size()), " vocabulary entries"));
+               with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text)
   throw Error(
       Exit::usage,
       Problem{str("--of ", a.of), reads_text ? "matrices of blocks of full length" : "matrices", str("none in ", model),
-              reads_text ? "use a model with such matrices and a text of at least one block" : ""});
+              reads_text ? "the model has no such matrices, or the text is shorter than a block" : ""});
 }
 
 // Starts the source for a model; sources that read parameters are complete afterwards. Throws Error(usage) if the model
