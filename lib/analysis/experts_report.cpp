@@ -155,7 +155,7 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
 ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t least) {
   c10::NoGradGuard no_gradient;
   GateWatch watch(s.kinds);
-  std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // by expert and token
+  std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // number of occurrences, by expert and token id
   std::map<int32_t, int64_t> counts_by_token;
   std::map<int64_t, int64_t> counts_by_expert;
   double all = 0;

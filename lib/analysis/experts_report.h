@@ -48,7 +48,7 @@ struct TokenOfExpert {
 };
 
 struct ExpertReport {
-  std::vector<LayerGates> layers;     // from the input to the output
+  std::vector<LayerGates> layers;     // layers with gates, from the model's input to its output
   bool of_source = false;             // whether the tokens are source tokens
   std::vector<TokenOfExpert> tokens;  // ordered by expert, then descending PMI, then token
 };

@@ -21,7 +21,7 @@ at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight) {
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where) {
   const c10::NoGradGuard no_gradient;
   FoldedModel left{config, nullptr, {}};
-  std::map<std::string, at::Tensor> matrices;  // by the name of the output projection
+  std::map<std::string, at::Tensor> matrices;  // combiner matrices, by the name of the output projection's weight
   std::set<std::string> combiners;
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();

@@ -80,7 +80,7 @@ struct RankedHead {
 std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
 const char* name_of(Side side);
-Side side_named(const std::string& name);  // whole for unknown names
+Side side_named(const std::string& name);  // returns whole for unknown names
 const char* name_of(attention::HeadSide side);
 // Returns the head sides of the layer (AttentionLayer::has_side) that `side` selects: all of them for whole; none if
 // the layer does not have `side`.

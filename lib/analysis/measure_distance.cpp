@@ -15,7 +15,7 @@
 namespace mh::analysis {
 namespace {
 
-// Returns the mean distances Σ_j |x_j - x_i|₂ / (h - 1), (h), of the rows of x (h, n).
+// Returns the mean distance Σ_j |x_j - x_i|₂ / (h - 1) of each row i of x (h, n) to the other rows, (h).
 at::Tensor mean_distances(const at::Tensor& x) {
   // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
   constexpr int64_t kByDifferences = 2;

@@ -63,7 +63,7 @@ class Norms : public Importance {
   // only_matrices_, is no matrix across heads.
   std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
-    std::vector<HeadAxis> parts;  // without axes whose blocks survive the pruning of their heads
+    std::vector<HeadAxis> parts;  // head axes, without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) parts.push_back(axis);
     if (only_matrices_ && parts.size() < 2) return {};
@@ -77,7 +77,8 @@ class Norms : public Importance {
     return parts;
   }
 
-  // Returns the sums of squares of a layer's heads, (h) fp64; undefined if no parameter belongs to them.
+  // Returns the sum of squares of the weights of each head in a layer, (h) fp64; undefined if no parameter belongs to a
+  // head.
   at::Tensor squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
     at::Tensor sums;
     for (const nn::Parameter& p : parameters.all()) {

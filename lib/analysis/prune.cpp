@@ -63,7 +63,7 @@ KeptHeads kept_heads(const AttentionLayer& layer, const std::set<int64_t>& cut, 
   return {kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
 }
 
-// Returns the parameter with only the blocks of the kept heads.
+// Returns the tensor of parameter p without the blocks of heads that are not in `kept`.
 at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
   at::Tensor part = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kReleasedHeads = 4;
 
-// Returns the heads in ascending order of importance.
+// Returns `heads` in ascending order of importance; heads with equal scores are ordered by layer, then by head.
 std::vector<Head> ranked(const LayerScores& scores, std::vector<Head> heads) {
   auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
   std::sort(heads.begin(), heads.end());

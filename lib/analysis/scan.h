@@ -30,8 +30,8 @@ struct ScanCase {
 
 struct ScanOptions {
   HeadSet heads;             // the heads to scan; each must exist (check_heads())
-  bool layers = false;       // adds a case per layer that masks all its heads
-  bool all_but_one = false;  // adds a case per head that masks all other heads of its layer
+  bool layers = false;       // whether to add a case for each layer, in which all heads of the layer are masked
+  bool all_but_one = false;  // whether to add a case for each head, in which all other heads of its layer are masked
 };
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer comes before those of its heads. `kinds`:

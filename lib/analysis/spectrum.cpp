@@ -110,7 +110,7 @@ at::Tensor values_by_tensors(const at::Tensor& given) {
 at::Tensor singular_values(const at::Tensor& given) {
   c10::NoGradGuard no_gradient;
   if (!given.is_cpu()) {
-    // Checked first: the solver may fail or not terminate on values that are not finite.
+    // The check precedes the solver, which may fail or not terminate on values that are not finite.
     if (!given.detach().isfinite().all().item<bool>()) refuse_infinite();
     return values_by_tensors(given).to(at::kCPU);
   }

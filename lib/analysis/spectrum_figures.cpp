@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<double> numbers(const at::Tensor& x) {  // fp64 on the CPU
+std::vector<double> numbers(const at::Tensor& x) {  // x: fp64 on the CPU
   const at::Tensor y = x.contiguous();
   return {y.const_data_ptr<double>(), y.const_data_ptr<double>() + y.numel()};
 }

@@ -53,7 +53,7 @@ void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec&
     if (entropy) spectra.entropy.add(matrices), spectra.has_entropy = true;
   };
   if (!request_.sentences) return add_matrices(full_rows(layer_spec.kind, x.detach()));
-  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // by size
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
   const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
   for (const auto& [size, of_size] : rows)
@@ -152,7 +152,7 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     if (!includes(layer_spec.kind)) return;
     at::Tensor x = observation.matrix.detach().to(at::kCPU);
-    const bool fixed = x.dim() == 2;  // the same at every position
+    const bool fixed = x.dim() == 2;  // whether the matrix is the same at every position
     if (!fixed) x = positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
     PlaceSpectra& spectra = place("mixing", layer_spec.name, false);

@@ -53,7 +53,8 @@ class SpectrumSource : public attention::Observer {
   };
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
-  // Called once, before any pass. Throws Error(usage) if the model has no matrices of this source.
+  // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model has
+  // no matrices of this source.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.
@@ -65,7 +66,8 @@ class SpectrumSource : public attention::Observer {
   // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `entropy`: whether x are attention matrices, whose
   // entropy is added as well.
   void add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x, bool entropy);
-  // Returns (N, …), the entries of x (B, Tq, …) at the queries of full blocks or, in sentences, at the real queries.
+  // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real
+  // queries.
   at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
   bool includes(attention::AttentionKind kind) const { return contains(request_.kinds, kind); }
   SourceRequest request_;

@@ -81,7 +81,7 @@ struct Held {
   std::vector<at::Tensor> now, before;
 };
 
-// Returns the block of head i in tensor x, or of the pair (i, j) if both axes are heads.
+// Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if both axes of x are heads.
 at::Tensor part_of(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.blocks();

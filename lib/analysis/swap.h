@@ -33,11 +33,12 @@ std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs);
 HeadPair parse_pair(const std::string& text, const std::string& where);
 
 struct SwapOptions {
-  bool output = false;  // moves the columns of W^O
-  bool stages = false;  // moves the parameters of stages
+  bool output = false;  // whether a swap moves the heads' columns of W^O
+  bool stages = false;  // whether a swap moves the heads' parts of the parameters of stages
 };
 
-// Returns tensors with the shape of a parameter that move with it, such as the optimiser's moments.
+// Returns tensors that move together with a parameter and have its shape, such as the optimiser's moments of the
+// parameter.
 using ExtraTensors = std::function<std::vector<at::Tensor>(const nn::Parameter&)>;
 
 // Throws Error(usage) that names the option `where` if the model lacks a head, if a head occurs twice, or if the two

@@ -11,7 +11,7 @@
 namespace mh::analysis {
 
 struct Words {
-  int64_t first = 0, count = 0;  // positions [first, first + count)
+  int64_t first = 0, count = 0;  // the words are positions [first, first + count)
 };
 
 // Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
