@@ -26,8 +26,8 @@ class Metric {
   // Reads the values of the options after parsing. Throws Error(usage) if an option of beam search or BLEU is used with
   // a metric other than BLEU.
   void take();
-  const std::string& name() const { return name_; }  // name of the table's column
-  const char* title() const;                         // title of a plot's axis
+  const std::string& name() const { return name_; }  // name of the metric and of its table column
+  const char* title() const;                         // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == "perplexity"; }
   // Throws Error(usage) if the metric is not defined for the dataset (BLEU needs pairs), if `how` selects a sample of
   // the data, or if the model cannot decode. `how`: scoring options from the command line. Does nothing for perplexity.

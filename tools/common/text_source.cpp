@@ -50,7 +50,7 @@ Config run_config_of(const model::LoadedModel& m) {
 
 }  // namespace
 
-// The rows of the dataset are built with the options that the model was trained with.
+// Builds the rows of the dataset with the options of the model's training configuration.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
   require(m.config.model, m.tokenizers, m.name);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);

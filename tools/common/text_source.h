@@ -20,7 +20,7 @@ namespace mh {
 class TextSource {
  public:
   explicit TextSource(const std::string& path);
-  TextSource(const TextSource&) = delete;  // datasets hold references to its records
+  TextSource(const TextSource&) = delete;  // not copyable, since datasets refer to records_
   TextSource& operator=(const TextSource&) = delete;
   const io::ShardHeader& header() const { return records_->header(); }
   const io::ShardCounts& counts() const { return records_->counts(); }

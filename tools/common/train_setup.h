@@ -23,11 +23,11 @@ struct Arguments : ModelArguments {
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
   bool takes_over = false;
   std::string from_option;  // name of the option for the checkpoint, such as "--from"
-  int64_t seed = -1;        // -1: not set
+  int64_t seed = -1;        // random seed; -1: not set on the command line
   int64_t seeds = 0;        // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 
-// Adds all options that the tools share. `from_help`: help text of `from_option`.
+// Adds the options that mh-train and mh-finetune have in common. `from_help`: help text of `from_option`.
 void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help);
 
 // Opens the checkpoint that the run starts from; null if the run starts from scratch.
@@ -39,13 +39,13 @@ Config configuration(const Arguments& a, const io::Checkpoint* from);
 
 // Creates the trainer that the arguments describe.
 std::unique_ptr<train::Trainer> prepare(const Arguments& a);
-// Trains, or prints the summary of --dry-run.
+// Runs the training; with --dry-run, calls dry_run() instead.
 void run(const Arguments& a, Tool& tool);
 // Prints a summary of the model and the run without training. Needs data only if the configuration does not set the
 // size of the vocabulary.
 void dry_run(const Arguments& a);
 
-// Writes to standard output.
+// Writes `text` to standard output.
 void print(const std::string& text);
 
 }  // namespace mh::train_setup

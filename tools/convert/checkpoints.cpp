@@ -18,7 +18,7 @@ namespace mh::convert {
 
 namespace {
 
-// Checks the arguments before any file is opened.
+// Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{where, expected, found, next});

@@ -37,7 +37,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOp
 // Makes each of the options an error if it is used together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
-// Loads the model with the device, attention path and precision of the arguments.
+// Loads the checkpoint `path` with the device, attention path and precision of the arguments.
 model::LoadedModel load(const Arguments& a, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.

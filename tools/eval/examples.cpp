@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns a sink for the path; null if it is empty.
+// Opens a sink for `path`; returns null if `path` is empty.
 std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() ? nullptr : open_sink(path); }
 
 void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
@@ -49,7 +49,7 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   task::EvaluationOptions how;
   how.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that apply only to text
   how.progress = progress_bar("score", "rows");
-  // Opened before the long computation, so that errors appear early.
+  // The sinks are opened before the long computation, so that errors appear early.
   const auto predictions = opened(job.predictions), best = opened(job.best);
   const task::Evaluation found = dataset.evaluate(*m.model, how);
   how.progress = {};

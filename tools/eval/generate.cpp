@@ -32,7 +32,7 @@ std::string read_prompt(const Generation& a) {
   if (size > kLongestPrompt)
     throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"),
                                      "a longer prompt", "keep only the last lines"});
-  if (!text.empty() && text.back() == '\n') text.pop_back();  // the model continues the last line
+  if (!text.empty() && text.back() == '\n') text.pop_back();  // so that the model continues the last line
   return text;
 }
 

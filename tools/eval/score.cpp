@@ -39,7 +39,7 @@ std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
   return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
 }
 
-// Checks the arguments before the first model is scored.
+// Throws Error for invalid arguments. Called before the first model is scored.
 void check(const ScoreJob& a) {
   const DecodeJob& job = a.decoding;
   if (a.files.size() < 2)

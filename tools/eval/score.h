@@ -17,7 +17,7 @@ namespace mh::eval {
 // The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
   bool has_options = false;            // whether an option of translation is on the command line
-  std::string hypotheses, references;  // paths; `references` empty: the shard's targets
+  std::string hypotheses, references;  // paths of files; no references: BLEU against the shard's targets
   task::TranslationOptions translation;
   metrics::BleuOptions bleu;
   std::shared_ptr<const text::Lines> lines;  // contents of the file `references`
@@ -31,7 +31,7 @@ struct DecodeJob {
 
 // The output files of predictions for a shard of examples.
 struct ExamplesJob {
-  std::string predictions, best;  // paths
+  std::string predictions, best;  // paths of the files of --predictions and --best-answers
   // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
   // the other output file. `files`: models, then the shard.
   void check(const std::vector<std::string>& files) const;
@@ -41,8 +41,8 @@ struct ExamplesJob {
 
 struct ScoreJob {
   std::shared_ptr<Arguments> shared;
-  std::vector<std::string> files;  // models, then the shard
-  std::string per_token;           // path
+  std::vector<std::string> files;  // paths of the models, then of the shard
+  std::string per_token;           // path of the file of --per-token
   data::ScoringOptions scoring;
   DecodeJob decoding;
   ExamplesJob examples;

@@ -14,8 +14,8 @@ namespace mh::eval {
 
 namespace {
 
-constexpr size_t kLines = 512;  // lines that are translated and written at once
-constexpr int kDigits = 4;      // digits of a printed score; further digits may depend on the batch by rounding
+constexpr size_t kLines = 512;  // number of lines that are translated and written at once
+constexpr int kDigits = 4;      // digits of a printed score; rounding makes further digits depend on the batch
 
 struct TranslateJob {
   std::string model, prefix_file;
@@ -25,7 +25,7 @@ struct TranslateJob {
   task::TranslationOptions translation;
   search::SamplingOptions sampling;
   void describe(Fields& f);
-  // Throws Error(usage) for options that contradict each other. Called before any file is read.
+  // Throws Error(usage) for options that contradict each other. Must be called before any file is read.
   void check() const;
 };
 
@@ -57,7 +57,7 @@ void TranslateJob::check() const {
     refuse("--temperature, --top-k, --seed", "--samples with these options", "none");
 }
 
-// Writes the translations of consecutive lines. `first`: number of the first line, from 0.
+// Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
 void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
                         const std::vector<std::vector<search::Hypothesis>>& found) {
   const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;

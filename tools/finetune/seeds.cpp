@@ -1,4 +1,4 @@
-// Runs the seeds of mh-finetune and prints their table.
+// Runs mh-finetune for several seeds and prints a table of the scores.
 #include "seeds.h"
 
 #include <cmath>

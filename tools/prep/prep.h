@@ -9,14 +9,14 @@
 namespace mh::prep {
 
 void add_vocab(CLI::App& app, Jobs& jobs);
-void add_preparations(CLI::App& app, Jobs& jobs);  // subcommands that write shards (text/records/preparation.h)
+void add_preparations(CLI::App& app, Jobs& jobs);  // adds the subcommands that write shards
 void add_info(CLI::App& app, Jobs& jobs);
 void add_cat(CLI::App& app, Jobs& jobs);
 void add_codes(CLI::App& app, Jobs& jobs);
 
 using Arguments = text::PrepArguments;
 
-// Adds the positional argument for the input files. `help`: its help text, such as "shards".
+// Adds the positional argument of the input files. `help`: help text of the argument, such as "shards".
 CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help);
 void add_output(CLI::App& app, Arguments& a);
 // Adds text files as inputs, --output and --crlf.
