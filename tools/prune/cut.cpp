@@ -29,7 +29,7 @@ struct Arguments : ModelArguments {
   data::ScoringOptions scoring;
 };
 
-// Checks the arguments before any file is read.
+// Throws Error(usage) for invalid arguments. Called before any file is read.
 void check(const Arguments& a) {
   auto refuse = [](const char* where, const std::string& expected, const std::string& found,
                    const std::string& next = "") {
@@ -112,7 +112,7 @@ void cut(const Arguments& a) {
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_as(a, checkpoint);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
-  auto sink = open_sink(a.output);  // opened before the long computation, so that errors appear early
+  auto sink = open_sink(a.output);  // opened before the ranking, so that errors appear early
   const Choice pruned = chosen(a, m, data.get());
   const analysis::Kept kept = analysis::kept_without(*m.model, pruned.heads, analysis::side_named(a.side),
                                                      a.heads.empty() ? "--by" : "--heads");

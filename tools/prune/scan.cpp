@@ -50,9 +50,9 @@ analysis::Scan scanned(const ScanArguments& q, LoadedTarget& target) {
   return analysis::scan_heads(target.analysis_input("scan"), std::move(cases), metric);
 }
 
-// Prints a row for the full model, then one for each case.
+// Prints a table row for the full model, then a table row for each ablated model.
 void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
-  // The full model has no layer and no head, a layer case no head: NaN keeps these columns numeric.
+  // -1 stands for no layer or no head, and is printed as NaN, which keeps the columns numeric.
   auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
@@ -77,12 +77,12 @@ void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& targe
   }
 }
 
-// The results of one layer of one model, for the summary.
+// The ablation results of one layer of one model, which become a table row of --summary.
 struct Line {
   size_t index;  // index of the model on the command line
   std::string model;
   double full = 0;              // metric of the full model
-  std::vector<double> without;  // metric of each case
+  std::vector<double> without;  // metric of each ablated model
   data::ScoringOptions how;
   int64_t tokens = 0;
 };

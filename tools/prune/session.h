@@ -54,12 +54,12 @@ struct LoadedTarget {
 // before long computations.
 class PruneSession {
  public:
-  // `check` is called for each model and must not run it.
+  // `check`: additional checks of a loaded model, which must not run the model; called for each model.
   explicit PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check = {});
   size_t models() const { return checkpoints_.size(); }
   const std::string& data() const { return text_->name(); }
-  Plot* plot() { return plot_.get(); }  // null without --plot
-  // Returns model `index`, loading it if needed; valid until the next call with another index.
+  Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
+  // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
   LoadedTarget& load(size_t index);
 
  private:

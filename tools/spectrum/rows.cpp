@@ -47,7 +47,8 @@ void add_figures(ordered_json& row, const SpectrumFigures& f) {
   for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
 }
 
-// Returns a chart of named curves and, with `with_mean`, their mean. `by_share`: the x axis is k / n.
+// Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves; `by_share`: whether
+// the x axis is k / n instead of k.
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumFigures>>& curves,
                bool with_mean, bool by_share) {
   Chart chart{title, by_share ? "k / n, n the smaller dimension" : "k", "c_k", {}};
@@ -78,7 +79,7 @@ void Rows::open_curves() {
 
 void Rows::write(const std::string& name, const std::string& title, const Places& places,
                  const ordered_json& settings) {
-  std::map<std::string, std::vector<SpectrumFigures>> layers;  // by kind
+  std::map<std::string, std::vector<SpectrumFigures>> layers;  // by kind of attention
   for (const auto& place : places) {
     const auto heads = figures_of(*place);
     layers[place->kind].push_back(mean_of(heads));
@@ -135,7 +136,7 @@ void Rows::write_curves(const std::string& name, const PlaceSpectra& place, cons
 }
 
 void Rows::draw(const std::string& title, const Places& places) {
-  std::map<std::string, Curves> layers;  // by kind
+  std::map<std::string, Curves> layers;  // by kind of attention
   for (const auto& place : places) {
     if (place->picture.defined())
       plot_->add(HeatMap{str(title, ": ", place->name), "head (second axis)", "head (first axis)",

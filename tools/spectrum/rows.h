@@ -16,7 +16,7 @@
 
 namespace mh::spectrum {
 
-// The outputs to write and their files.
+// The options of the output: the files of --curves and --plot, and the form of the table.
 struct Output {
   std::string of, format, curves, plot;
   bool summary = false;
@@ -30,7 +30,7 @@ class Rows {
  public:
   // Throws Error if the plot cannot be drawn, so that the error precedes the computation.
   explicit Rows(Output output);
-  // Opens the table of curves. Call it before the first write().
+  // Opens the file of --curves. Must be called before the first write().
   void open_curves();
   // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;
   // `settings`: columns at the end of each table row.

@@ -28,7 +28,7 @@ struct Spectra {
   bool summary = false;
 };
 
-// Checks the file arguments before any file is opened.
+// Throws Error(usage) for invalid file arguments. Called before any file is opened.
 void check_files(const Spectra& a, const std::vector<std::string>& models, bool reads_text) {
   if (a.files.empty() || (reads_text && a.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
@@ -117,8 +117,8 @@ void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text)
               reads_text ? "the model has no such matrices, or the text is shorter than a block" : ""});
 }
 
-// Starts the source for a model; sources that read parameters are complete afterwards. Throws Error(usage) if the model
-// has no matrices for the source, or the text has no block of full length.
+// Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
+// afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
 Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m) {
   auto [source, argument] = analysis::source_named(a.of, "--of");
   const bool reads_text = source->reads_text();

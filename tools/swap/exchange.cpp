@@ -35,7 +35,7 @@ bool has(const std::vector<std::string>& parts, const char* part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
-// Checks the arguments before any file is opened.
+// Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Exchange& a) {
   auto refuse = [](const std::string& where, const std::string& expected, const std::string& found,
                    const std::string& next) {
@@ -85,10 +85,11 @@ void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data
       a.by, {*m.model, dataset->corpus(), choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
-// Prints a row for each pair that would be swapped.
+// Prints a table row for each pair that would be swapped without --dry-run.
 void print(const Exchange& a, const std::string& model, const Choice& choice) {
   Table table(Table::format_named(a.shared->format));
-  // Without --data the columns of scoring are NaN; so is the seed if nothing is random.
+  // Without --data, the columns of scoring options are NaN. The seed is NaN if neither the data nor the pairs are
+  // sampled.
   const double none = std::numeric_limits<double>::quiet_NaN();
   const bool measured = !a.data.empty(), draws = measured || !a.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
@@ -150,7 +151,7 @@ void exchange(const Exchange& a) {
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), by));
 }
 
-// Throws Error(usage) for options of scoring without --data, and for a seed if nothing is random.
+// Throws Error(usage) for scoring options without --data, and for --seed if neither the data nor the pairs are sampled.
 void check_scoring(const Exchange& a, const ScoringFields& fields) {
   if (!a.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");

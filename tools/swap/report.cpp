@@ -25,7 +25,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 struct Report {
   std::shared_ptr<Arguments> shared;
-  std::vector<std::string> files;  // models, then the shard
+  std::vector<std::string> files;  // paths of the models, then of the shard
 };
 
 void check_report(const Report& a) {
@@ -39,7 +39,8 @@ void check_report(const Report& a) {
   refuse_output_onto_input("-", a.files);
 }
 
-// Returns the number of layers, "3", or with several kinds "encoder.self 2, decoder.self 3, decoder.cross 3".
+// Returns the number of attention layers as text: "3" or, for several kinds of attention, "encoder.self 2, decoder.self
+// 3, decoder.cross 3".
 std::string layers_of(const io::Checkpoint& checkpoint) {
   const model::ModelOptions options = model::config_of(checkpoint).model;
   const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layers(options);
