@@ -64,7 +64,7 @@ def losses(text, stage, path, precision, seed=1):
     options = [word for key, value in settings for word in ("--set", f"{key}={json.dumps(value)}")]
     run = subprocess.run(["mh-train", "-q", "--threads", "1", "--config", "base.toml", "--train", text, "--out", str(folder),
                           "--seed", str(seed), *options], capture_output=True, text=True, check=False)
-    if run.returncode == 2 and path == "fused" and "fused path can take" in run.stderr:
+    if run.returncode == 2 and path == "fused" and "constraints of the fused path" in run.stderr:
         return None
     if run.returncode != 0:
         sys.exit(f"{stage}, {path}: status {run.returncode}: {run.stderr}")

@@ -74,7 +74,7 @@ refused 1 "missing/x.svg" mh-spectrum --blocks 4 --plot missing/x.svg $a t.mhs
 mkdir folder.svg
 refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
 cp t.mhs r.svg
-refused 2 "an output other than the inputs" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
+refused 2 "an output that is not an input" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
 
 # Spaces in model names are replaced in tables, so that columns stay separable; JSON keeps them.
 cp $a "a model.safetensors"

@@ -115,7 +115,7 @@ expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected a single seed"
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
-expect 3 mh-eval ft classes.mhs; said "name a file in it"
+expect 3 mh-eval ft classes.mhs; said "name a file in the folder"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
@@ -213,7 +213,7 @@ import json
 rows, full = [json.loads(line) for line in open("curve")], json.load(open("of_all"))["f1"]
 assert rows[0]["f1"] == full and rows[2]["f1"] < full and rows[2]["f1_difference"] == rows[2]["f1"] - full, rows
 P
-expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "which has accuracy"
+expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "whose scores are accuracy"
 expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "computed on all rows"
 expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said "pairs to translate"
 # The default number of blocks is limited to the rows of the shard; an explicit --blocks above it is refused.
@@ -233,7 +233,7 @@ no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.
 no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
 no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
-no 2 "a name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
+no 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two segments of the rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2

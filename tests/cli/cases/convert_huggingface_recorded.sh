@@ -123,10 +123,10 @@ gpt2-5|model["end_of_word_suffix"] = "</w>"|model.end_of_word_suffix
 gpt2-5|model["type"] = "Unigram"|expected BPE; found Unigram
 gpt2-5|model["merges"][3] = "a b c"|model.merges[3]
 gpt2-5|model["merges"] = []|model.merges
-gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a unique number for each piece
-gpt2-5|del model["vocab"]["!"]|a piece with the number
-gpt2-5|added[-1]["id"] = 400|a piece with the number
-gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a unique number
+gpt2-5|model["vocab"]["a"] = model["vocab"]["b"]|a unique id for each piece
+gpt2-5|del model["vocab"]["!"]|a piece with the id
+gpt2-5|added[-1]["id"] = 400|a piece with the id
+gpt2-5|added[-1]["id"] = 5|added_tokens: expected a token with a unique id
 gpt2-5|added[-1].pop("content")|id and content
 gpt2-5|whole["post_processor"]["single"].append({"SpecialToken": {"id": "<sep>", "type_id": 0}})|post_processor
 gpt2-5|whole["decoder"] = {"type": "Metaspace"}|decoder: expected ByteLevel; found Metaspace

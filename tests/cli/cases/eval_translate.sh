@@ -65,10 +65,10 @@ expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep --c
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 refused 3 "long:1" translate $m long
-expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 sources were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
 refused 2 "the size of the vocabulary" translate $m s --beam 60000
 refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
-refused 2 "at most --beam, 5" translate $m s --nbest 6
+refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
 refused 2 "--samples with these options" translate $m s --temperature 0.5
 refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
 refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
@@ -79,8 +79,8 @@ printf '\nv1 <eos> v2\n\n' > begin2
 refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
 refused 3 "ended:2: expected text without the end-of-line token" translate $m ended
-refused 2 "another file than that of --per-token" $m p.mhs --per-token none --hypotheses ./none
-refused 2 "standard input for one file" translate - -
+refused 2 "a file other than the file of --per-token" $m p.mhs --per-token none --hypotheses ./none
+refused 2 "standard input (-) for at most one file" translate - -
 refused 2 "from 1 to" translate $m s --beam 0
 refused 3 "missing" translate $m missing
 refused 3 "CR LF" translate $m <(printf 'w1\r\nw2\r\n')
@@ -94,7 +94,7 @@ head -20 t > few
 refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
 refused 3 "missing" $m p.mhs --references missing
 refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
-refused 2 "an output other than the inputs" $m p.mhs --hypotheses p.mhs
+refused 2 "an output that is not an input" $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm

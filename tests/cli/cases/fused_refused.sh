@@ -14,14 +14,14 @@ plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last
 refused() { expect 2 "${@:2}" --attention fused; said "$1"; said "use --attention auto"; [ ! -e none ] || fail "a file is left"; }
 
 # Observers, in every tool that attaches one.
-observed="a forward pass that the fused path can take; found one that it cannot take: an observer reads the probabilities"
+observed="a forward pass that meets the constraints of the fused path; found unmet constraints: an observer reads the probabilities"
 refused "$observed" mh-spectrum --blocks 2 $plain t.mhs
 refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
 refused "$observed" mh-swap report --blocks 2 $plain t.mhs
 refused "$observed" mh-prune rank --by confidence $plain t.mhs
 refused "$observed" mh-prune cut $plain --by confidence --data t.mhs --fraction 50% -o none
 # Score-head scales are refused; the kernel applies value-head scales.
-refused "score heads are scaled before they are mixed" mh-prune scan --side score $mixed t.mhs
+refused "scale factors of score heads act on probabilities, which the fused path does not store" mh-prune scan --side score $mixed t.mhs
 expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
 # Few queries with relative positions: the fused path gives the same scores as the composed path, and so does each
 # decoding step.
@@ -37,7 +37,7 @@ for model in $relative segments/last.safetensors; do
   cmp fused composed || fail "$model generates another text on the fused path"
 done
 # Reasons that depend on the layer are reported before all others.
-refused "it mixes logits" mh-eval logits/last.safetensors t.mhs
+refused "the mixer mixes logits" mh-eval logits/last.safetensors t.mhs
 
 # auto composes these passes and logs the reason once for both layers.
 once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }

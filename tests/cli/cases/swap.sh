@@ -96,7 +96,7 @@ no 2 "a file for the new checkpoint" $m --pairs $pairs
 no 2 "a shard to rank heads on" $m --mode hard -o x
 no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
 no 2 "at most 1 in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
-no 2 "the selection soft, whose pairs of layers it bounds" $m --mode hard --t-max 1 --data t.mhs -o x
+no 2 "the selection soft, which uses this option" $m --mode hard --t-max 1 --data t.mhs -o x
 no 2 "the selection soft" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
 no 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 for number in 010 0x1 +1 -1 1.5 16777217; do
@@ -107,11 +107,11 @@ no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
 no 2 "--blocks" $m --mode random --blocks 3 -o x
 no 2 "--seed" $m --pairs $pairs --seed 3 -o x
 no 2 "at most" $m --mode hard --data t.mhs --blocks 100000 -o x
-no 2 "its combiner has no head gates" $m --mode hard --by gate --data t.mhs -o x
+no 2 "the combiner has no head gates" $m --mode hard --by gate --data t.mhs -o x
 no 2 "--by" $m --mode hard --by tailor --data t.mhs -o x
-no 2 "a training state, such as last.safetensors" $m --pairs $pairs --with optimizer -o x
+no 2 "a checkpoint with a training state, such as last.safetensors" $m --pairs $pairs --with optimizer -o x
 no 2 "itself" $m --pairs $pairs -o $m
-no 2 "standard input for one file" - --mode hard --data - -o x
+no 2 "standard input (-) for at most one file" - --mode hard --data - -o x
 no 2 "did you mean 'report'?" reprot --pairs $pairs -o x
 no 3 "the vocabulary" $m --mode hard --data other.mhs -o x
 no 3 "missing" missing --pairs $pairs -o x

@@ -11,8 +11,8 @@ try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --s
 try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
 try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
-try "its combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
-try "too few layers or heads for this mode" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
+try "the combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+try "this mode needs more layers or more heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
 try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
 try "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
@@ -32,9 +32,9 @@ try "a mixer with a learned matrix" --set train.regularisers.orthogonal-mixing.w
 try "a model with gates" --set train.procedures.block-coordinate.every=5
 try "a model with gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
 try "less than the 2 heads" --set attention.combiner=mae --set attention.mae.drop=2
-try "gates would see later tokens" --set attention.combiner=mae --set attention.mae.mean=full
+try "gates would read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
-try "shared + chosen of at most 2 heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+try "shared + chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 try "an even number of heads" --set attention.mixer=differential --set attention.heads=1
 # Blocks longer than the maximum length of a synthesizer.
 for s in synthesizer-dense synthesizer-random; do
@@ -63,11 +63,11 @@ dry "a pattern that matches a parameter of the model" --set "train.groups.x.matc
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation precedes epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
 dry "which needs more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-dry "its combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
+dry "the combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
 dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
-dry "a layer that the fused path can take" --set train.attention_path=fused --set attention.mixer=talking-heads
+dry "a layer that meets the constraints of the fused path" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "since a regulariser observes the attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1

@@ -369,7 +369,7 @@ TEST_CASE("a model all of whose heads are pruned still runs, and refuses pruning
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept);
     check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
-      CHECK(layer->describe_path(false) == "no heads are left");
+      CHECK(layer->describe_path(false) == "no attention, since the layer has no heads");
       CHECK_FALSE(layer->has_side(HeadSide::value));
       layer->require_fused(true);
     }
@@ -380,7 +380,7 @@ TEST_CASE("a model all of whose heads are pruned still runs, and refuses pruning
     CHECK(contains(refusal([&] {
                      analysis::kept_without(*pruned.model, self_heads({{0, 0}}), Side::whole, "--heads");
                    }),
-                   "one without heads"));
+                   "a layer without heads"));
     CHECK(contains(refusal([&] {
                      analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}},
                                           {}, "--pairs");
@@ -413,7 +413,7 @@ TEST_CASE("swapping heads is refused in a layer whose score and value head count
                    analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
                                         "--pairs");
                  }),
-                 "of 3 heads beside 4 with values"));
+                 "of 3 heads, in a layer with 4 value heads"));
 }
 
 TEST_CASE("pruning is refused for missing heads, inseparable sides and half of a head pair", "[cut]") {
@@ -427,7 +427,7 @@ TEST_CASE("pruning is refused for missing heads, inseparable sides and half of a
   CHECK(prune_error("", {{0, 1}}, Side::whole).empty());
   CHECK(contains(prune_error("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
   CHECK(contains(prune_error("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
-  CHECK(contains(prune_error("", {}, Side::whole), "heads to cut; found none"));
+  CHECK(contains(prune_error("", {}, Side::whole), "heads to prune; found none"));
   CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer that separates these heads"));
   CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner that separates these heads"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
@@ -439,10 +439,10 @@ TEST_CASE("pruning is refused for missing heads, inseparable sides and half of a
   CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
                  "a mixer that separates"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score),
-                 "the same heads of keys"));
+                 "the same heads for keys"));
   CHECK(contains(
       prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score),
-      "without logits attention is uniform"));
+      "attention without logits is uniform"));
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
@@ -469,14 +469,14 @@ TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
   CHECK(contains(build_error("heads = 2\noutput_heads = 4\n"), "needs a combiner that mixes"));
   CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\npairing = 'cross-head'\n"),
                  "found 2 and 4"));
-  CHECK(contains(build_error("heads = 0\nvalue_heads = 4\n"), "0, where heads = 0"));
-  CHECK(contains(build_error("heads = 0\noutput_heads = 4\n"), "0, where heads = 0"));
-  CHECK(
-      contains(build_error("heads = 2\ncombiner = 'mae'\nmae.kept_heads = [0, 1]\n"), "none with original_heads = 0"));
+  CHECK(contains(build_error("heads = 0\nvalue_heads = 4\n"), "0, since attention.heads is 0"));
+  CHECK(contains(build_error("heads = 0\noutput_heads = 4\n"), "0, since attention.heads is 0"));
+  CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.kept_heads = [0, 1]\n"),
+                 "0 indices, since original_heads is 0"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0]\n"),
-                 "one for each of the layer's 2 heads"));
+                 "one index for each of the layer's 2 heads"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0, 4]\n"),
-                 "heads from 0 to 3"));
+                 "head indices from 0 to 3"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.original_heads = "
                              "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
                  "each head once"));
@@ -485,7 +485,7 @@ TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});
-  CHECK(contains(refusal([&] { l(x, x, mask); }), "an additive mask shared by all heads"));
+  CHECK(contains(refusal([&] { l(x, x, mask); }), "an additive mask that all heads share"));
 }
 
 TEST_CASE("least_important() selects the lowest scores of the model or of each layer", "[cut]") {

@@ -269,9 +269,9 @@ TEST_CASE("describe_path names the features that the head mixing kernel lacks", 
   const auto path_of = [](const std::string& toml) {
     return layers::Layer("heads = 2\n" + toml, 32).layer->describe_path(true);
   };
-  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'").find("it mixes logits") !=
+  CHECK(path_of("mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'").find("the mixer mixes logits") !=
         std::string::npos);
-  CHECK(path_of("mixer = 'talking-heads'").find("it mixes logits") != std::string::npos);
+  CHECK(path_of("mixer = 'talking-heads'").find("the mixer mixes logits") != std::string::npos);
   CHECK(path_of("mixer = 'mixhead-a'\nnormaliser = 'sigsoftmax'\nscore = 'relative'") == "fused");
   CHECK(path_of("mixer = 'mixhead-a'\nvalue_size = 3") == "fused");
   CHECK(path_of("value_size = 3").find("value_size 3 differs") != std::string::npos);

@@ -77,16 +77,19 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
       unequal_sizes("heads = 2\nvalue_size = 8\n", 32, 3),
       synthesizer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32, 3),
       head_size_8("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
-  check_rejected(logit_mixing, "mixer 'talking-heads': it mixes logits", self_attention(logit_mixing, causal));
+  check_rejected(logit_mixing, "mixer 'talking-heads': the mixer mixes logits", self_attention(logit_mixing, causal));
   check_rejected(unequal_sizes, "value_size 8 differs from head_size 16", self_attention(unequal_sizes, causal));
   check_rejected(synthesizer, "score 'synthesizer-random'", self_attention(synthesizer, causal));
-  check_rejected(head_size_8, "Sigsoftmax, with head_size 8, no multiple of 16", self_attention(head_size_8, causal));
+  check_rejected(head_size_8, "Sigsoftmax, with head_size 8, which is not a multiple of 16",
+                 self_attention(head_size_8, causal));
 
   // Head scales and observers.
   Layer mixhead("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
   set_head_scales(*mixhead.layer, {at::tensor({0.5F, 1.0F}), {}, {}});
-  CHECK(mixhead.layer->describe_path(false) == "composed: score heads are scaled before they are mixed");
-  check_rejected(mixhead, "score heads are scaled before they are mixed", self_attention(mixhead, causal));
+  CHECK(mixhead.layer->describe_path(false) ==
+        "composed: scale factors of score heads act on probabilities, which the fused path does not store");
+  check_rejected(mixhead, "scale factors of score heads act on probabilities, which the fused path does not store",
+                 self_attention(mixhead, causal));
   set_head_scales(*mixhead.layer, {{}, at::tensor({0.5F, 1.0F}), {}});
   mixhead.layer->set_path(Path::fused);
   // Scales of value heads multiply the output of the kernel, so the fused path supports them.
@@ -98,15 +101,16 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   // An additive mask, and a causal mask with key lengths.
   Mask additive = causal, memory = causal;
   additive.additive = normal({1, 1, 20, 20}, 2);
-  check_rejected(mixhead, "mixed heads with an additive mask or with a part of the keys",
+  check_rejected(mixhead, "head mixing with a mask that the fused kernels do not support, such as an additive mask",
                  self_attention(mixhead, additive));
   memory.offset = 12;
   memory.key_lengths = at::tensor({32, 25}, at::kLong);
   const at::Tensor keys = normal({2, 32, 32}, 4);
-  check_rejected(mixhead, "mixed heads with an additive mask or with a part of the keys",
+  check_rejected(mixhead, "head mixing with a mask that the fused kernels do not support, such as an additive mask",
                  [&] { return mixhead(x, keys, memory); });
   Layer relative("heads = 2\nscore = 'relative'\n", 32, 3);
-  check_rejected(relative, "relative positions with an additive mask or with a part of the keys",
+  check_rejected(relative,
+                 "relative positions with a mask that the fused kernels do not support, such as an additive mask",
                  [&] { return relative(x, keys, memory); });
 
   // Fewer queries in the batch than head_size, for which automatic dispatch prefers the composed path only for speed:
@@ -132,9 +136,11 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
       released_unequal("heads = 2\nvalue_size = 8\n" + released, 32, 3);
   CHECK(released_size_8.layer->describe_path(false) == "fused");
   check_rejected(released_size_8,
-                 "mixed heads, with head_size 8, no multiple of 16, where mixer 'mixhead-a' mixes nothing",
+                 "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer "
+                 "'mixhead-a' mixes no heads",
                  decode(released_size_8));
-  check_rejected(released_unequal, "value_size 8 differs from head_size 16 where mixer 'mixhead-a' mixes nothing",
+  check_rejected(released_unequal,
+                 "value_size 8 differs from head_size 16 in a forward pass where mixer 'mixhead-a' mixes no heads",
                  decode(released_unequal));
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("damaged JSON that the parser accepts is refused with its byte offset"
     CHECK(message(sound).empty());
   CHECK(message(std::string("{}\0{}", 5)) == "f: byte 2: expected JSON without NUL bytes; found a NUL byte; copy it");
   CHECK(message(R"({"a":{"x":1},"b":2,"a":3})") ==
-        "f: byte 19: expected unique keys in a JSON object; found 'a' again; copy it");
+        "f: byte 19: expected unique keys in a JSON object; found the key 'a' twice; copy it");
   CHECK(message(R"([{"a":[1,2],"\u0061":3}])").starts_with("f: byte 12"));
   CHECK(message(R"({"a":1 , "a" : 2)").starts_with("f: byte 9"));
   CHECK(message(std::string(65, '[')).find("65 nested levels") != std::string::npos);

@@ -159,11 +159,11 @@ TEST_CASE("the parent survives the death of a child and reports the cause", "[ch
   CHECK(cause_of_signal(SIGSEGV) == "ended by signal 11 (Segmentation fault); crashed");
   CHECK(cause_of_signal(SIGBUS) == "ended by signal 7 (Bus error); crashed");
   CHECK(cause_of_signal(SIGTERM) == "ended by signal 15 (Terminated)");
-  CHECK(cause([](ChildInput&) -> std::string { throw std::runtime_error("odd"); }) == "threw the exception odd");
+  CHECK(cause([](ChildInput&) -> std::string { throw std::runtime_error("odd"); }) == "threw an exception: odd");
   CHECK(cause([](ChildInput&) -> std::string {
           std::thread([] { throw std::runtime_error("in a thread"); }).join();
           return "";
-        }) == "threw the exception in a thread");
+        }) == "threw an exception: in a thread");
   // Exit status 0 without a reply does not count as finished.
   CHECK(cause([](ChildInput&) -> std::string { _exit(0); }) == "ended by exit status 0");
   // A truncated reply is not a result.
@@ -316,7 +316,8 @@ TEST_CASE("starting a child in a process with other threads is refused", "[child
             throw;
           }
         }) == 1);
-  CHECK(message.find("expected a process with one thread; found 2 threads; unset LD_PRELOAD") != message.npos);
+  CHECK(message.find("expected a parent process with a single thread; found 2 threads; unset LD_PRELOAD") !=
+        message.npos);
   stop = true;
   other_thread.join();
 }

@@ -249,7 +249,7 @@ TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encode
   CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", 30)
             .find("model.encoder-decoder.source_rows") != std::string::npos);
   CHECK(error_of(encoder_decoder + "encoder-decoder.source_rows = 19\n", {30, 20})
-            .find("at least the vocabulary's 20 entries") != std::string::npos);
+            .find("at least 20, the size of the vocabulary") != std::string::npos);
   CHECK(error_of(encoder_decoder + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
   CHECK(error_of(encoder_decoder + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") !=
         std::string::npos);
