@@ -13,6 +13,7 @@ namespace mh::kernels {
 
 namespace {
 
+// Computes to (rows, size) = factor * from (rows, size), rounded to T.
 template <class T>
 MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -24,6 +25,7 @@ MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor,
     }
 }
 
+// Returns the address of row `first` + j of a matrix.
 template <class T>
 struct InRows {
   Matrix<const T> rows;
@@ -31,7 +33,8 @@ struct InRows {
   MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
 };
 
-// Computes to (rows, size) = scale * (from + bias); rows up to the next multiple of 16 are zero.
+// Computes to (rows, size) = from (rows, size) + scale * bias (size), for queries that are scaled already. Zeroes the
+// rows from `rows` to the next multiple of 16.
 MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
   for (int64_t r = 0; r < padded(rows); ++r)
     for (int64_t i = 0; i < size; i += lanes) {
@@ -45,13 +48,13 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
     }
 }
 
-// Scratch of relative positions for a block: products with distances, and queries with their bias for distances.
+// Relative positions of one head (RelativeParams), and their scratch for a block of queries.
 struct Distances {
-  const float *u, *v, *rows, *transposed;  // of the present head
-  int64_t size, count;                     // size of a row of r; number of rows
+  const float *u, *v, *rows, *transposed;  // u and v (size), r (count, size) and rᵀ (size, count) of params.head
+  int64_t size, count;                     // elements of a row of r; number of rows of r
   int64_t row;                             // row stride of by_distance
-  float* by_distance;                      // (block, row)
-  float* queries;                          // (block, size)
+  float* by_distance;                      // (kBlock, row): products of the queries with consecutive rows of r
+  float* queries;                          // (kBlock, size): scale * (q + v)
   MH_INLINE Distances(const AttentionParams& params, int64_t span, float* scratch)
       : row(distances_of(span, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
     if (!params.has_relative()) return;
@@ -63,18 +66,19 @@ struct Distances {
   }
 };
 
+// Returns the keys of run number `run` that block b sees, and the rows of r at their distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& b, int64_t run) {
   return distance_range(params.relative.runs[run], params.queries, b.first, b.m, b.low,
                         std::min(b.width, params.visible_end(b.first + b.m - 1)));
 }
 
-// Adds the bias of keys to the scaled queries x of a block, and fills in d.queries with the bias of distances.
+// Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to d.queries.
 MH_INLINE void with_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
   add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, params.scale, x, x);
 }
 
-// Adds the terms of distances to logits s (block, row).
+// Adds the position term scale * (q + v) · r[distance] to the logits s (block, row).
 template <class Tile>
 MH_INLINE void add_distances(const AttentionParams& params, const Block& b, const Distances& d, int64_t row, float* s) {
   for (int64_t run = 0; run < params.relative.num_runs; ++run) {
@@ -87,8 +91,8 @@ MH_INLINE void add_distances(const AttentionParams& params, const Block& b, cons
   }
 }
 
-// Computes the gradients of these terms from the gradient of the logits ds (block, row): dr, and dy (block, size) of
-// d.queries.
+// Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row) of the
+// logits: adds to dr (distances, size), and overwrites dy (block, size), the gradient with respect to d.queries.
 template <class Tile>
 MH_INLINE void distances_backward(const AttentionParams& params, const Block& b, const Distances& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
@@ -107,13 +111,13 @@ MH_INLINE void distances_backward(const AttentionParams& params, const Block& b,
   }
 }
 
-// Computes the dropout decisions of a query, from the block's first key to `end`.
+// Computes the dropout mask, scale or 0 (decide_range), of query i of a block for its keys b.low … b.low + end - 1.
 MH_INLINE void decide_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end, float* keep) {
   const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.low);
   decide_range(params.dropout, params.dropout_first + row, end, keep);
 }
 
-// Multiplies x (count) by keep; dropped elements become 0 even if they are not finite.
+// Multiplies x (count) by the dropout mask `keep`; dropped elements become 0 even if they are not finite.
 MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
@@ -125,17 +129,18 @@ MH_INLINE void drop(const float* keep, int64_t count, float* x) {
   for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
 }
 
+// Returns whether decode_forward() computes these parameters.
 bool is_decode(const AttentionParams& params) {
   return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative() &&
          params.normaliser == Normaliser::softmax;
 }
 
-// Attention of at most kMaxDecodeQueries queries: keys and values are read in place.
+// Computes the forward pass of at most kMaxDecodeQueries queries. Keys and values are read in place, not packed.
 template <class T>
 MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   const Matrix<const T> q = x.q, k = x.k, v = x.v;
   const int64_t d = params.key_size, keys = padded(params.keys);
-  float* s = scratch;     // (keys)
+  float* s = scratch;     // logits of one query (keys)
   float* row = s + keys;  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
@@ -146,7 +151,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   }
 }
 
-// The keys that query i sees, counted from b.low: `first` to end - 1, if any.
+// The range [first, end) of keys that query i of a block sees, relative to key b.low; empty if end <= first.
 struct Seen {
   int64_t first, end;
   MH_INLINE Seen(const AttentionParams& params, const Block& b, int64_t i)
@@ -155,11 +160,12 @@ struct Seen {
   MH_INLINE bool none() const { return end <= first; }
 };
 
+// Sets the first `count` elements of x, which belong to masked keys, to `value`.
 MH_INLINE void hide(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// Computes the logits s (block, row) of a block.
+// Computes the logits s (block, row) of a block of queries, including relative positions.
 template <class Tile, class Products>
 MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Distances& distances, Products& products,
                          int64_t row, float* s) {
@@ -168,8 +174,9 @@ MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Di
   if (params.has_relative()) add_distances<Tile>(params, b, distances, row, s);
 }
 
-// Online softmax (Milakov and Gimelshein 2018): replaces the logits x (width) of a query by exponentials relative to
-// the running maximum, and updates the maximum `top`, the sum and the weighted values (d).
+// Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
+// exp(x - top), where `top` is the running maximum; updates `top` and the running sum of exponentials `sum`; and
+// rescales `values` (d), the running sum of values weighted by exponentials, to the new maximum.
 MH_INLINE void online_softmax(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum,
                               float* values) {
   if (see.none()) return hide(width, 0, x);
@@ -186,6 +193,7 @@ MH_INLINE void online_softmax(const Seen& see, int64_t width, int64_t d, float* 
   hide(see.first, 0, x);
 }
 
+// Computes the forward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
 MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v;
@@ -225,6 +233,7 @@ MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t
   }
 }
 
+// Computes the backward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
 MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
@@ -240,8 +249,8 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
   float* ds = parts.take(kBlock * row);
   float* sums = parts.take(kBlock * d);
   float* dy = parts.take(kBlock * d);
-  float* slopes = parts.take(row);                     // derivatives of Sigsoftmax for a query
-  float* deltas = parts.take(padded(params.queries));  // delta of each query: Σ P dP over all keys, dropout included
+  float* slopes = parts.take(row);                     // derivative of sigsoftmax_logits() for one query
+  float* deltas = parts.take(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
   const Distances distances(params, step, parts.take(distances_scratch(params, step)));
   float* keep = parts.at + kDropoutGroup;
   if (params.has_relative()) {
@@ -260,7 +269,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
     deltas[i] = sum_of(sum);
   }
   const float scale = params.head_scale(params.head);
-  double of_scale = 0;  // Σ P dP for a scale of 1
+  double of_scale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
   // The loop over spans is outermost: the keys and values of a span, and their gradients, stay in the cache for all
   // queries.
   for (int64_t key = 0; key < params.keys; key += step)
@@ -275,7 +284,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
       for (int64_t i = 0; i < b.rows; ++i) {
         float *pi = p + i * row, *dsi = ds + i * row;
         const Seen see(params, b, std::min(i, b.m - 1));
-        // Padding rows of the tile, and fully masked rows.
+        // The padding rows of the tile and the fully masked rows have no gradient.
         if (i >= b.m || see.none() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;

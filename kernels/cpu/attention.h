@@ -1,10 +1,11 @@
-// Plain attention of one head of one row of the batch: softmax(scale * Q Kᵀ) V and its gradient, accumulated in fp32
-// for all types, with operands of bf16 products in bf16. Only the probabilities of one block of queries exist at a
-// time.
+// Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V and its gradient. All
+// types accumulate in fp32; bf16 products take bf16 operands. The probabilities are never stored for more than one
+// block of queries and one span of keys.
 //
-// Tiling: a block of queries visits the keys in spans whose probabilities fit in the second-level cache; keys and
-// values are unpacked once. The softmax is online: sums of earlier spans are rescaled to the running maximum. The
-// backward pass recomputes the probabilities from the log-sum-exp of each query, span by span.
+// Tiling: a block of 32 queries (kBlock) loops over spans of keys. A span is so short that its probabilities fit in the
+// L2 cache. Keys and values are packed once per head. The softmax is online: each span rescales the sums of the
+// previous spans to the new running maximum. The backward pass recomputes the probabilities from the log-sum-exp of
+// each query.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +17,39 @@
 
 namespace mh::kernels {
 
-// Maximum number of queries, as in decoding, for which unpacking the keys does not pay: without a gradient each query
-// reads the keys in place. The two kernels round differently.
+// Maximum number of queries of the decode kernel, which reads keys and values in place: for so few queries packing the
+// keys costs more than it saves. Only without a gradient. The decode kernel and the tiled kernel round differently.
 constexpr int64_t kMaxDecodeQueries = 8;
 
-// The tensors of one head of one row of the batch, (length, size) each. T is float or uint16_t (bf16).
+// The tensors of one head of one batch row, each (length, size). T is float or uint16_t (bf16).
 template <class T>
 struct HeadTensors {
   Matrix<const T> q, k, v;
-  Matrix<T> out;  // (queries, size): written by a forward pass, read by a backward pass
-  // (queries): log-sum-exp of each query, nats; infinite for a fully masked row, which sees no key or only logits of
-  // -inf. Its result and gradients are zero.
+  Matrix<T> out;  // (queries, size): written by the forward pass, read by the backward pass
+  // (queries): log-sum-exp of each query, nats. +inf for a fully masked row, that is a query that sees no key or only
+  // logits of -inf; its output and its gradients are zero. Written by the forward pass, read by the backward pass.
   float* lse;
-  // The backward pass reads dout and writes the others.
+  // Gradients. The backward pass reads dout, and writes dq, dk, dv and the members below.
   Matrix<const T> dout = {};
   Matrix<T> dq = {}, dk = {}, dv = {};
   float *du = nullptr, *dv_bias = nullptr,
         *dr = nullptr;      // gradients of RelativeParams' u and v (size) and r (distances, size)
-  float* dscale = nullptr;  // gradient of the head's scale, one number; null: not computed
+  float* dscale = nullptr;  // gradient of the scale of this head's output, a scalar; null: not computed
 };
 
+// The forward and the backward pass, compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct AttentionLoops {
   static void forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch);
   static void backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch);
 };
 
-// Return the scratch memory of a call in floats, aligned to 64 bytes.
+// Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
 int64_t attention_forward_scratch(const AttentionParams& params);
 int64_t attention_backward_scratch(const AttentionParams& params);
 
-// params.key_size is also the size of values, a multiple of 16.
+// Compute the forward and the backward pass of the head params.head. The size of keys and of values is params.key_size,
+// a multiple of 16; params.value_size is not read.
 template <class T>
 void attention_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   at_level([&](auto at) { AttentionLoops<at, T>::forward(params, x, scratch); });

@@ -1,4 +1,5 @@
-// Loops over one row of logits, and attention of one query that reads keys and values in place.
+// Loops over the logits of one query, and attention of one query that reads keys and values in place. A row is padded
+// to a multiple of 16 floats.
 #pragma once
 
 #include <cmath>
@@ -7,9 +8,10 @@
 
 namespace mh::kernels {
 
+// Returns n rounded up to a multiple of 16.
 MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
 
-// Sets the lanes from `count` on to `other`.
+// Sets the lanes of v from lane `count` on to `other`.
 MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
   if (count >= lanes) return;
   constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -18,7 +20,8 @@ MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
   v = lane < static_cast<int32_t>(count) ? v : others;
 }
 
-// Replaces s[0 … width) by exp(s - maximum) in its first `seen` elements, and by 0 after them. Returns the sum.
+// Replaces the first `seen` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0. Returns the
+// sum of the exponentials.
 MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
@@ -35,6 +38,7 @@ MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximu
   return sum_of(sum);
 }
 
+// Returns the maximum of the first `seen` logits of s; -inf if there are none.
 MH_INLINE float maximum_of(const float* s, int64_t seen) {
   Floats top;
   fill(top, -INFINITY);
@@ -47,17 +51,18 @@ MH_INLINE float maximum_of(const float* s, int64_t seen) {
   return max_of(top);
 }
 
-// Returns whether all logits are -inf, as in a fully masked row. A NaN is not -inf.
+// Returns whether the first `seen` logits of s are all -inf, as in a fully masked row. A NaN is not -inf.
 MH_INLINE bool all_hidden(const float* s, int64_t seen) {
   for (int64_t i = 0; i < seen; ++i)
     if (!(s[i] == -INFINITY)) return false;
   return true;
 }
 
-// Returns the log-sum-exp, ln(exp(top) * sum); infinite if the sum is 0, so that no probability is left.
+// Returns the log-sum-exp top + ln(sum), for `sum` = Σ exp(logit - top); +inf if the sum is 0, so that the
+// probabilities recomputed from it are 0.
 MH_INLINE float log_sum(float top, float sum) { return sum == 0 ? INFINITY : top + std::log(sum); }
 
-// Computes out (16 * vectors) = factor * Σ_j s[j] value(j), columns from `first` on.
+// Computes columns first … first + 16 * vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
 template <int vectors, class Value, class T>
 MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
   Floats sum[vectors];
@@ -76,14 +81,14 @@ MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int
   }
 }
 
-// Prefetches `d` elements: the rows of a cache are too far apart for the hardware prefetcher.
+// Prefetches a row of `d` elements: the rows of a key/value cache are too far apart for the hardware prefetcher.
 template <class T>
 MH_INLINE void fetch(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
-constexpr int64_t kAhead = 4;  // keys
+constexpr int64_t kAhead = 4;  // prefetch distance in keys
 
-// key(j) and value(j) return pointers to a key and a value, (d) each.
+// Access to keys and values: key(j) and value(j) return the addresses of key j and value j, (d) each.
 template <class Key, class Value>
 struct KeysAndValues {
   Key key;
@@ -92,8 +97,8 @@ struct KeysAndValues {
 template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
-// Computes out (d) = factor * softmax(q kᵀ) v of one scaled query (d), d a multiple of 16; zeros for a fully masked
-// row. s: scratch, padded(keys). Returns log_sum().
+// Computes out (d) = factor * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if they are fully
+// masked. d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp (log_sum).
 template <class Key, class Value, class T>
 MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& of, float factor,
                            float* s, T* out) {

@@ -4,9 +4,9 @@ namespace mh::kernels {
 
 namespace {
 
-using Fp32 = Fp32Products<Tile4x1, float>;  // sizes are the same for all tiles and types
+using Fp32 = Fp32Products<Tile4x1, float>;  // scratch sizes are the same for all register tiles and types
 
-// Returns the scratch besides that of products.
+// Return the number of floats of scratch memory without the packed operands of Fp32Products or Bf16Products.
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
   return kBlock * row_of(span) + kBlock * params.key_size + distances_scratch(params, span) +

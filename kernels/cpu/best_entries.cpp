@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t block = kEntriesOfBlock;
 
-// Returns a number below the `count` largest entries: each of the `count` blocks with the largest maxima has an entry
-// that is no less than the least of these maxima.
+// Returns a lower bound, exclusive, of the `count` largest entries. Each of the `count` blocks with the largest maxima
+// has an entry that is no less than the smallest of these maxima, so the bound is just below that smallest maximum.
 float best_block_bound(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> order;
@@ -34,7 +34,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(blocks) + 1);
   at_level([&](auto at) { BestEntriesLoops<at>::maxima(x, blocks, maxima.data()); });
-  float last = -INFINITY;  // entries after the last whole block
+  float last = -INFINITY;  // maximum of the entries past the last whole block
   for (int64_t i = whole; i < n; ++i) last = std::max(last, x[i]);
   maxima[static_cast<size_t>(blocks)] = last;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
@@ -44,7 +44,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   *log_sum = std::log(sum) + maximum;
 
   size_t found = 0;
-  // Candidates are above this bound; with NaN, which is unordered, all entries are.
+  // Lower bound, exclusive, of the candidates. If a logit is NaN, which is unordered, every entry is a candidate.
   float least = std::isnan(*log_sum) ? -INFINITY : best_block_bound(maxima, best.size() + without.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > least)) continue;

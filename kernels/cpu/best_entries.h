@@ -1,5 +1,6 @@
-// The largest logits of a row and its log-sum-exp, for each step of a search. Two passes over the row, and a third over
-// the few blocks with a large entry; only the results are sorted, and nothing is copied.
+// The largest logits of a row of the vocabulary and its log-sum-exp, for each decoding step. Takes two passes over the
+// row, and a third one over the few blocks of 64 that have a large entry. Only the results are sorted, and the row is
+// not copied.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,16 @@
 
 namespace mh::kernels {
 
+// A logit and its index in the row.
 struct Entry {
   float logit;
   int32_t index;
 };
 
-// Fills `best` with the largest of `logits`, descending, the smaller index first among equal ones; those at `without`
-// are no candidates. Returns how many: best.size(), or fewer if the row has fewer entries above minus infinity.
-// *log_sum: ln Σ exp over the whole row, NaN or infinite if a logit is not finite.
+// Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The indices in
+// `without` are excluded. Returns the number of entries written: best.size(), or fewer if fewer entries are above -inf.
+// Writes to *log_sum the log-sum-exp (nats) of the row, excluded entries included; NaN or infinite if a logit is not
+// finite.
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> without, std::span<Entry> best,
                      double* log_sum);
 

@@ -1,17 +1,18 @@
-// The passes of best_entries over a row.
+// The two passes of best_entries() over all logits of a row.
 #pragma once
 
 #include "cpu/simd.h"
 
 namespace mh::kernels {
 
-constexpr int64_t kEntriesOfBlock = 64;  // entries that share one maximum
+constexpr int64_t kEntriesOfBlock = 64;  // entries of a block
 
+// `x` has `blocks` blocks.
 template <Level>
 struct BestEntriesLoops {
-  // Computes the maxima of whole blocks.
+  // Computes maxima (blocks), the maximum of each block.
   static void maxima(const float* x, int64_t blocks, float* maxima);
-  // Returns Σ exp(x - maximum) over whole blocks, in fp32 within 16 of them.
+  // Returns Σ exp(x - maximum), summed in fp32 over each 16 blocks and in fp64 over the row.
   static double exponentials(const float* x, int64_t blocks, float maximum);
 };
 
