@@ -8,9 +8,10 @@ namespace mh::kernels {
 
 namespace {
 
-// A chunk of every head is first copied to adjacent memory.
 constexpr int64_t width = kMixWidth;
 
+// Copies elements first … first + count - 1 of each head to to (heads, width), in fp32; zeroes up to the next multiple
+// of 16. Head j is at from + j * stride.
 template <class T>
 MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t first, int64_t count, float* to) {
   for (int64_t j = 0; j < heads; ++j) {
@@ -28,6 +29,8 @@ MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t firs
   }
 }
 
+// Copies from (heads, width) to elements first … first + count - 1 of each head, rounded to T. Head i is at to + i *
+// stride.
 template <class T>
 MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t count, T* to, int64_t stride) {
   for (int64_t i = 0; i < heads; ++i) {

@@ -1,4 +1,5 @@
-// Linear maps across heads: y_i = Σ_j m[j, i] x_j, for one position of all heads at a time.
+// Linear maps across heads: y_i = Σ_j m[j, i] x_j, where x_j and y_i are the vectors of head j and head i at one
+// position.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +8,21 @@
 
 namespace mh::kernels {
 
-// Elements of a head that are mixed at a time. The strides of heads are often powers of two, so that heads evict each
-// other from the cache; a chunk of this width of every head is therefore copied to adjacent memory.
+// Elements of each head that are mixed at a time. Head strides are often powers of two, with which heads evict each
+// other from the cache; so a chunk of this width of every head is first copied to adjacent memory.
 constexpr int64_t kMixWidth = 128;
 
-// One position: head j of x starts at x + j * x_stride and has `count` elements, and head i of y likewise.
+// The sizes of a map at one position: head j of x, of `count` elements, starts at x + j * x_stride, and head i of y,
+// also of `count` elements, at y + i * y_stride.
 struct HeadMix {
-  int64_t in, out;  // heads of x and of y
+  int64_t in, out;  // number of heads of x; number of heads of y
   int64_t x_stride, y_stride;
   int64_t count;
 };
 
-// The gradients at the same position: dx_j = Σ_i m[j, i] dy_i, with stride dx_stride, which is that of x or, if dx is
-// dy, that of y; and dm[j, i] += Σ_s x_j[s] dy_i[s], as 16 partial sums each: dm (in, out, 16). dx or dm may be null.
+// The gradients at one position: dx_j = Σ_i m[j, i] dy_i, with head stride dx_stride, and dm[j, i] += Σ_s x_j[s]
+// dy_i[s]. dm (in, out, 16) has 16 partial sums of each element, which the caller adds. dx may be dy, and then
+// dx_stride equals y_stride. dx or dm may be null: not computed.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -28,22 +31,23 @@ struct HeadMixGradients {
   float* dm;
 };
 
-// T: float, or uint16_t for bf16.
+// The maps and their gradients, compiled for one instruction set (cpu/simd.h). T: float, or uint16_t for bf16.
 template <Level, class T>
 struct HeadMixLoops {
   static void forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch);
   static void backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch);
 };
 
-// Returns the scratch memory of either function in floats.
+// Returns the number of floats of scratch memory that mix_heads() or mix_heads_backward() needs.
 inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * kMixWidth; }
 
-// m (in, out). y may be x if the strides are equal.
+// Computes y = mᵀ x across heads, with m (in, out). y may be x if x_stride equals y_stride.
 template <class T>
 void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
   at_level([&](auto at) { HeadMixLoops<at, T>::forward(params, m, x, y, scratch); });
 }
 
+// Computes the gradients of mix_heads().
 template <class T>
 void mix_heads_backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
   at_level([&](auto at) { HeadMixLoops<at, T>::backward(params, m, g, scratch); });

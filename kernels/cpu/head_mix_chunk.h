@@ -1,5 +1,5 @@
-// Linear maps across heads for a chunk of kMixWidth elements with all heads adjacent: the core of head_mix.h and
-// head_mixing_attention.h. 8 + 8 heads take 8 KB.
+// Linear maps across heads for a chunk of kMixWidth elements of every head, with all heads adjacent: the inner loops of
+// head_mix.h and head_mixing_attention.h. A chunk of 8 input and 8 output heads takes 8 KiB.
 #pragma once
 
 #include "cpu/head_mix.h"
@@ -8,7 +8,8 @@
 
 namespace mh::kernels {
 
-// Computes `rows` outputs: y_i = Σ_j m[i, j] x_j.
+// Computes y_i = Σ_j m[i, j] x_j for `rows` output heads i and the first `count` elements, rounded up to a multiple of
+// 16.
 template <int rows>
 MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t count, float* y) {
   for (int64_t s = 0; s < count; s += lanes) {
@@ -23,7 +24,8 @@ MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t cou
   }
 }
 
-// Computes y (out, kMixWidth) = m (out, in) x (in, kMixWidth) in the first `count` columns, up to a multiple of 16.
+// Computes y (out, kMixWidth) = m (out, in) x (in, kMixWidth) in the first `count` columns, rounded up to a multiple of
+// 16.
 MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* x, int64_t count, float* y) {
   const auto rows_from = [&](int64_t i) {
     return StridedMatrix{m.data + i * m.row_stride, m.row_stride, m.column_stride};
@@ -33,7 +35,8 @@ MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* 
   for (; i < out; ++i) mix_rows<1>(in, rows_from(i), x, count, y + i * kMixWidth);
 }
 
-// Computes dm[j][i][lane] += x_j dy_i for `rows` heads j and `columns` heads i.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` input heads j and
+// `columns` output heads i. `count` is rounded up to a multiple of 16.
 template <int rows, int columns>
 MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
   Floats sum[rows][columns];
@@ -52,7 +55,8 @@ MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float*
     for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * out + c) * lanes);
 }
 
-// Computes dm (in, out, 16) += x_j dy_i for all heads.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all input heads j and
+// output heads i: dm (in, out, 16). `count` is rounded up to a multiple of 16.
 MH_INLINE void outer_chunk(int64_t in, int64_t out, const float* x, const float* dy, int64_t count, float* dm) {
   int64_t j = 0;
   for (; j + 4 <= in; j += 4) {
