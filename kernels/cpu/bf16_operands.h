@@ -1,5 +1,6 @@
-// Packed operands of bf16 products (cpu/bf16_gemm.h). Sizes are padded to 16 with zeros; right operands are stored in
-// blocks of 64 columns, block after block, each with all rows.
+// Packed operands of bf16 products (cpu/bf16_gemm.h). Row sizes are padded to a multiple of 16 with zeros. A left
+// operand is row-major. A right operand is stored in panels of 64 columns, one after another; each panel has all rows,
+// interleaved in pairs.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kGemmColumns = 64;
+constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 
-// Loads `count` elements, at most 16, into the lower halves of words.
+// Loads `count` elements, at most 16, into the lower halves of 32-bit words; the other words become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   Halves h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
@@ -20,8 +21,8 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   to = __builtin_convertvector(h, Words);
 }
 
-// Copies from (rows, size), row r at from + r * position, to a left operand `to` (filled, padded size); the rest is
-// zero.
+// Copies `from` (rows, size), with row r at from + r * position, to a left operand `to` (filled, padded size), whose
+// other elements become zero.
 MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
@@ -30,7 +31,8 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, i
     std::memcpy(to + r * wide, from + r * position, static_cast<size_t>(size) * sizeof(uint16_t));
 }
 
-// Copies the same to a right operand of `filled` rows, an even number.
+// Copies `from` (rows, size), with row r at from + r * position, to a right operand `to` (filled, padded size), whose
+// other elements become zero. `filled` is even.
 MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                          uint16_t* to) {
   const int64_t wide = padded(size);
@@ -45,7 +47,8 @@ MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, i
     }
 }
 
-// Transposes from (rows, size) to a right operand of padded size rows and `filled` columns, a multiple of 64.
+// Transposes `from` (rows, size), with row r at from + r * position, to a right operand `to` (padded size, filled),
+// whose other elements become zero. `filled` is a multiple of 64.
 MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
                               uint16_t* to) {
   const int64_t wide = padded(size);
@@ -58,13 +61,13 @@ MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t ro
   }
 }
 
-// The rows of a right operand of `rows` rows, from row `first` on.
+// The rows from row `first` on of a right operand of `rows` rows.
 struct RightOperand {
   const uint16_t* data;
   int64_t rows, first = 0;
 };
 
-// Computes c (m, n) = or += a (m, k) times k rows of b, which has n columns.
+// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. b are the first k rows of a RightOperand of n columns.
 template <bool add>
 MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
                             const RightOperand& b, Matrix<float> c) {
@@ -75,8 +78,8 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
   }
 }
 
-// Rounds 16 elements of row i of a tile, from column j on, to words; columns from seen(i) on become zero. Seen is
-// int64_t(int64_t).
+// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from seen(i) on, of masked keys,
+// become zero. Row i is at tile + i * row. Seen is callable as int64_t(int64_t).
 template <class Seen>
 MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t i, int64_t j, Words& to) {
   to = Words{};
@@ -87,7 +90,8 @@ MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t
   to_bf16(v, to);
 }
 
-// Rounds 64 columns of an fp32 tile (row i at tile + i * row) to a left operand `to` (rows, 64).
+// Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at tile + i * row; its columns from
+// seen(i) on become zero.
 template <class Seen>
 MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
@@ -99,7 +103,8 @@ MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Se
     }
 }
 
-// Rounds 64 columns of a tile to the rows of `to` (64, rows). rows is even.
+// Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at tile + i *
+// row; its columns from seen(i) on become zero. `rows` is even.
 template <class Seen>
 MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t j = 0; j < kGemmColumns; j += lanes)
@@ -118,9 +123,10 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, cons
     }
 }
 
-// An fp32 tile of m queries and the keys that they see: 64 keys from key s on begin at at(s), with a row stride of
-// `row` floats; query i has elements up to key seen(i). Keys run from low to width - 1; both bounds are multiples of
-// 64, or the keys past them are not visible. `rounded`: scratch, 64 m elements.
+// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements of the 64 keys
+// from key s on begin at address at(s), with a row stride of `row` floats. Only the elements of query i for keys before
+// seen(i) are defined; the others count as zero. `low` is a multiple of 64 from which `width` is a multiple of 64 away,
+// or seen(i) excludes the keys past `width`. `rounded`: scratch, 64 m elements.
 template <class At, class Seen>
 struct GemmTile {
   const Bf16Gemm& gemm;
@@ -129,7 +135,8 @@ struct GemmTile {
   Seen seen;
   uint16_t* rounded;
 
-  // Computes sums (m, wide) += the tile times `right`, an operand of `rows` rows.
+  // Computes sums (m, wide) += tile (m, keys) · right (keys, wide), where `right` is a right operand of `rows` rows,
+  // one for each key from key 0 on.
   MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       round_tile(
@@ -137,7 +144,8 @@ struct GemmTile {
       gemm_product<true>(gemm, m, wide, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s}, {sums, wide});
     }
   }
-  // Computes to (keys, wide) += the tile transposed times `right`, an operand of m rows.
+  // Computes to (keys, wide) += tileᵀ (keys, m) · right (m, wide), where `right` is a right operand of m rows, and `to`
+  // has a row for each key from key 0 on.
   MH_INLINE void over_queries(const uint16_t* right, int64_t wide, float* to) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       transpose_tile(
@@ -149,7 +157,7 @@ struct GemmTile {
 template <class At, class Seen>
 GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> GemmTile<At, Seen>;
 
-// Computes x (rows, columns), with row stride ld, times factor in place.
+// Multiplies x (rows, columns), with row stride ld, by `factor` in place.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; j += lanes) {

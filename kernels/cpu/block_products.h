@@ -1,8 +1,9 @@
-// The products of plain attention, of a block of queries with the keys and values of one head: in fp32 by register
-// tiles, or in bf16 by Bf16Gemm. Both pack their operands; results are fp32.
+// The matrix products of attention without head mixing, between a block of queries and the keys and values of one head:
+// Fp32Products with register tiles, Bf16Products with Bf16Gemm. Both classes have the same interface, pack their
+// operands, and give fp32 results.
 //
-// A tile is (block, row): its rows are contiguous, with a stride of `row` floats; its first column belongs to key
-// Block::low, the last one written to key width - 1.
+// A tile (block, row) has a row for each query of a block, with a row stride of `row` floats, and a column for each
+// key: column 0 is key Block::low, and the last column in use is key Block::width - 1.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +15,17 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlock = 32;  // queries of a block
+constexpr int64_t kBlock = 32;  // maximum number of queries of a block
 
-// A span of keys: begin to end - 1.
+// The keys begin … end - 1.
 struct Span {
   int64_t begin, end;
 };
 
-// The queries of a block, and the keys of a span that they see.
+// A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
-  int64_t first, m, rows;  // first query, number of queries, and rows padded to the register tile
-  int64_t low, width;      // keys from low to width - 1, multiples of `grain`; none if width <= low
+  int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `fill`
+  int64_t low, width;      // keys low … width - 1; both are multiples of `grain`; no keys if width <= low
   MH_INLINE Block(const AttentionParams& params, int64_t begin, const Span& span, int64_t fill, int64_t grain)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
@@ -34,7 +35,7 @@ struct Block {
   MH_INLINE int64_t keys() const { return width - low; }
 };
 
-// Computes to (rows, size) = factor * from; rows up to `filled` are zero.
+// Computes to (filled, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
 MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_t size, float factor, float* to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -47,7 +48,7 @@ MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_
   std::fill_n(to + rows * size, (filled - rows) * size, 0.0F);
 }
 
-// Allocates consecutive parts of a scratch memory.
+// Allocates consecutive arrays from scratch memory: take() returns the address of the next `floats` floats.
 struct Parts {
   float* at;
   MH_INLINE float* take(int64_t floats) {
@@ -57,17 +58,22 @@ struct Parts {
   }
 };
 
+// Products in fp32. Tile: the register tile (cpu/products.h). T: type of the tensors.
 template <class Tile, class T>
 class Fp32Products {
  public:
+  // Returns the number of keys, rounded up to what the products require.
   static MH_INLINE int64_t keys(const AttentionParams& params) { return padded(params.keys); }
+  // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t floats(const AttentionParams& params, bool backward) {
     return ((backward ? 3 : 2) * keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
   }
+  // Returns the block of queries from query `first` on, and the keys of `span` that it sees.
   static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const Span& span) {
     return {params, first, span, lanes, lanes};
   }
 
+  // Packs keys and values into scratch memory. row: row stride of the tiles.
   MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const T> k,
                          Matrix<const T> v, Parts& parts)
       : d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
@@ -82,34 +88,38 @@ class Fp32Products {
     if (!backward) unpack(v, params.keys, keys_, d_, 1.0F, plain_);
   }
 
+  // Packs the queries of a block, scaled by params.scale.
   MH_INLINE void take_queries(const Block& b, Matrix<const T> q) {
     unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, rows_);
   }
+  // Packs the output gradient dO of a block.
   MH_INLINE void take_given(const Block& b, Matrix<const T> dout) {
     unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, given_);
   }
-  // Returns the scaled queries of the block (rows, size), to which a bias may be added.
+  // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
   MH_INLINE float* queries() { return rows_; }
-  // to_keys() uses scaled queries, so its result needs no scaling.
+  // Whether the packed queries are scaled. If they are, the dk of to_keys() is complete; otherwise the caller
+  // multiplies it by params.scale.
   static constexpr bool scales_queries = true;
 
+  // Computes the logits s (block, row) = scale * Q Kᵀ.
   MH_INLINE void logits(const Block& b, float* s) const {
     product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {transposed_k_ + b.low, keys_}, {s, row_});
   }
-  // Computes sums (block, size) += p V.
+  // Computes sums (block, size) += P V.
   MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
-  // Computes dp = dO Vᵀ.
+  // Computes dp (block, row) = dO Vᵀ.
   MH_INLINE void with_values(const Block& b, float* dp) const {
     product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
-  // Computes dk (keys, size) += dSᵀ Q and dv += Pᵀ dO.
+  // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
   MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
   MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, given_, dv); }
 
  private:
-  // Computes to (size, keys) = from (keys, size) transposed.
+  // Computes to (size, keys) = fromᵀ, for `from` (keys, size).
   MH_INLINE void transpose_keys(const float* from, float* to) const {
     for (int64_t r = 0; r < keys_; r += lanes)
       for (int64_t i = 0; i < d_; i += lanes) {
@@ -128,16 +138,18 @@ class Fp32Products {
 
   int64_t d_, keys_, row_;
   float scale_;
-  float *plain_, *transposed_k_,
-      *transposed_v_ = nullptr;     // keys, or forward values (keys, size); keys and values transposed
-  float *rows_, *given_ = nullptr;  // rows of the block (block, size)
+  // plain_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys, and in
+  // the backward pass values.
+  float *plain_, *transposed_k_, *transposed_v_ = nullptr;
+  float *rows_, *given_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
 
-// Uses few shapes, since Bf16Gemm may generate code for each: 64 keys at a time, and whole blocks.
+// Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlock
+// queries, since Bf16Gemm may generate code for each shape.
 class Bf16Products {
-  static constexpr int64_t grain = kGemmColumns;  // keys at a time
+  static constexpr int64_t grain = kGemmColumns;  // keys of a product
 
-  // Rows after the last query are not read.
+  // Returns a tile as an operand; its rows past the last query count as zero.
   MH_INLINE auto gemm_tile(const Block& b, const float* tile) const {
     return GemmTile{gemm_,
                     kBlock,
@@ -182,8 +194,8 @@ class Bf16Products {
     take_rows(b, dout, given_);
     pair_rows(given_, d_, kBlock, kBlock, d_, paired_given_);
   }
-  MH_INLINE float* queries() { return nullptr; }  // there are none in fp32
-  static constexpr bool scales_queries = false;   // which would round them
+  MH_INLINE float* queries() { return nullptr; }  // queries are bf16; a bias cannot be added
+  static constexpr bool scales_queries = false;   // scaling would round the bf16 queries
 
   MH_INLINE void logits(const Block& b, float* s) const {
     with_transposed(b, rows_, transposed_k_, s);
@@ -213,9 +225,13 @@ class Bf16Products {
   const Bf16Gemm& gemm_;
   int64_t d_, keys_, row_;
   float scale_;
-  uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;  // pairs_: keys, or forward values
-  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;  // rows of the block
-  uint16_t* rounded_;                                                                     // scratch: 64 keys of a tile
+  // Right operands: keys transposed, and in the backward pass values transposed; pairs_: values in the forward pass,
+  // keys in the backward pass.
+  uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;
+  // rows_: queries; given_: dO in the backward pass; both left operands (block, size). paired_rows_ and paired_given_:
+  // the same rows as right operands, in the backward pass.
+  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;
+  uint16_t* rounded_;  // scratch of GemmTile (block, 64)
 };
 
 }  // namespace mh::kernels

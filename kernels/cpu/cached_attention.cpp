@@ -6,6 +6,7 @@ namespace mh::kernels {
 
 namespace {
 
+// Returns the address of position t, in the cache row that the table `rows` names.
 template <class T>
 struct Through {
   const CachedRows<T>& from;

@@ -1,7 +1,7 @@
-// Attention of a new position of one row and head to the positions of a cache, which are read in place.
+// Attention of one query, the new position of one hypothesis and head, to the key/value cache, which is read in place.
 //
-// Rows of a search that continue one hypothesis share its positions. To copy nothing when they diverge, a table holds
-// the row of the storage for each position, and rows with a common prefix read the same memory.
+// Hypotheses of a beam search that continue the same prefix share its keys and values. A table names the cache row of
+// each position, so hypotheses with a common prefix read the same memory, and nothing is copied when they diverge.
 #pragma once
 
 #include <cstdint>
@@ -10,33 +10,34 @@
 
 namespace mh::kernels {
 
-// The keys or values of a head: position t of row r, (size), is at data + r * row_stride + t * stride. T is float or
-// uint16_t (bf16).
+// The cached keys or values of one head: position t of cache row r, a vector (size), is at data + r * row_stride + t *
+// stride. T is float or uint16_t (bf16).
 template <class T>
 struct CachedRows {
   const T* data;
   int64_t row_stride, stride;
 };
 
-// Attention of one query. Sizes are multiples of 16.
+// The inputs of attention of one query. `size`, of keys and of values, is a multiple of 16.
 template <class T>
 struct CachedQuery {
   const T* q;  // (size)
   float scale;
   int64_t size;
   CachedRows<T> keys, values;
-  const int32_t* rows;  // (length): row of each position
+  const int32_t* rows;  // (length): cache row of each position
   int64_t length;
 };
 
+// cached_attention(), compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct CachedAttentionLoops {
   static void attend(const CachedQuery<T>& query, T* out, float* scratch);
 };
 
-// Returns the scratch memory of a call in floats.
+// Returns the number of floats of scratch memory that one call needs.
 inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + (length + 15) / 16 * 16; }
-// Computes out (size).
+// Computes out (size) = softmax(scale * q Kᵀ) V over the `length` positions of the query.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
   at_level([&](auto at) { CachedAttentionLoops<at, T>::attend(query, out, scratch); });
