@@ -8,8 +8,9 @@ namespace mh::kernels {
 
 namespace {
 
-// Three passes over a row, which stays in the second-level cache: maximum (and sum), exponentials, gradient. `kept`
-// receives the exponentials; in fp32 it is the row itself.
+// Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
+// maximum, and if `smooth` the sum of the logits; the exponentials; the gradient, which replaces the logits. `kept`
+// (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
 template <bool smooth, class T>
 MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
   const int64_t n = params.vocabulary, whole = n - n % lanes;
@@ -17,7 +18,7 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* k
 
   Floats top, sums{};
   fill(top, -INFINITY);
-  double total = 0;  // sum of the logits; fp32 within a block, so that long rows lose no precision
+  double total = 0;  // sum of the logits in fp64; only 1024 logits at a time are summed in fp32, for precision
   for (int64_t i = 0; i < whole;) {
     int64_t end = i + 64 * lanes < whole ? i + 64 * lanes : whole;
     sums = Floats{};

@@ -1,4 +1,4 @@
-// One row of a softmax cross-entropy, and its gradient in place of the logits.
+// Softmax cross-entropy of one row of logits; the gradient replaces the logits.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,15 @@
 
 namespace mh::kernels {
 
-// exponentials: scratch (vocabulary) if there is a gradient; in fp32 it is the row itself.
+// cross_entropy_row(), compiled for one instruction set (cpu/simd.h). exponentials: scratch (vocabulary), used if there
+// is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
 template <Level, class T>
 struct CrossEntropyLoops {
   static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
 };
 
-// target in [0, vocabulary). T: float, or uint16_t for bf16.
+// Returns the loss of one row of logits (vocabulary). If params.gradient, replaces the logits by the gradient of the
+// smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
 template <class T>
 CrossEntropyRow cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
   CrossEntropyRow result{};

@@ -1,4 +1,5 @@
-// The decisions of dropout for many elements at a time (dropout_plan.h).
+// Dropout masks for many consecutive elements of a random stream at a time (dropout_plan.h). A mask holds for each
+// element the factor scale = 1 / (1 - p) if it is kept, or 0 if it is dropped.
 #pragma once
 
 #include "cpu/vector.h"
@@ -6,11 +7,12 @@
 
 namespace mh::kernels {
 
-constexpr int kDropoutGroup = 4 * lanes;  // elements of a group: four words of sixteen counters
+constexpr int kDropoutGroup = 4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
 
 using Longs = uint64_t __attribute__((vector_size(64)));
 
-// Computes the low and high halves of factor * x in each lane: the products of even and odd lanes, separated.
+// Computes the low and high 32-bit halves of the 64-bit product factor * x of each lane. The even and the odd lanes are
+// multiplied separately, since a 64-bit lane holds one product.
 MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
   constexpr uint64_t lower = 0xFFFFFFFF;
   Longs both, result;
@@ -22,7 +24,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes keep[i] = scale or 0 for the kDropoutGroup elements that start at 4 * block.
+// Computes the dropout mask keep (kDropoutGroup) of the elements from element 4 * block of the stream on.
 MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
@@ -42,7 +44,8 @@ MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  // Transposes four vectors, one word of sixteen counters each, so that the words of a counter are adjacent.
+  // Transposes four vectors, each of which has one word of all 16 counters, so that the words of a counter are
+  // adjacent.
   const Words ab0 = interleave_low(c0, c1), ab1 = interleave_high(c0, c1);
   const Words cd0 = interleave_low(c2, c3), cd1 = interleave_high(c2, c3);
   const Words words[4] = {interleave_pairs_low(ab0, cd0), interleave_pairs_high(ab0, cd0),
@@ -55,12 +58,12 @@ MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
   }
 }
 
-// Returns x after decision `keep`. A dropped infinity is 0, not NaN.
+// Return x times its dropout factor `keep` (scale or 0). A dropped infinity or NaN becomes 0.
 MH_INLINE Floats kept(const Floats& keep, const Floats& x) { return keep == 0.0F ? Floats{} : x * keep; }
 MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * keep; }
 
-// Computes keep[i] = scale or 0 for elements first + i, i < count. Writes whole groups: up to kDropoutGroup elements
-// before `keep` and after its end are overwritten.
+// Computes the dropout mask keep[i] of element first + i of the stream, for i < count. Writes whole groups of
+// kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before keep[0] and after keep[count - 1].
 MH_INLINE void decide_range(const Dropout& params, uint64_t first, int64_t count, float* keep) {
   const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -skipped; i < count; i += kDropoutGroup)

@@ -12,19 +12,19 @@ namespace mh::kernels {
 namespace {
 
 using Doubles = double __attribute__((vector_size(64)));
-constexpr int64_t tile = 8;  // elements of a vector, and rows of a tile
+constexpr int64_t tile = 8;  // rows and columns of a tile, whose rows are vectors
 
 MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }
 MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
 
-// Computes A -= u wᵀ + w uᵀ and y = A x with the new A, for the first `rows` rows and columns, in one pass over the
-// lower triangle, which dominates the time. All are padded with zeros to whole tiles.
+// Computes A -= u wᵀ + w uᵀ, and then y = A x, for the first `rows` rows and columns of the symmetric matrix A, in one
+// pass over its lower triangle. This pass dominates the time. A, u, w and x are padded with zeros to whole tiles.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
   const int64_t tiles = (rows + tile - 1) / tile;
   std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
-  constexpr int64_t group = 4;  // rows at once: with their shared operands they fill the registers
+  constexpr int64_t group = 4;  // rows updated at once; with the operands that they share they fill the registers
   for (int64_t first = 0; first < tiles * tile; first += group) {
     const int64_t diagonal = first / tile * tile;
     double* row = a + first * stride;
@@ -43,7 +43,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
       }
       store(yc, y + c);
     }
-    // Tiles on the diagonal are stored whole, so they count once.
+    // A diagonal tile is stored with both triangles, so the transpose of its rows is not added to y.
     load(u + diagonal, uc), load(w + diagonal, wc), load(x + diagonal, xc);
     for (int64_t r = 0; r < group; ++r) {
       load(row + r * stride + diagonal, v);
@@ -56,12 +56,12 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
   }
 }
 
-// Computes Householder's reflection 1 - β x xᵀ that maps row (count elements) to (0, …, 0, e): writes x in place,
-// padded with zeros, and returns e.
+// Computes the Householder reflection 1 - β v vᵀ that maps the vector x (count) to (0, …, 0, e). Replaces x by v,
+// writes β to `beta`, and returns e.
 double reflection(double* x, int64_t count, double& beta) {
   double size = 0;
   for (int64_t i = 0; i < count; ++i) size = std::max(size, std::abs(x[i]));
-  double rest = 0;  // sum of squares without the last element
+  double rest = 0;  // sum of the squares of all elements but the last, divided by size²
   for (int64_t i = 0; i + 1 < count; ++i) rest += (x[i] / size) * (x[i] / size);
   const double last = x[count - 1];
   if (size == 0 || rest == 0) {
@@ -69,7 +69,8 @@ double reflection(double* x, int64_t count, double& beta) {
     return last;
   }
   const double length = size * std::sqrt(rest + (last / size) * (last / size)), e = last > 0 ? -length : length;
-  // x - e in the last element, scaled to 1 there: no cancellation, and a simple β.
+  // v is x with e subtracted from the last element, scaled so that the last element is 1. The sign of e avoids
+  // cancellation, and the scale makes β simple.
   const double pivot = last - e;
   for (int64_t i = 0; i + 1 < count; ++i) x[i] /= pivot;
   x[count - 1] = 1;
@@ -77,7 +78,8 @@ double reflection(double* x, int64_t count, double& beta) {
   return e;
 }
 
-// d (n): the diagonal; e (n): the off-diagonal, e[i] between i - 1 and i.
+// Reduces the symmetric matrix a (n, n) to a tridiagonal matrix with the same eigenvalues: d (n), its diagonal, and e
+// (n), its off-diagonal, where e[i] is element (i - 1, i) and e[0] = 0. Overwrites a.
 void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   const int64_t stride = eigenvalue_stride(n);
   double *u = scratch, *w = scratch + stride, *x = scratch + 2 * stride;
@@ -86,7 +88,7 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   };
   clear(u, 0), clear(w, 0);
   for (int64_t i = n - 1; i > 0; --i) {
-    // Row i after the reflection before; the other rows follow in the pass below.
+    // Applies the previous reflection to row i; update_and_multiply() below applies it to the other rows.
     double* row = a + i * stride;
     for (int64_t c = 0; c <= i; ++c) row[c] = row[c] - u[i] * w[c] - w[i] * u[c];
     d[i] = row[i];
@@ -107,15 +109,17 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   e[0] = 0;
 }
 
-// d: the diagonal, replaced by the eigenvalues; e: the off-diagonal, e[i] between i and i + 1.
+// Replaces the diagonal d (n) of a symmetric tridiagonal matrix by its eigenvalues, by the QL method. e (n): the
+// off-diagonal, where e[i] is element (i, i + 1); overwritten. Returns false if an element is not finite or the
+// iteration does not converge.
 bool values_of_tridiagonal(double* d, double* e, int64_t n) {
-  double norm = 0, sum = 0;  // a sum, because a maximum would skip NaN
+  double norm = 0, sum = 0;  // `sum` detects NaN, which the maximum `norm` would skip
   for (int64_t i = 0; i < n; ++i) {
     const double row = std::abs(d[i]) + std::abs(e[i]);
     norm = std::max(norm, row), sum += row;
   }
   if (!std::isfinite(sum)) return false;
-  // An entry this small changes no eigenvalue by more than rounding did.
+  // An off-diagonal element of at most 2^-54 of the norm changes the eigenvalues by less than rounding.
   const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
   for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // only squares are needed
   for (int64_t low = 0; low < n; ++low) {
@@ -124,7 +128,7 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
       while (high + 1 < n && e[high] > least) ++high;
       if (high == low) break;
       if (tries == 60) return false;
-      // Wilkinson's shift: the eigenvalue of the first 2 × 2 that is nearer to d[low].
+      // Wilkinson's shift: the eigenvalue of the leading 2 × 2 submatrix that is nearer to d[low].
       const double root = std::sqrt(e[low]), half = (d[low + 1] - d[low]) / (2 * root);
       const double shift = d[low] - root / (half + std::copysign(std::hypot(half, 1.0), half));
       // One QL step from the bottom up, on squares: Parlett, section 8-15.
@@ -132,12 +136,12 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
       for (int64_t i = high - 1; i >= low; --i) {
         const double off_diagonal = e[i], r = p + off_diagonal, before = gamma, c_before = c;
         if (i + 1 < high) e[i + 1] = s * r;
-        const double inverse = r / p;  // 1 / c, computed in parallel with c: every step depends on the one before
+        const double inverse = r / p;  // 1 / c, divided in parallel with c to shorten the dependency chain
         c = p / r, s = off_diagonal / r;
         const double now = d[i];
         gamma = c * (now - shift) - s * before;
         d[i + 1] = before + (now - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * off_diagonal;  // otherwise c is 0
+        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * off_diagonal;  // the second case: c is 0
       }
       e[low] = s * p;
       d[low] = shift + gamma;
@@ -152,7 +156,7 @@ template <Level L>
 bool EigenvalueLoops<L>::symmetric(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
-  // Tiles on the diagonal are stored whole, and their padding is zero.
+  // Fills the upper triangle of each diagonal tile, and the padding with zeros.
   for (int64_t i = 0; i < eigenvalue_rows(n); ++i)
     for (int64_t c = i / tile * tile; c < i / tile * tile + tile; ++c) {
       if (i >= n || c >= n) a[i * stride + c] = 0;
