@@ -1,4 +1,4 @@
-// Head mixing for few queries, as in decoding (head_mixing_attention.cpp). Keys and values are read in place.
+// The decode path of head mixing on a CPU: at most kMaxDecodeQueries queries, which read keys and values in place.
 #pragma once
 
 #include "cpu/head_mixing/query.h"
@@ -7,19 +7,21 @@ namespace mh::kernels {
 
 namespace {
 
-// The keys or values of head h that a query sees, from position 0 to seen - 1.
+// The keys or values of key/value head h at the positions 0 … seen - 1, which a query sees.
 template <class T>
 struct SeenRows {
   const Heads<const T>& of;
   int64_t h, seen;
   MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
-  // Prefetches rows: rows of a key/value cache are too far apart for the hardware prefetcher.
+  // Prefetches columns first … first + size - 1 of position t + kAhead. The rows of a key/value cache are too far apart
+  // for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
     if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
   }
 };
 
-// Computes out (vectors * 16 of `size`) = Σ_s x[s] v_s from column `first` on.
+// Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s that a query
+// sees. x: mixed probabilities of one head.
 template <int vectors, class T>
 void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
@@ -37,12 +39,12 @@ void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64
   for (int i = 0; i < vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
-// The scratch of the three steps: the logits of every query, then scratch for mixing one query. Keys and values are not
-// unpacked for kMaxDecodeQueries queries or fewer.
+// The scratch memory that the three steps of the decode path share: the logits or probabilities of every query, and
+// scratch for mixing one query.
 struct DecodeScratch {
   Layout l;
   float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
-  float *tops, *sums;               // (in)
+  float *tops, *sums;               // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared)
       : l(decode_layout(params)),
         queries(shared),
@@ -53,8 +55,8 @@ struct DecodeScratch {
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
-// Computes x = or += the products of one query's `size` elements from column `first` on, in `vectors` vectors, with the
-// keys.
+// Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
+// stores them in the logits x if `first` is 0, and otherwise adds them. q: column `first` of the query.
 template <int vectors, class T>
 void decode_products(const Layout& l, const T* q, float scale, int64_t size, const SeenRows<T>& k, int64_t first,
                      float* x) {
@@ -81,7 +83,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
 
 }  // namespace
 
-// Computes the logits of head j.
+// Computes the logits of query head j for all queries.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
                                           float* shared) {
@@ -111,7 +113,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   }
 }
 
-// Computes the result of head i.
+// Computes output head i for all queries.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
                                           float* shared) {

@@ -1,4 +1,4 @@
-// Packs keys and values for the products of head mixing (head_mixing_attention.cpp).
+// Packs keys and values for the matrix products of head mixing on a CPU.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,8 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes to (rows, padded size) = factor * from (length, size); rows from `length` on are zero.
+// Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * position; the rows
+// from `length` on become zero.
 template <class T>
 void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
   const int64_t wide = padded(size);
@@ -23,7 +24,8 @@ void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, 
   std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
 }
 
-// Transposes from (length, size) chunk by chunk into to (chunks, size, chunk); columns from `length` on are zero.
+// Transposes `from` (length, size), with row r at from + r * position, chunk by chunk into to (chunks, size, chunk);
+// the columns from `length` on become zero.
 template <class T>
 void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
@@ -41,16 +43,18 @@ void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t 
   }
 }
 
-// Addresses of the parts of packed keys and values. Float is float or const float.
+// The addresses of packed keys and values, for all heads. Float is float or const float.
 template <class Float>
 struct Packed {
-  Float *transposed_k, *keys, *values;  // (in, chunks, key_size, chunk), (in, keys, dk) of a backward pass; values
-                                        // (out, keys, dv) or, backward, (out, chunks, value_size, chunk)
+  // transposed_k: (in, chunks, key_size, chunk). keys: (in, keys, dk), in the backward pass only. values: (out, keys,
+  // dv) in the forward pass, transposed (out, chunks, value_size, chunk) in the backward pass.
+  Float *transposed_k, *keys, *values;
   MH_INLINE Packed(const AttentionParams& params, bool backward, Float* packed)
       : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
 };
 
-// Packs them as bf16 operands; a head takes half of its floats.
+// Packs the keys or values of head `head` of in_heads + out_heads (head_mixing_pack) as right operands of bf16 products
+// (cpu/bf16_operands.h). The operand of a head takes half of the floats that Packed reserves for it.
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const Packed<float>& packed) {
   const auto of_head = [&](float* part, int64_t i, int64_t wide) {

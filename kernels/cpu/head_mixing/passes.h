@@ -1,4 +1,4 @@
-// Forward and backward pass of head mixing over tiles of queries (head_mixing_attention.cpp).
+// Forward and backward pass of head mixing on a CPU, over tiles of queries.
 #pragma once
 
 #include "cpu/head_mixing/decode.h"
@@ -7,13 +7,14 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the tile of a round. Threads take tiles in alternating order, since under a causal mask later tiles are more
-// work.
+// Returns the query tile that a part computes in round `round`. The order of the parts alternates from round to round,
+// which balances their work: under a causal mask later tiles have more keys.
 MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
-// Copies a tile of rows to `rows` in the form of operands: fp32 times factor, or bf16.
+// Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, l.rows, padded size),
+// scaled by of.factor; or in bf16, not scaled, as take_rows() does. paired: for bf16, packs right operands also.
 template <class T>
 void take_tile(const AttentionParams& params, const Layout& l, const TileRows& of, Heads<const T> from,
                const Queries& queries, bool paired, float* rows) {
@@ -26,35 +27,36 @@ void take_tile(const AttentionParams& params, const Layout& l, const TileRows& o
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
 TileRows result_rows(const AttentionParams& params) { return {params.out_heads, params.value_size, 1}; }
 
-// Computes the products of a tile's rows with all keys, or with all values.
+// Computes the products of a tile's packed queries with the visible keys, or of its packed output gradients with the
+// visible values.
 void with_keys(const AttentionParams& params, const Layout& l, const TileRows& of, const VisibleKeys& visible,
                const float* rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params)) gemm_with_keys(*params.bf16, l, of, visible, rows, transposed, tile);
   else products_with_keys(l, of, visible, rows, transposed, tile);
 }
 
-// Computes the logits of a tile from its queries.
+// Computes the logits of a tile from its packed queries `rows`, including relative positions.
 void logits_of(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, const float* rows,
                const float* transposed_k, const DistanceScratch& distances, float* tile) {
   with_keys(params, l, query_rows(params), visible, rows, transposed_k, tile);
   if (params.has_relative()) add_distances(params, l, visible, distances, tile);
 }
 
-// One head of a tile, and scratch for its bf16 operands (64 keys of all queries).
+// One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
 struct OneHead {
   const float* numbers;
   uint16_t* rounded;
 };
 
-// Computes sums (rows, wide) += a tile of one head times right (keys, wide), in fp32 or as bf16 operand.
+// Computes sums (rows, wide) += tile (rows, keys) · right (keys, wide) for one head; right: packed fp32 or bf16.
 void add_over_keys(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
                    const OneHead& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, wide, tile.numbers, right, sums);
   gemm_tile(*params.bf16, l, visible, tile.numbers, tile.rounded)
       .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), wide, sums);
 }
-// Computes sums (keys, wide) += a tile of one head, transposed, times rows (l.rows, wide), or their pairs, which follow
-// them.
+// Computes sums (keys, wide) += tileᵀ (keys, l.rows) · rows (l.rows, wide) for one head. rows: packed by take_tile(),
+// in bf16 with paired right operands.
 void add_over_queries(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
                       const OneHead& tile, const float* rows, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, wide, tile.numbers, rows, sums);
@@ -62,7 +64,7 @@ void add_over_queries(const AttentionParams& params, const Layout& l, const Visi
       .over_queries(reinterpret_cast<const uint16_t*>(rows) + l.rows * wide, wide, sums);
 }
 
-// Computes to (heads, count, size) = factor * sums (heads, l.rows, padded size).
+// Computes to (heads, count, size) = of.factor * sums (heads, l.rows, padded size), for the `count` queries of a tile.
 template <class T>
 void write_rows(const Layout& l, const TileRows& of, const Queries& queries, const float* sums, Heads<T> to) {
   for (int64_t h = 0; h < of.heads; ++h)
@@ -91,13 +93,13 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Layout l(params, tile_size(params));
   const Packed<const float> from(params, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + l.tile();                                      // scaled queries (in, rows, dk)
+  float* rows = tile + l.tile();                                      // packed queries (in, rows, dk)
   float* values = rows + params.in_heads * l.rows * l.dk;             // (out, rows, dv)
   float* mixed = values + params.out_heads * l.rows * l.dv;           // (heads, chunk)
   float* matrix = mixed + l.heads * chunk;                            // (in, out), for one query
-  float* tops = matrix + padded(params.in_heads * params.out_heads);  // (rows, in)
-  float* sums = tops + l.rows * params.in_heads;                      // (rows, in)
-  float* unused = sums + l.rows * params.in_heads;                    // (in)
+  float* tops = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
+  float* sums = tops + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
+  float* unused = sums + l.rows * params.in_heads;                    // (in): sums that are not needed again
   float* keep = unused + padded(params.in_heads);
   float* positions = keep + decisions_scratch(params, l);
   const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
@@ -150,21 +152,21 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const Layout l(params, tile_size(params));
   const int64_t numbers = params.in_heads * params.out_heads, of_tile = params.in_heads * l.rows * l.dk;
   const Packed<const float> from(params, true, tensors.packed);
-  float* p = scratch;                                      // a tile
-  float* d = p + l.tile();                                 // a tile
-  float* rows = d + l.tile();                              // scaled queries (in, rows, dk)
-  float* drows = rows + of_tile;                           // (out, rows, dv)
-  float* sums = drows + params.out_heads * l.rows * l.dv;  // (in, rows, dk), of keys
-  float* dy = sums + of_tile;                              // (in, rows, dk), of distances
+  float* p = scratch;                                      // tile: logits, then probabilities
+  float* d = p + l.tile();                                 // tile: dP̄, then gradients of the logits
+  float* rows = d + l.tile();                              // packed queries (in, rows, dk)
+  float* drows = rows + of_tile;                           // packed output gradients (out, rows, dv)
+  float* sums = drows + params.out_heads * l.rows * l.dv;  // (in, rows, dk): query gradients from the keys
+  float* dy = sums + of_tile;                              // (in, rows, dk): query gradients from the rows of r
   float* lane_sums = dy + of_tile;                         // (in, out, 16)
-  float* g = lane_sums + numbers * lanes;                  // (rows, in, out)
+  float* g = lane_sums + numbers * lanes;                  // (rows, in, out): G
   float* dropped = g + l.rows * numbers;                   // (heads, chunk)
   float* mixed = dropped + l.heads * chunk;                // (heads, chunk)
   float* of_query = mixed + l.heads * chunk;               // (rows, in): sums of probabilities
   float* scaled = of_query + l.rows * params.in_heads;     // (in, out)
-  float* unused = scaled + padded(numbers);                // (in)
+  float* unused = scaled + padded(numbers);                // (in): sums that are not needed again
   float* keep = unused + padded(params.in_heads);
-  float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax, in the layout of a query
+  float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions

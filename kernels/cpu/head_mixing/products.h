@@ -1,4 +1,4 @@
-// Products of a tile's queries with keys, values and distances (head_mixing_attention.cpp).
+// Matrix products of head mixing on a CPU: of a tile's queries with keys, values, and rows of r (relative positions).
 #pragma once
 
 #include <cstring>
@@ -14,19 +14,18 @@ namespace {
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 
-// The queries of a tile.
+// The queries first … first + count - 1 of a tile.
 struct Queries {
   int64_t first, count;
 };
 
-// The keys of a span that the queries of a tile see, counted from its first key: logits exist up to the keys that the
-// last of each eight queries sees.
+// The keys of a span that the queries of a tile see. Keys are counted from the first key of the span. Under a causal
+// mask logits are computed for groups of 8 queries, each with the keys that the last query of the group sees.
 struct VisibleKeys {
-  int64_t query, count;  // first query of the tile, and number of queries
-  int64_t begin;         // the span's first key, a multiple of `chunk`
-  int64_t queries;       // `count`, up to a multiple of 8
-  int64_t first,
-      width;  // keys that the first query sees, negative if they end before the span; keys that the last one sees
+  int64_t query, count;  // first query of the tile; number of queries
+  int64_t begin;         // first key of the span, a multiple of `chunk`
+  int64_t queries;       // `count` rounded up to a multiple of 8
+  int64_t first, width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
       : query(tile.first),
@@ -36,22 +35,27 @@ struct VisibleKeys {
         first(params.visible_end(query) - key),
         width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, l.span)),
         causal(params.causal) {}
+  // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t reach(int64_t i) const { return causal ? std::clamp<int64_t>(first + (i | 7), 0, width) : width; }
+  // Returns whether all groups of 8 queries have logits for the first `keys` keys of the span.
   MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
 };
 
-// Returns the offset of a key in the elements of one head of a query; contiguous up to the end of the chunk.
+// Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
+// contiguous up to the end of the chunk.
 MH_INLINE int64_t key_offset(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
+// Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
 MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
-// Rows of `size` elements of several heads of a tile, and their scale.
+// The sizes of the packed rows of a tile, which are queries or output gradients: number of heads, elements of a row,
+// and the factor by which the rows or their products are scaled.
 struct TileRows {
   int64_t heads, size;
   float factor;
 };
 
-// Computes tile (queries, …) for all chunks that they see = rows (heads, l.rows, padded size) times transposed (heads,
-// chunks, size, chunk).
+// Computes the products of rows (heads, l.rows, padded size) with the visible keys, transposed (heads, chunks, size,
+// chunk), into a tile, in fp32.
 void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& visible, const float* rows,
                         const float* transposed, float* tile) {
   const int64_t size = of.size, wide = padded(size);
@@ -70,7 +74,7 @@ void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& 
     }
 }
 
-// Computes sums (queries, wide) += tile of one head times values (keys, wide).
+// Computes sums (queries, wide) += tile (queries, keys) · values (keys, wide) for one head, in fp32.
 void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
@@ -85,7 +89,7 @@ void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide
   }
 }
 
-// Computes sums (keys, wide) += tile of one head, transposed, times rows (queries, wide).
+// Computes sums (keys, wide) += tileᵀ (keys, queries) · rows (queries, wide) for one head, in fp32.
 void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
@@ -96,7 +100,7 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t w
       product<Tile, true>(count, wide, visible.queries, {a, 1, l.query()}, {rows, wide}, {to, wide});
       continue;
     }
-    int64_t from = 0;  // first query whose group of eight sees the keys
+    int64_t from = 0;  // first group of 8 queries that sees the keys x … x + 7
     for (int64_t x = 0; x < count; x += 8) {
       while (from < visible.queries && padded(visible.reach(from)) <= c * chunk + x) from += 8;
       product<Tile, true>(8, wide, visible.queries - from, {a + x + from * l.query(), 1, l.query()},
@@ -105,7 +109,9 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t w
   }
 }
 
-// Products with keys in bf16; `rows` and `transposed` contain the operands, in half of their floats.
+// Computes the products of `rows` with the visible keys into a tile, as products_with_keys() but with bf16 operands.
+// Each head of `rows` and of `transposed` has the size of fp32 elements, of which the bf16 operand takes the first
+// half.
 void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, const VisibleKeys& visible,
                     const float* rows, const float* transposed, float* tile) {
   const int64_t wide = padded(of.size);
@@ -119,7 +125,8 @@ void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, c
       if (of.factor != 1) scale_rows(of.factor, visible.queries, kGemmColumns, to, l.query());
     }
 }
-// Returns the tile of one head. Its elements are defined up to a multiple of 16.
+// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to padded(reach(i))
+// keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
                          uint16_t* rounded_tile) {
   return GemmTile{gemm,
@@ -132,8 +139,8 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKey
                   rounded_tile};
 }
 
-// Writes to (heads, l.rows, padded size) floats: the bf16 elements in the first half of each head, and interleaved
-// pairs of rows in the second. Not for fp32.
+// Packs the bf16 rows of a tile into to (heads, l.rows, padded size) floats: a left operand in the first half of each
+// head, and, if `paired`, a right operand of the same rows in the second half. Does nothing for fp32 tensors.
 template <class T>
 void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Queries& queries, bool paired,
                float* to) {
@@ -146,8 +153,8 @@ void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Q
     }
 }
 
-// Adds the biases of relative positions to queries, rows (heads, l.rows, dk), scaled: the bias of keys to `rows`, the
-// bias of distances to `positions`.
+// Replaces the scaled queries `rows` (in, l.rows, dk) by scale * (q + u), and writes scale * (q + v) to `positions`
+// (in, l.rows, dk), for the first `count` queries.
 void with_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* positions) {
   const RelativeParams& r = params.relative;
   std::fill_n(positions, params.in_heads * l.rows * l.dk, 0.0F);
@@ -165,7 +172,8 @@ void with_biases(const AttentionParams& params, const Layout& l, int64_t count, 
       }
 }
 
-// Returns the part of a run that a tile reads, keys counted from the span's first.
+// Returns the keys of a run that a tile sees, counted from the first key of the span, and the rows of r at their
+// distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible, const Run& run) {
   DistanceRange z =
       distance_range(run, params.queries, visible.query, visible.count, visible.begin, visible.begin + visible.width);
@@ -173,12 +181,13 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return z;
 }
 
-// Scratch of relative positions: queries with their bias for distances (in, rows, dk); (rows, distances).
+// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `by_distance`, the products of one
+// head's positions with consecutive rows of r, (rows, distances_of()).
 struct DistanceScratch {
   float *positions, *by_distance;
 };
 
-// Adds the terms of distances to a tile of logits.
+// Adds the position term scale * (q + v) · r[distance] to a tile of logits.
 void add_distances(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
                    const DistanceScratch& scratch, float* tile) {
   const RelativeParams& r = params.relative;
@@ -200,12 +209,14 @@ void add_distances(const AttentionParams& params, const Layout& l, const Visible
     }
 }
 
-// The gradients of relative positions: of r for all heads, and of `positions`.
+// The gradients of relative positions: dr of r (in, distances, dk), and dy of DistanceScratch::positions (in, rows,
+// dk).
 struct DistanceGradients {
   float *dr, *dy;
 };
 
-// Adds the gradients of these terms, from the gradient of the logits of head j.
+// Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
+// logits.
 void distances_backward(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t j,
                         const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& r = params.relative;

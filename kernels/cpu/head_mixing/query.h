@@ -1,4 +1,4 @@
-// Operations on the logits of one query in all heads (head_mixing_attention.cpp).
+// Softmax, dropout and mixing of head mixing on a CPU, for one query and all heads.
 #pragma once
 
 #include <cmath>
@@ -9,11 +9,11 @@ namespace mh::kernels {
 
 namespace {
 
-// One query and a span of keys, counted from its first one.
+// One query and a span of keys. The keys are counted from the first key of the span.
 struct Query {
-  int64_t t, begin;      // query; first key of the span
-  int64_t unseen, seen;  // it sees keys [unseen, seen), if any
-  int64_t width;         // keys with elements in the tile
+  int64_t t, begin;      // index of the query; first key of the span
+  int64_t unseen, seen;  // the query sees the keys [unseen, seen), which may be empty
+  int64_t width;         // number of keys with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t numbers)
       : t(query),
         begin(key),
@@ -22,7 +22,7 @@ struct Query {
         width(numbers) {}
 };
 
-// Sets the elements of one head of one query before key `first` to `value`.
+// Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
 void hide_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
@@ -30,19 +30,22 @@ void hide_before(const Layout& l, int64_t first, float value, float* x) {
   }
 }
 
+// Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
 void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * chunk < width; ++c)
     sigsoftmax_logits(x + c * l.step(), padded(std::min(chunk, width - c * chunk)),
                       slopes != nullptr ? slopes + c * l.step() : nullptr);
 }
 
-// Returns the maximum of one head of one query.
+// Returns the maximum of the first `seen` logits of one head of one query; -inf if there are none.
 float maximum_in(const Layout& l, const float* x, int64_t seen) {
   float top = -INFINITY;
   for (int64_t c = 0; c * chunk < seen; ++c)
     top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, seen - c * chunk)));
   return top;
 }
+// Replaces the first `seen` of `width` logits of one head of one query by exp(x - maximum), and the others, of masked
+// keys, by 0. Returns the sum of the exponentials.
 float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
@@ -52,14 +55,15 @@ float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, fl
   return sum;
 }
 
+// Returns whether the first `seen` logits of one head of one query are all -inf.
 bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
   for (int64_t c = 0; c * chunk < seen; ++c)
     if (!all_hidden(x + c * l.step(), std::min(chunk, seen - c * chunk))) return false;
   return true;
 }
 
-// Computes the dropout decisions keep (heads, l.decisions()) for the keys of a span that query t sees; a row begins
-// after kDropoutGroup elements.
+// Computes the dropout mask keep (heads, l.decisions()), scale or 0, of one query for the keys of a span that it sees.
+// The mask of a head begins kDropoutGroup elements after the start of its row.
 void decide_query(const AttentionParams& params, const Layout& l, const Query& q, float* keep) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
@@ -69,8 +73,8 @@ void decide_query(const AttentionParams& params, const Layout& l, const Query& q
                  q.seen, keep + h * l.decisions() + kDropoutGroup);
 }
 
-// Computes y (heads, chunk) = x (heads, chunk) times the decisions of chunk c; elements without a decision are 0 in x
-// and y.
+// Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
+// query sees. Up to a multiple of 16 keys, masked ones become 0.
 void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
@@ -91,7 +95,7 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
     }
 }
 
-// Computes y (heads, chunk) *= x.
+// Computes y (heads, chunk) *= x (heads, chunk) elementwise, for the first `count` keys.
 void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
@@ -103,8 +107,9 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
     }
 }
 
-// Replaces the logits of a query by exponentials relative to the running maximum of each head, and updates that maximum
-// and the sum (online softmax, Milakov and Gimelshein 2018).
+// Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
+// exp(x - tops[j]) for each query head j, and updates tops (in), the running maxima, and sums (in), the running sums of
+// exponentials.
 void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* tops,
                           float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
@@ -124,14 +129,15 @@ void online_softmax_query(const AttentionParams& params, const Layout& l, const 
   }
 }
 
-// One number for each head.
+// One number for each head, `stride` floats apart.
 struct OfEachHead {
   const float* data;
   int64_t stride;
 };
 
-// Replaces the logits x of a query by exp(x - tops), and by zeros in a head whose `tops` is infinite, a fully masked
-// row; adds their sums to `sums` (in).
+// Replaces the logits x of a query by exp(x - tops[j]) for each query head j, or by zeros if tops[j] is infinite (a
+// fully masked row), and adds their sums to sums (in). tops: maxima, or log-sum-exps. slopes: receives the derivative
+// of sigsoftmax_logits(), if it is not null.
 void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, OfEachHead tops, float* x,
                      float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
@@ -146,16 +152,18 @@ void exponentials_of(const AttentionParams& params, const Layout& l, const Query
   }
 }
 
+// Returns 1 / sum; 0 for a sum of 0, of a fully masked row.
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// Computes matrix (in, out) = source, with row j divided by sums[j].
+// Computes matrix (in, out) = source (in, out), with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < params.out_heads; ++i)
       matrix[j * params.out_heads + i] = source[j * params.out_heads + i] * inverse(sums[j]);
 }
 
-// Replaces the exponentials of a query (in) by mixed probabilities (out).
+// Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
+// the mixing matrix, with rows divided by the sums of the exponentials. keep, mixed: scratch.
 void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
                float* keep, float* mixed) {
   const bool has_dropout = params.has_dropout();
@@ -172,7 +180,8 @@ void mix_query(const AttentionParams& params, const Layout& l, const Query& q, c
   }
 }
 
-// Replaces the gradients of a query's mixed probabilities after dropout by the gradients before it.
+// Applies dropout after mixing to gradients: replaces d, the gradients of a query's mixed probabilities after dropout,
+// by the gradients before dropout.
 void undrop_query(const AttentionParams& params, const Layout& l, const Query& q, const float* keep, float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.step();
@@ -180,18 +189,20 @@ void undrop_query(const AttentionParams& params, const Layout& l, const Query& q
   }
 }
 
-// The elements of a query in two tiles, and its dropout decisions: p (in): probabilities before division by their sums;
-// d (out): gradients of mixed probabilities.
+// The elements of one query in the two tiles of the backward pass, and its dropout mask. p (in heads): probabilities
+// before the division by their sums; d (out heads): gradients of mixed probabilities.
 struct OneQuery {
   float *p, *d;
   const float* keep;
 };
-// Scratch of the backward pass of one query: (in, out, 16), (heads, chunk), (in, out), (heads, chunk).
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped (heads, chunk), scaled (in, out), mixed
+// (heads, chunk).
 struct MixScratch {
   float *lane_sums, *dropped, *scaled, *mixed;
 };
 
-// Computes g (in, out) += G[j, i] = Σ_s P_j dP̄_i over a span.
+// Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
+// mixing, and is not divided by its sum.
 void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, float* g) {
   const int64_t numbers = params.in_heads * params.out_heads;
@@ -214,8 +225,9 @@ void weigh_query(const AttentionParams& params, const Layout& l, const Query& q,
   }
 }
 
-// Replaces p by mixed probabilities after dropout (out), and d by the gradients of the logits (in), with the sums of p
-// (in) and G over all keys.
+// Replaces of.p by the mixed probabilities after dropout (out heads), and of.d by the gradients of the logits (in
+// heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys, divided by the
+// sums.
 void unmix_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
                  const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = params.in_heads, out = params.out_heads;
@@ -228,7 +240,7 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
     float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
-    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // gradients of the mixing input
+    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // dP_j, the gradients of the probabilities
     if (dropout_before_mixing) drop_chunk(l, in, c, count, keep, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
