@@ -123,10 +123,10 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, cons
     }
 }
 
-// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements of the 64 keys
-// from key s on begin at address at(s), with a row stride of `row` floats. Only the elements of query i for keys before
-// seen(i) are defined; the others count as zero. `low` is a multiple of 64 from which `width` is a multiple of 64 away,
-// or seen(i) excludes the keys past `width`. `rounded`: scratch, 64 m elements.
+// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements for keys s … s +
+// 63 begin at address at(s), with a row stride of `row` floats. Row i counts as zero for keys from seen(i) on. Keys are
+// read 64 at a time from `low` on, past key width - 1 if the number of keys is not a multiple of 64; so seen(i) must
+// exclude all keys without elements. `rounded`: scratch, 64 m elements.
 template <class At, class Seen>
 struct GemmTile {
   const Bf16Gemm& gemm;

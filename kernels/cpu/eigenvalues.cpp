@@ -57,7 +57,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
 }
 
 // Computes the Householder reflection 1 - β v vᵀ that maps the vector x (count) to (0, …, 0, e). Replaces x by v,
-// writes β to `beta`, and returns e.
+// writes β to `beta`, and returns e. If x has this form already, β is 0.
 double reflection(double* x, int64_t count, double& beta) {
   double size = 0;
   for (int64_t i = 0; i < count; ++i) size = std::max(size, std::abs(x[i]));

@@ -1,13 +1,15 @@
-// Attention with head mixing after the softmax (Mixhead, Zhang et al. 2022, and any linear map across heads),
-// accumulated in fp32 for all types, with operands of bf16 products in bf16: P_j = softmax(scale * Q_j K_jᵀ), or
-// another normaliser, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i.
+// Attention with head mixing after the softmax (Mixhead, Zhang et al. 2022, and any linear map across heads) on a CPU:
+// P_j = softmax(scale * Q_j K_jᵀ), or another normaliser, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i, for query heads j
+// and output heads i. All types accumulate in fp32; bf16 products take bf16 operands.
 //
-// Tiling: a few queries against all keys of all heads at a time. If the probabilities do not fit in the cache, a span
-// of keys at a time, in two passes: the first computes each query's log-sum-exp, the second its probabilities. The
-// backward pass recomputes the probabilities from the log-sum-exp. With dP̄_i = dO_i V_iᵀ and G[j, i] = Σ_s P_j dP̄_i,
-// the gradient of m, the gradient of the logits is P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]); with spans, the first
-// of two passes computes G. The log-sum-exp is rounded, by 2^-24 of the largest logit, so the probabilities are divided
-// by their sum; otherwise the gradients of large logits would not sum to zero.
+// Tiling: a tile is 32 to 64 queries against all keys, of all heads. If its probabilities do not fit in the cache, a
+// tile has only a span of keys, and the keys are read twice: the first pass computes the log-sum-exp of each query, the
+// second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp. With dP̄_i = dO_i
+// V_iᵀ and G[j, i] = Σ_s P_j dP̄_i, which is the gradient of m, the gradient of the logits is P_j (Σ_i m[j, i] dP̄_i -
+// Σ_i m[j, i] G[j, i]); with spans, a first pass over the keys computes G.
+//
+// The log-sum-exp has a rounding error of 2^-24 of the largest logit. The recomputed probabilities are therefore
+// divided by their sum; without that, the gradients of a query's logits would not sum to zero if the logits are large.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +20,9 @@
 
 namespace mh::kernels {
 
-// A tensor (heads, length, size): element (h, t) starts at data + h * head_stride + t * row_stride. T is float or
-// uint16_t (bf16). With a table, position t is in row table[t] of a cache, with batch stride batch_stride: few queries
-// read keys and values in place.
+// A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at data + h * head_stride
+// + t * row_stride. T is float or uint16_t (bf16). With a table, which only the decode path supports, data is a
+// key/value cache with batch stride batch_stride, and position t is in cache row table[t].
 template <class T>
 struct Heads {
   T* data;
@@ -32,28 +34,29 @@ struct Heads {
   }
 };
 
-// The tensors of one row of the batch.
+// The tensors of one batch row.
 template <class T>
 struct RowTensors {
-  Heads<const T> q, k, v;    // the backward pass reads k and v from `packed` only
-  const float* packed;       // written by head_mixing_pack()
+  Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
+  const float* packed;       // keys and values of all heads, written by head_mixing_pack()
   Heads<T> out;              // (out_heads, queries, value_size), written by the forward pass
-  float* lse;                // (in_heads, queries), as in cpu/attention.h
-  Heads<const T> dout = {};  // for the backward pass, like the following members
+  float* lse;                // (in_heads, queries): log-sum-exp, nats; +inf for a fully masked row
+  Heads<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
   Heads<T> dq = {};
-  // Gradients of one part, fp32; overwritten, not accumulated. dk and dv: (in_heads, keys, key_size padded to 16) and
-  // (out_heads, keys, value_size padded to 16), keys padded to 128: head_mixing_key_floats, head_mixing_value_floats.
-  // dm: (queries, in_heads, out_heads) with a matrix for each query, of which the part's are written, otherwise
-  // (in_heads, out_heads). du, dv_bias and dr: gradients of RelativeParams' u and v (in_heads, size) and r (in_heads,
-  // distances, size).
+  // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (in_heads, keys,
+  // key_size) and dv: (out_heads, keys, value_size), where sizes are padded to 16 and keys to 128
+  // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, in_heads,
+  // out_heads), of which only the queries of the QueryPart are written; with a shared matrix (in_heads, out_heads). du,
+  // dv_bias and dr: gradients of u, v (in_heads, size) and r (in_heads, distances, size) of RelativeParams.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
-// One of `count` parts of the tiles of queries, for a thread.
+// The share of one thread: part `index` of `count` parts into which the query tiles of a batch row are divided.
 struct QueryPart {
   int64_t index = 0, count = 1;
 };
 
+// The functions below, compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
@@ -67,27 +70,30 @@ struct HeadMixingLoops {
   static void decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out, float* shared);
 };
 
-// Returns the queries of a tile, except with few queries (kMaxDecodeQueries, cpu/attention.h). They follow from the
-// sizes and the cache alone, since they determine the order of summation.
+// Returns the number of queries of a tile (not of the decode path). It depends only on the tensor sizes and the cache
+// size, not on the number of threads, since it determines the order of summation.
 int64_t head_mixing_rows(const AttentionParams& params);
 
-// Returns the floats of the packed keys and values of a batch row, shared by all tiles of a pass; 0 for few queries.
+// Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
+// backward pass share; 0 for the decode path.
 int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
-// Packs head `head` of in_heads + out_heads.
+// Packs the keys of query head `head`, or, if head >= in_heads, the values of output head `head` - in_heads. To be
+// called for all in_heads + out_heads heads before the forward or backward pass.
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                       float* packed) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::pack(params, backward, head, k, v, packed); });
 }
 
-// Return the scratch memory of a call in floats, aligned to 64 bytes.
+// Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
 int64_t head_mixing_forward_scratch(const AttentionParams& params);
 int64_t head_mixing_backward_scratch(const AttentionParams& params);
-// Return the floats of dk and dv of a part.
+// Return the number of floats of RowTensors::dk and RowTensors::dv.
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Computes the tiles of one part. params.matrix is the matrix of the batch row.
+// Compute the forward and the backward pass of the query tiles of one part. params.matrix is the matrix of the batch
+// row.
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::forward(params, part, x, scratch); });
@@ -98,16 +104,18 @@ void head_mixing_backward(const AttentionParams& params, const QueryPart& part, 
   at_level([&](auto at) { HeadMixingLoops<at, T>::backward(params, part, x, scratch); });
 }
 
-// Computes to (length, size) of its first head = the sum of `parts` gradients of the backward pass, `step` floats
-// apart.
+// Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
+// of `to` (length, size). from: `parts` matrices (length, size padded to 16), `step` floats apart.
 template <class T>
 void head_mixing_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::gather(from, parts, step, length, size, to); });
 }
 
-// Returns whether the decoding path applies: few queries without a gradient. It packs nothing; the forward pass
-// computes a whole batch row in its first part. Threads that share a row take its heads in three steps: logits of each
-// head; mixing; values of each head. They share head_mixing_decode_scratch.
+// Returns whether the decode path computes these parameters: at most kMaxDecodeQueries queries (cpu/attention.h),
+// without gradient, dropout and relative positions. It reads keys and values in place. head_mixing_forward() computes
+// it for part 0, all heads of a batch row. Alternatively several threads share a batch row in three steps, with a
+// barrier between them and one scratch memory of head_mixing_decode_scratch() floats: head_mixing_decode_logits() for
+// each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each output head.
 bool head_mixing_decodes(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>
