@@ -9,12 +9,13 @@ namespace mh::kernels {
 
 namespace {
 
+// Returns x + at, or null if x is null.
 template <class T>
 MH_INLINE T* row_at(T* x, int64_t at) {
   return x != nullptr ? x + at : nullptr;
 }
 
-// Returns the decisions of row r; null without dropout.
+// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
 MH_INLINE const float* decide_row(const SumNorm& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* keep = scratch + kDropoutGroup;
@@ -73,7 +74,8 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
   }
 }
 
-// With s' = (s - mean) * factor and g = weight * dn, the norm gives factor * (g - mean of g - s' * mean of g s').
+// With s' = (s - mean) * factor and g = weight * dn, the gradient of the layer norm with respect to the sum s is factor
+// * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
 template <Level L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
                                   float* scratch) {
@@ -86,7 +88,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* keep = decide_row(params, first + r, scratch);
-    float mean_g = 0, mean_gs = 0;  // means
+    float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};
       for (int64_t i = 0; i < size; i += lanes) {

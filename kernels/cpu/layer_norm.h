@@ -1,4 +1,4 @@
-// The residual sums and layer norms of sum_norm_plan.h, and their gradients, by rows.
+// Residual sum, dropout and layer norm (sum_norm_plan.h) and their gradients on a CPU, for a range of rows.
 #pragma once
 
 #include "cpu/simd.h"
@@ -6,23 +6,25 @@
 
 namespace mh::kernels {
 
-// Y: the type of y and dy, float, or uint16_t for bf16.
+// sum_norm() and sum_norm_backward(), compiled for one instruction set (cpu/simd.h). Y: type of y and dy: float, or
+// uint16_t for bf16.
 template <Level, class Y>
 struct SumNormLoops {
   static void forward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
   static void backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
 };
 
-// Returns the scratch memory of a call in floats.
-inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // two groups of decisions
+// Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
+inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroup
 
-// Computes rows first … first + rows - 1 of the tensors.
+// Computes rows first … first + rows - 1 of x.sum, x.norm, x.mean and x.factor.
 template <class Y>
 void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
   at_level([&](auto at) { SumNormLoops<at, Y>::forward(params, x, first, rows, scratch); });
 }
 
-// Computes the gradients of x and y of these rows, which are in one chunk, and adds to the chunk's dweight and dbias.
+// Computes rows first … first + rows - 1 of x.dx and x.dy, and adds the contribution of these rows to x.dweight and
+// x.dbias. The rows must be in one chunk of x.piece rows, whose row of x.dweight and x.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
   at_level([&](auto at) { SumNormLoops<at, Y>::backward(params, x, first, rows, scratch); });

@@ -9,11 +9,13 @@ namespace mh::kernels {
 
 namespace {
 
+// The level in use.
 std::atomic<Level>& used() {
   static std::atomic<Level> level = best_level();
   return level;
 }
 
+// The L2 cache size set by use_second_level_cache(), in bytes; 0: none set.
 std::atomic<int64_t>& detected_cache() {
   static std::atomic<int64_t> bytes{0};
   return bytes;
@@ -24,7 +26,7 @@ std::atomic<int64_t>& detected_cache() {
 #if defined(__x86_64__)
 namespace {
 
-// clang 14 knows features by name, not the levels of the architecture.
+// The __builtin_cpu_supports() of clang 14 accepts names of features, but not names of x86-64 levels.
 #if defined(__clang__)
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
@@ -60,7 +62,7 @@ int64_t second_level_cache() {
 #else
     const int64_t size = 0;
 #endif
-    // A larger cache is shared by several cores.
+    // A cache of more than kMostCache bytes is shared by several cores.
     return size > 0 ? std::min(size, kMostCache) : kDefaultL2Bytes;
   }();
   return found;

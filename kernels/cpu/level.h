@@ -1,24 +1,26 @@
-// Properties of the processor: its second-level cache and its vector instructions. Kernels with products are compiled
-// for three levels; the first call chooses the best level of the processor.
+// Properties of the processor: its vector instructions and the size of its L2 cache. Kernels are compiled for several
+// levels of vector instructions; by default the best level of the processor is used.
 #pragma once
 
 #include <cstdint>
 
 namespace mh::kernels {
 
-// x86-64, x86-64-v3, x86-64-v4, and x86-64-v4 with bf16 products. Other processors have only the first, with the
-// compiler's default instructions.
+// The instruction sets x86-64, x86-64-v3, x86-64-v4, and x86-64-v4 with AVX512-BF16. Processors other than x86-64 have
+// only `baseline`, which is the compiler's default.
 enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
 Level best_level();  // best level of this processor
 Level level();       // level in use
-// Sets the level, at most that of the processor; for tests. Results of two levels differ by rounding.
+// Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
+// levels may differ by rounding.
 void use_level(Level level);
 
-// Size in bytes of the second-level cache of a core, which determines the kernels' tiles: results for two sizes differ
-// by rounding. kDefaultL2Bytes if the system does not report it; at most kMostCache.
+// Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most
+// kMostCache. The size determines the tiles of the kernels, so results for two sizes differ by rounding.
 constexpr int64_t kDefaultL2Bytes = 1 << 20, kMostCache = 4 << 20;
 int64_t second_level_cache();
-void use_second_level_cache(int64_t bytes);  // for tests; 0: that of the processor
+// Sets the size that second_level_cache() returns; 0: the size of the processor's cache. For tests.
+void use_second_level_cache(int64_t bytes);
 
 }  // namespace mh::kernels

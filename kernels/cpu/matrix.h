@@ -5,14 +5,14 @@
 
 namespace mh::kernels {
 
-// Rows are contiguous, row r at data + r * stride.
+// A row-major matrix: row r is contiguous and starts at data + r * stride.
 template <class T>
 struct Matrix {
   T* data;
   int64_t stride;
 };
 
-// Element (i, j) at data[i * row_stride + j * column_stride]: a matrix or its transpose.
+// A matrix or a transposed matrix: element (i, j) is at data[i * row_stride + j * column_stride].
 struct StridedMatrix {
   const float* data;
   int64_t row_stride, column_stride;

@@ -1,4 +1,5 @@
-// Optimiser updates in one pass over memory, on [begin, end) of arrays of equal length.
+// Optimiser updates (optimizer_rules.h) on a CPU, in one pass over the elements begin … end - 1 of arrays of equal
+// length.
 #pragma once
 
 #include "cpu/simd.h"
@@ -6,6 +7,7 @@
 
 namespace mh::kernels {
 
+// The functions below, compiled for one instruction set (cpu/simd.h).
 template <Level>
 struct OptimizerLoops {
   static void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
@@ -14,6 +16,7 @@ struct OptimizerLoops {
   static double squares(const float* x, int64_t begin, int64_t end);
 };
 
+// Update the parameters p and the moments m, v or `buffer` from the gradients g.
 inline void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
   at_level([&](auto at) { OptimizerLoops<at>::adam(plan, begin, end, p, g, m, v); });
 }
@@ -24,7 +27,7 @@ inline void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const
   at_level([&](auto at) { OptimizerLoops<at>::nag(plan, begin, end, p, g, buffer); });
 }
 
-// Returns the sum of squares, in fp64.
+// Returns the sum of the squares of x[begin … end - 1], in fp64.
 inline double squares(const float* x, int64_t begin, int64_t end) {
   return at_level([&](auto at) { return OptimizerLoops<at>::squares(x, begin, end); });
 }

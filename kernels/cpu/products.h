@@ -1,4 +1,4 @@
-// Products of small fp32 matrices by register tiles, for operands in the cache.
+// Products of small fp32 matrices, computed in register tiles, for operands that are in the cache.
 #pragma once
 
 #include "cpu/matrix.h"
@@ -6,8 +6,8 @@
 
 namespace mh::kernels {
 
-// Register tile of a product: rows x (16 * vectors) accumulators. 8 x 2 take half of the registers of AVX-512, 4 x 1
-// half of those of AVX2.
+// The register tile of a product: accumulators (rows, 16 * vectors). Tile8x2 takes half of the registers of AVX-512,
+// and Tile4x1 half of the registers of AVX2.
 struct Tile8x2 {
   static constexpr int rows = 8, vectors = 2;
 };
@@ -15,7 +15,8 @@ struct Tile4x1 {
   static constexpr int rows = 4, vectors = 1;
 };
 
-// Computes c (m, n) = or += a (m, k) b (k, n). m is a multiple of 8 and n of 16.
+// Computes one register tile of product(): c (rows, 16 * vectors) = a (rows, k) b (k, 16 * vectors), or c += a b if
+// `add`.
 template <int rows, int vectors, bool add>
 MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   Floats sum[rows][vectors];
@@ -36,6 +37,7 @@ MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, M
     for (int v = 0; v < vectors; ++v) store(sum[i][v], c.data + i * c.stride + v * lanes);
 }
 
+// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
 template <class Tile, bool add>
 MH_INLINE void product(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   constexpr int rows = Tile::rows, vectors = Tile::vectors;

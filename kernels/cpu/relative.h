@@ -1,6 +1,7 @@
-// Logits of distances for a tile of queries. The products of `m` queries from `first` on with the distances of a run
-// are rows of seen + m - 1 elements, in which query first + i has the run's key s in column m - 1 - i + s: the relative
-// shift (Dai et al. 2019, appendix B) is an offset into the row.
+// Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries first … first
+// + m - 1 and n consecutive keys of a run are n + m - 1 consecutive rows of r. In the products of the queries with
+// these rows, (m, n + m - 1), key s of query first + i is in column m - 1 - i + s: the relative shift (Dai et al. 2019,
+// appendix B) is an offset into the row of the query.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +11,14 @@
 
 namespace mh::kernels {
 
-// The part of a run that a tile reads: `keys` keys from `key` on, and `rows` rows of r from `row` on.
+// The keys of a run that a tile of queries sees, and their distances: `keys` keys from key `key` on, and `rows` rows of
+// r from row `row` on. No keys if `keys` <= 0.
 struct DistanceRange {
   int64_t key, keys, row, rows;
 };
 
-// Returns the range for m queries from `first` on, which see keys from `low` to width - 1.
+// Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys low …
+// width - 1.
 MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low,
                                        int64_t width) {
   const int64_t skipped = std::max<int64_t>(0, low - run.first);
@@ -23,12 +26,13 @@ MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t 
   return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};
 }
 
-// Returns the floats of a row of these products, for a tile of `queries` queries and `keys` keys.
+// Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their
+// distances from `keys` keys.
 MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }
 
-// Adds from (count), the products of one query with distances from its first key on, to `to`.
+// Computes to (count) += from (count).
 MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
@@ -41,7 +45,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   for (; i < count; ++i) to[i] += from[i];
 }
 
-// Computes to (size) += factor * the sum of m rows.
+// Computes to (size) += factor * the sum of the m rows of `rows` (m, size).
 MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, before;

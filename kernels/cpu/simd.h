@@ -1,10 +1,10 @@
-// Compilation of the loops in this folder for several instruction sets. kernels/meson.build compiles each file of loops
-// once for every Level, with the flags of the level and its name in MH_LEVEL. Such a file defines the members of a
-// class template over the level and instantiates it for its own level; at_level() calls the members of the level in
-// use.
+// Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
+// source file with loops once for every Level, with the compiler flags of the level and with its name in the macro
+// MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates the template
+// for its own level. at_level() calls the members for the level in use.
 //
-// These files must export no other symbols: an inline function in two files is linked once, from either of them
-// (kernels/level_symbols.py).
+// Such a file must export no other symbols: the linker would merge an inline function of two levels into one, which the
+// processor may not support. kernels/level_symbols.py checks this.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,8 @@ namespace mh::kernels {
 constexpr Level kLevel = Level::MH_LEVEL;
 #endif
 
-// Calls visit(level) with the level in use as a constant; levels with bf16 products use the loops of AVX-512.
+// Calls visit(level), where `level` is the level in use as a std::integral_constant; Level::avx512_bf16 uses the loops
+// of Level::avx512.
 template <class Visit>
 inline decltype(auto) at_level(const Visit& visit) {
 #if defined(__x86_64__)

@@ -12,12 +12,13 @@ constexpr float infinity = __builtin_inff();
 
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
-// Loads the first `count` numbers of a row, at most 16; the other lanes get `padding`.
+// Loads the first `count` numbers from `from`, at most 16; the other lanes become `padding`.
 MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floats& to) {
   if (count >= lanes) return load(from, to);
   fill(to, padding);
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
 }
+// Sets the lanes of x that are not allowed, or from lane `count` on, to -inf.
 MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
   Bytes b{};
   std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));
@@ -27,7 +28,7 @@ MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
   x = seen != 0 ? x : low;
 }
 
-// Returns one past the last of n entries that is not zero, found a vector at a time.
+// Returns the index after the last entry of x (n) that is not zero; 0 if all are zero.
 template <class T>
 MH_INLINE int64_t end_of(const T* x, int64_t n) {
   for (; n >= lanes; n -= lanes) {
@@ -38,24 +39,26 @@ MH_INLINE int64_t end_of(const T* x, int64_t n) {
   return n;
 }
 
-// e^x for x <= 0, and exactly 0 below -87.
+// Replaces x by e^x, for x <= 0; by exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
   Ints none = x < -87.0F;
   exp_negative(x);
   x = none ? Floats{} : x;
 }
 
-// The exponent that bounds exp(a) σ(a) from above within ln 2: a where a >= 0, else 2a; and e^-|a|.
+// Splits the exponential of Sigsoftmax, exp(a) σ(a) = exp(exponent) / (1 + e), into `exponent`, which is a if a >= 0
+// and 2a otherwise, and e = exp(-|a|). `exponent` exceeds ln(exp(a) σ(a)) by at most ln 2.
 MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
   exponent = a >= 0 ? a : a + a;
   e = a >= 0 ? -a : a;
   exp_or_zero(e);
 }
 
+// Computes softmax_row() of `all` entries.
 template <SoftmaxOf of>
 MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t all) {
   int64_t n = all;
-  if (allowed != nullptr) n = end_of(allowed, n);  // only the visible part of a causal row is read
+  if (allowed != nullptr) n = end_of(allowed, n);  // entries after the last allowed one are not read
   Floats highest;
   fill(highest, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
@@ -93,12 +96,13 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
       store_partial(x, n - s, p + s);
     }
   } else {
-    // All entries are hidden, or a NaN, which no comparison detects, is propagated.
+    // No allowed entry is above -inf: probabilities are 0. An allowed NaN, which the maximum skips, is propagated.
     for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (allowed == nullptr || allowed[s]) ? a[s] : 0.0F;
   }
   for (int64_t s = n; s < all; ++s) p[s] = 0;
 }
 
+// Computes softmax_row_backward() of `all` entries.
 template <SoftmaxOf of>
 MH_INLINE void backward_row(const float* a, const float* p, const float* dp, float* da, int64_t all) {
   const int64_t n = end_of(p, all);
@@ -116,7 +120,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner);
     if constexpr (of == SoftmaxOf::sigmoid) {
-      // d(2a - softplus(a))/da = 1 + σ(-a)
+      // The derivative of the exponent: d(2a - softplus(a))/da = 1 + σ(-a).
       Floats l, e, exponent, one;
       load_padded(a + s, n - s, 0, l);
       sigmoid_parts(l, exponent, e);

@@ -1,5 +1,5 @@
-// Softmax of rows, and its gradient. Masked entries become exactly 0; a row without an allowed entry, or whose allowed
-// entries are all minus infinity, becomes zeros.
+// Softmax of one row, and its gradient. Masked entries become exactly 0. A fully masked row becomes zeros: a row
+// without an allowed entry, or whose allowed entries are all -inf.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,27 @@
 
 namespace mh::kernels {
 
+// The function whose values the softmax normalises.
 enum class SoftmaxOf {
   exponential,  // p ∝ exp(a)
-  sigmoid       // p ∝ exp(a) σ(a)
+  sigmoid       // p ∝ exp(a) σ(a): Sigsoftmax
 };
 
+// softmax_row() and softmax_row_backward(), compiled for one instruction set (cpu/simd.h).
 template <Level>
 struct SoftmaxLoops {
   static void forward(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n);
   static void backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n);
 };
 
-// Computes p (n) from a (n); they may be the same. allowed (n), or null: all.
+// Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. allowed (n): whether an entry
+// is not masked; null: no entry is masked.
 inline void softmax_row(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
   at_level([&](auto at) { SoftmaxLoops<at>::forward(of, a, allowed, p, n); });
 }
 
-// Computes da from dp; they may be the same. a is read for `sigmoid` only.
+// Computes da (n), the gradient of the logits, from the gradient dp (n) of the probabilities p (n). da and dp may be
+// the same memory. a (n), the logits, is read for SoftmaxOf::sigmoid only.
 inline void softmax_row_backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
   at_level([&](auto at) { SoftmaxLoops<at>::backward(of, a, p, dp, da, n); });
 }

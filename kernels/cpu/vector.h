@@ -1,6 +1,5 @@
-// Sixteen-lane vectors for the kernels of this folder: the compiler splits them to the width of the processor at hand,
-// so the same source serves AVX-512, AVX2 and the baseline, and every width gives the same bits (no fused
-// multiply-add).
+// Vectors of 16 lanes. The compiler splits them into registers of the instruction set, so the same source serves
+// AVX-512, AVX2 and the baseline. Without fused multiply-add all instruction sets give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +15,19 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using Halves = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
 
-// Always inlined, so that each level (cpu/simd.h) has its own.
+// Load and store 16 elements. MH_INLINE: each level (cpu/simd.h) must have its own code.
 MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
 
-// bf16 is the upper half of an fp32.
+// A bf16 number is the upper half of an fp32 number.
 MH_INLINE void load(const uint16_t* from, Floats& to) {
   Halves h;
   std::memcpy(&h, from, sizeof h);
   Words w = __builtin_convertvector(h, Words) << 16;
   std::memcpy(&to, &w, sizeof to);
 }
-// Rounds to the nearest, ties to even. A NaN must not be given: the carry may turn it into infinity.
+// Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. `from` must not have
+// NaN, which the carry of the rounding may turn into infinity.
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
   std::memcpy(&to, &from, sizeof to);
   to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
@@ -53,8 +53,8 @@ MH_INLINE void from_float(float x, uint16_t& to) {
   to = static_cast<uint16_t>((w + 0x7FFF + ((w >> 16) & 1)) >> 16);
 }
 
-// Loads or stores the first `count` elements: all if count >= 16, none if count <= 0. The other lanes load zeros and
-// are not stored.
+// Load and store the first `count` lanes: all if count >= 16, none if count <= 0. load_partial() sets the other lanes
+// to 0; store_partial() does not write them.
 template <class T>
 MH_INLINE void load_partial(const T* from, int64_t count, Floats& to) {
   if (count >= lanes) return load(from, to);
@@ -70,9 +70,10 @@ MH_INLINE void store_partial(const Floats& from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = elements[i];
 }
 
+// Sets all lanes of v to x.
 MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 
-// Reduces the lanes pairwise, 8 + 8, 4 + 4, 2 + 2, in registers; a loop over lanes would go through memory.
+// Reduces the lanes in pairs, 8 + 8, 4 + 4, 2 + 2, 1 + 1, in registers; a loop over the lanes would go through memory.
 template <class Combine>
 MH_INLINE float reduce_lanes(const Floats& v, const Combine& combine) {
   const auto eight = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
@@ -96,7 +97,8 @@ struct Maximum {
 MH_INLINE float sum_of(const Floats& v) { return reduce_lanes(v, Sum()); }
 MH_INLINE float max_of(const Floats& v) { return reduce_lanes(v, Maximum()); }
 
-// Interleave the elements, or pairs of elements, of the first (low) or last (high) halves of two vectors.
+// Interleave the elements, or the pairs of elements, of a and b: of their first halves (low) or of their second halves
+// (high).
 template <class V>
 MH_INLINE V interleave_low(const V& a, const V& b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -114,7 +116,7 @@ MH_INLINE V interleave_pairs_high(const V& a, const V& b) {
   return __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31);
 }
 
-// Transposes a matrix of 16 rows: four times the halves of all rows are interleaved.
+// Transposes a matrix (16, 16) in four stages, each of which interleaves row i with row i + 8.
 MH_INLINE void transpose(Floats (&rows)[lanes]) {
   for (int stage = 0; stage < 4; ++stage) {
     Floats dealt[lanes];
@@ -126,15 +128,16 @@ MH_INLINE void transpose(Floats (&rows)[lanes]) {
   }
 }
 
-// e^x for x <= 0 to 2 units in the last place; below -87 it is 0 or the smallest normal number. NaN stays NaN.
+// Replaces x by e^x, for x <= 0, with an error of at most 2 units in the last place. Below -87, also for -inf, the
+// result is e^-87, about 1.6e-38. NaN stays NaN.
 MH_INLINE void exp_negative(Floats& x) {
   Floats low;
   fill(low, -87.0F);
-  Floats inside = x < low ? low : x;  // false for NaN, which passes through the arithmetic
+  Floats inside = x < low ? low : x;  // the comparison is false for NaN, which stays NaN
   constexpr float magic = 0x1.8p23F;
   Floats shifted = inside * 1.44269504F + magic;
   Floats n = shifted - magic;
-  Floats r = inside - n * 0.693359375F;  // ln 2 in two parts, the first with few bits
+  Floats r = inside - n * 0.693359375F;  // n ln 2 is subtracted in two parts; the first has few bits, so it is exact
   r = r - n * -2.12194440e-4F;
   Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf
   p = p * r + 8.3334519073e-3F;
@@ -148,7 +151,7 @@ MH_INLINE void exp_negative(Floats& x) {
   bits += exponent << 23;
   Floats result;
   std::memcpy(&result, &bits, sizeof result);
-  Floats nan = x * 0.0F;  // 0, or NaN where x is infinite or NaN
+  Floats nan = x * 0.0F;  // 0, or NaN if x is infinite or NaN
   x = x != x ? nan : result;
 }
 
