@@ -1,4 +1,5 @@
-// The attention kernels of a GPU: their tensors and entry points. This file needs no CUDA headers.
+// The interface of the fused attention kernels on a GPU: their tensors and entry points. This header includes no CUDA
+// header, so the host code can include it.
 #pragma once
 
 #include <cstdint>
@@ -7,60 +8,69 @@
 
 namespace mh::kernels {
 
-// A tensor (batch, heads, length, size) of any strides; the elements of a row are contiguous.
+// A tensor (batch, heads, length, size) with any batch, head and row strides, in elements. The `size` elements of a row
+// are contiguous.
 template <class T>
 struct Rows {
   T* data;
   int64_t batch_stride, head_stride, row_stride;
 };
 
+// The keys, or queries, first … end - 1.
 struct KeyRange {
   int first, end;
 };
 
-// Rows of the kernels' type.
+// A tensor whose element type is the type of the kernels (AttentionKernels).
 using AnyRows = Rows<void>;
 
-// Statistics of a query and head for a backward pass with head mixing: log-sum-exp (log2), the inverse of the sum of
-// its recomputed probabilities, and delta = Σ P dP.
+// Statistics of one query and query head for the backward pass with head mixing: lse2, the log-sum-exp in base 2;
+// inv_sum, 1 / (sum of the recomputed probabilities), or 0 for a fully masked row; and delta = Σ P dP over the keys.
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
-// Zeros after the last entry, which tiles read past the end.
+// Number of zero entries after the last entry of AttentionTensors::query_stats, which the last tile reads.
 constexpr int kStatsPadding = 16;
 
-// The tensors of a call, in device memory, and its stream. Sizes follow from AttentionParams; q and dq have in_heads,
-// out and dout out_heads, k and v the key and value heads.
+// The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
+// in_heads heads, out and dout have out_heads heads, and k and v have as many heads as key_heads and value_heads refer
+// to.
 struct AttentionTensors {
   int64_t batch = 0;
   AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
-  // Whether dk and dv have the heads of k and v, which then are read once each; otherwise one head for each reader.
+  // Whether each head of k and of v is read by exactly one query head or output head. If so, dk and dv have the heads
+  // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
+  // head.
   bool kv_read_once = true;
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
-  float* delta = nullptr;             // the same shape; used by a backward pass without mixing
-  float* prob_sums = nullptr;         // the same shape; used by a backward pass with mixing
-  QueryStats* query_stats = nullptr;  // with mixing, (batch * in_heads * queries + kStatsPadding)
-  // With mixing (batch, head_mixing_num_gradients of the call, in_heads, out_heads): gradient of the matrix of each
-  // query, or terms of that of a shared matrix, to be summed.
+  float* delta = nullptr;             // (batch, in_heads, queries): scratch of the backward pass without mixing
+  float* prob_sums = nullptr;         // (batch, in_heads, queries): scratch of the backward pass with mixing
+  QueryStats* query_stats = nullptr;  // scratch of the same pass (batch * in_heads * queries + kStatsPadding)
+  // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
+  // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;
-  float* dscale = nullptr;  // without mixing (batch, heads, scale_tiles), to be summed; may be null
-  // Gradients of relative positions: du and dv_bias of the biases (batch, heads, scale_tiles, key_size), to be summed
-  // over rows and tiles, and dr (batch, heads, distances, key_size), to be summed over rows. With mixing there are no
-  // du and dv_bias.
+  // Gradients of head_scales (batch, heads, scale_tiles()), without mixing; the caller sums them over the tiles. Null:
+  // not computed.
+  float* dscale = nullptr;
+  // Gradients of RelativeParams. dr, of r: (batch, heads, distances, key_size), which the caller sums over the batch.
+  // du and dv_bias, of u and v, without mixing only: (batch, heads, scale_tiles(), key_size), which the caller sums
+  // over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // Relative positions with mixing: q + u and q + v in the kernels' type, whose gradients are dq and dq_v. A
-  // forward pass also reads q. Without relative positions they are unused, or `q_u` is q.
+  // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
+  // and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and q_u has no data or
+  // is q.
   AnyRows q_u{}, q_v{}, dq_v{};
-  // Split-KV of a forward pass: num_splits of the call, and, if that exceeds 1, partial_out (batch, heads, queries,
-  // num_splits, value_size + 2). With mixing head_mixing_num_splits, or another power of two (1 with relative
-  // positions), and the larger of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads, queries, num_splits,
-  // value_size).
+  // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
+  // split. Without mixing: num_splits of the kernels' num_splits(), partial_out (batch, heads, queries, num_splits,
+  // value_size + 2). With mixing: num_splits of head_mixing_num_splits(), or any power of two (only 1 with relative
+  // positions); partial_out has the larger size of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads,
+  // queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t
 };
 
-// The tensors with pointers of the kernels' type.
+// AttentionTensors with pointers to T, the type of the kernels.
 template <class T>
 struct KernelTensors : AttentionTensors {
   Rows<const T> q, k, v, dout, q_v;
@@ -85,22 +95,26 @@ struct KernelTensors : AttentionTensors {
   }
 };
 
-// The kernels of one type and head size. Each function returns null or a description of the problem; it launches on the
-// stream asynchronously and allocates no memory.
+// The attention kernels for one type and one maximum head size. The functions that compute launch their kernels
+// asynchronously on AttentionTensors::stream and allocate no memory. They and the why_ functions return null, or a
+// description of the problem.
 struct AttentionKernels {
-  int size;  // maximum size of queries, keys and values
-  // Returns why attention without mixing does not support relative positions; null if it does.
+  int size;  // maximum size of the vectors of queries, keys and values
+  // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*why_no_relative)();
+  // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
   int (*scale_tiles)(const AttentionParams& call);
-  // Returns the number of splits of the keys in a forward pass on the present GPU; another number rounds differently.
+  // Returns the number of splits of the keys that is fastest in a forward pass without mixing on the current GPU.
+  // Results with different numbers of splits differ by rounding.
   int (*num_splits)(const AttentionParams& call, int64_t batch);
   const char* (*forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
-  // Returns why the present GPU cannot mix in_heads heads of queries to out_heads heads of the result, with relative
-  // positions or without; null if it can.
+  // Returns why the current GPU cannot mix in_heads query heads to out_heads output heads, with or without relative
+  // positions; null if it can.
   const char* (*why_no_head_mixing)(int in_heads, int out_heads, bool relative);
+  // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& call, int64_t batch);
-  // Returns the number of matrix gradients that head_mixing_backward writes for a row of the batch.
+  // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.
   int (*head_mixing_num_gradients)(const AttentionParams& call);
   const char* (*head_mixing_forward)(const AttentionParams& call, const AttentionTensors& tensors);
   const char* (*head_mixing_backward)(const AttentionParams& call, const AttentionTensors& tensors);

@@ -1,19 +1,20 @@
-// Backward pass of attention without head mixing. Probabilities are recomputed from the log-sum-exp; with
-// D_i = Σ_s P_is dP_is the gradient of a logit is P_is (dP_is - D_i).
+// Backward pass of attention without head mixing. Probabilities P are recomputed from the log-sum-exp. With D_i = Σ_s
+// P_is dP_is, called `delta` in the code, the gradient of the logit of query i and key s is P_is (dP_is - D_i).
 //
-// Tiling: one kernel computes dQ of 64 queries and loops over the keys; another computes dK and dV of 64 keys and loops
-// over the queries. The rows of the block and of the streamed tile are in shared memory, with one or two pipeline
-// stages; the accumulators of the gradients are in registers. No kernel accumulates in global memory, so results are
-// bit-identical in every run.
+// Tiling: a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel
+// computes dK and dV of 64 keys and loops over tiles of queries. Wide rows and relative positions have smaller blocks.
+// The resident rows of the block and the streamed tiles, in one or two pipeline stages, are in shared memory; the
+// accumulators of the gradients are in registers. No kernel accumulates in global memory, so results are bit-identical
+// in every run.
 #pragma once
 
 #include "cuda/attention_forward.h"
 
 namespace mh::kernels {
 
-// Computes x.delta (batch, heads, queries) = Σ_c dout out, which equals D, since both contain the dropout of the
-// probabilities and the scale of the head. One warp for each query; blocks: (queries / 4 rounded up, batch * heads), of
-// 128 threads.
+// Computes x.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since `out` contains the dropout of
+// the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
+// heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
@@ -27,10 +28,12 @@ MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a
   if (thread.lane() == 0) x.delta[thread.block_y() * a.queries + row] = sum;
 }
 
-// Number of warps of a block of the backward pass, which has both its rows and their gradients in shared memory.
+// Number of warps of a block of the backward pass, limited by shared memory, which holds two tensors of resident rows
+// and two of streamed rows.
 template <class T, int kSize>
 constexpr int kBackwardWarps = kSize * sizeof(T) <= 512 ? 4 : 2;
 
+// The tile sizes and the shared memory of attention_query_gradient().
 template <class T, int kSize, bool kRelative = false>
 struct QueryGradientTiles {
   static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
@@ -39,8 +42,8 @@ struct QueryGradientTiles {
       AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // Columns of the gradient computed by a block: relative positions need two accumulators, which must fit into the
-  // registers of a warp.
+  // Columns of dQ that a block computes. With relative positions a warp has two accumulators for each column, which
+  // must fit in its registers.
   static constexpr int kColumns = kRelative && kSize > 128 ? kSize / 2 : kSize;
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride], dout[kQueries * kStride];
@@ -48,8 +51,8 @@ struct QueryGradientTiles {
   };
 };
 
-// Computes to (min(kColumns, columns)) = the sums over the rows of all warps, through warp_sums (warps, kColumns) in
-// shared memory.
+// Sums each column of the accumulators of all warps of the block, and writes the first min(kColumns, columns) sums to
+// `to`. sums (16, kColumns): a warp's accumulators; warp_sums (warps, kColumns): scratch in shared memory.
 template <int kColumns, class Thread>
 MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)[kColumns / 8], float* warp_sums,
                                  float* to, int columns) {
@@ -69,9 +72,9 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
   thread.barrier();
 }
 
-// Computes dq, and for each tile of queries its term of the gradients of the head's scale and biases: dscale (batch,
-// heads, blocks_x), or null; du and dv_bias (batch, heads, blocks_x, key_size), if kRelative. Blocks: (tiles of
-// queries, batch * heads, column blocks of kColumns).
+// Computes dq; for each tile of queries a partial gradient of the head's scale, dscale (batch, heads, tiles of
+// queries), if it is not null; and, if kRelative, partial gradients of u and v, du and dv_bias (batch, heads, tiles of
+// queries, key_size). Grid: (tiles of queries, batch * heads, kSize / kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -151,6 +154,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   tensors.dscale[thread.block_y() * thread.blocks_x() + tile] = dscale;
 }
 
+// The tile sizes and the shared memory of attention_key_gradient().
 template <class T, int kSize, bool kRelative = false>
 struct KeyGradientTiles {
   static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
@@ -159,7 +163,8 @@ struct KeyGradientTiles {
   static constexpr int kNonRelativeQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kNonRelativeQueries;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  // The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
+  // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a
+  // warp.
   static constexpr bool kSeparatePasses = kSize > 128;
   struct alignas(16) Shared : std::conditional_t<kRelative, KeyDistances<T, kSize, kWarps, kQueries>, NoDistances> {
     T k[kKeys * kStride], v[kKeys * kStride];
@@ -167,10 +172,10 @@ struct KeyGradientTiles {
   };
 };
 
-// Computes dk, if kComputeDk, and dv, if kComputeDv: the gradient of the keys and values that each head of the result
-// reads, stored in dk's and dv's head `key_head` and `value_head` of the parameters if each is read once
-// (`kv_read_once`), otherwise in the head of the reader. Blocks: (tiles of keys, batch * heads). Padding keys get
-// zeros. kRelative: tiles of each run; at most as many as of all keys together and one for each further run.
+// Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
+// the head reads: to head a.key_head(head) of dk and head a.value_head(head) of dv if tensors.kv_read_once, and
+// otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of keys, batch * heads). kRelative: each
+// run of keys begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -214,13 +219,13 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
     if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);
     thread.barrier();
-    Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed: a row for each key
+    Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_to(thread, p, slide_row);
     apply_mask<true>(thread, a, real_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
-    // keep_factor_of(4 n + x) returns the dropout factor of probability x of n: 0 or the scale.
+    // keep_factor_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
     const auto to_gradients = [&](const auto& normaliser, const auto& keep_factor_of) {
       MH_FOR (n, Z::kQueries / 8)
         MH_FOR (e, 2) {

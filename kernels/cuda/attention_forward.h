@@ -1,20 +1,21 @@
 // Forward pass of attention without head mixing.
 //
-// Tiling: a block of 4 warps computes 64 queries of one head of one batch row, 16 queries a warp, and loops over the
-// keys tile by tile. Shared memory: the tile of queries, and one or two pipeline stages of a tile of keys and one of
-// values (cp.async loads the next stage during the products). Registers of a warp: accumulators (16, head size) in
-// fp32, the logits of the tile, and the running maximum and sum of each query (online softmax). Products are m16n8k16
-// or m16n8k8 tensor-core instructions. If the grid has too few blocks, the keys are split across blocks (split-KV), and
-// a second kernel combines the partial results in fixed order.
+// Tiling: a block of 4 warps computes 64 queries of one head of one batch row, 16 queries per warp, and loops over
+// tiles of keys. Shared memory holds the tile of queries, and one or two pipeline stages, each with a tile of keys and
+// a tile of values; cp.async loads the next stage during the products. The registers of a warp hold fp32 accumulators
+// (16, head size), the logits of the tile, and the running maximum and sum of each query (online softmax). Products are
+// tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few blocks, the keys are split across blocks
+// (split-KV), and a second kernel combines the partial results in fixed order.
 #pragma once
 
 #include "cuda/relative.h"
 
 namespace mh::kernels {
 
+// The tile sizes and the shared memory of attention_forward(). kWarps and kKeys are limited by shared memory and
+// registers.
 template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
-  // Number of warps and keys of a tile, limited by shared memory and registers.
   static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
@@ -27,12 +28,13 @@ struct AttentionTiles {
   };
 };
 
-// Computes sums (16, 8 kColumns) = rows (16, kSize) columns (8 kColumns, kSize)ᵀ, both in shared memory.
+// Computes sums (16, 8 kColumns) = rows (16, kSize) · columnsᵀ, for `columns` (8 kColumns, kSize). Both operands are in
+// shared memory with row stride kStride. By a warp.
 template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumns], const T* rows,
                                    const T* columns) {
   MH_FOR (n, kColumns) sums[n] = Accumulator{};
-  // Limits how many pieces of 16 columns are loaded in advance, since they take registers.
+  // Unroll count of the loop below: the number of 16-column fragments that are loaded in advance, which take registers.
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
@@ -48,11 +50,12 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
   }
 }
 
-// Whether rows are so wide that the accumulators of one head take half of a warp's registers.
+// Whether rows are so wide that the accumulators (16, kSize) of one head take half of a warp's registers.
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
-// Computes sums (16, kSize) += left (16, 8 kInner), rounded to T, times rows (8 kInner, kSize) in shared memory.
+// Computes sums (16, kSize) += left · rows, for `left` (16, 8 kInner), which is rounded to T, and `rows` (8 kInner,
+// kSize) in shared memory with row stride kStride. By a warp.
 template <int kSize, int kStride, int kInner, class Thread, class T>
 MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8], const Accumulator (&left)[kInner],
                             const T* rows) {
@@ -63,7 +66,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       FragmentB<T> right[2];
-      if constexpr (kIsWide<T, kSize>) thread.warp_barrier();  // the next piece is not loaded in advance
+      if constexpr (kIsWide<T, kSize>) thread.warp_barrier();  // prevents an early load of the next fragment
       load(thread, right, rows + c * 8 * kStride + n * 8, kStride);
       multiply(thread, sums[n], operand, right[0]);
       multiply(thread, sums[n + 1], operand, right[1]);
@@ -71,7 +74,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
   }
 }
 
-// Reduces over the four lanes that share two rows.
+// Return the sum or the maximum of x over the four lanes that hold the same row of a fragment.
 template <class Thread>
 MH_DEVICE float row_sum(const Thread& thread, float x) {
   x += thread.shuffle_xor(x, 1);
@@ -83,16 +86,18 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.shuffle_xor(x, 2));
 }
 
-// The queries of a block, from `first` on, of a head of batch row b, and the range of keys that they see.
+// The query tile of a block: queries from `first` on, of head `head` and batch row b, and the keys that some of them
+// see.
 struct QueryTile {
   int64_t b, head;
   int first;
   KeyRange visible;
 };
 
-// Calls visit(s, end, stage, slide_row) for the tiles of Z::kKeys keys that the queries of a block see, with their
-// values if kLoadValues, by the whole block, like each_tile(). With relative positions a tile is within a run, which
-// `end` limits.
+// Streams the tiles of Z::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k and
+// shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, and the other arguments are as
+// in each_tile(). To be called by all threads of the block. With relative positions a tile is within one run of keys,
+// and `end` is the end of the run.
 template <class Z, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -124,14 +129,14 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
   }
 }
 
-// Returns the partial output of one split of the keys for a query of row and head `rows`, in (batch, heads, queries,
-// num_splits, value_size + 2): the sum of its values times their exponentials, then the maximum logit (log2) and the
-// sum of the exponentials. Without outputs value_size is 0.
+// Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
+// exponentials, then the maximum logit (base 2), then the sum of the exponentials. `rows` is b * heads + head for batch
+// row b. Without outputs value_size is 0.
 MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors& x, int rows, int query, int split) {
   return x.partial_out + ((rows * a.queries + query) * x.num_splits + split) * (a.value_size + 2);
 }
 
-// Returns the tiles of `size` of a range that belong to one split; the range may be empty.
+// Returns the keys of a range that belong to one split, in whole tiles of `size` keys; may be empty.
 MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_splits) {
   const int tiles = (range.end - range.first + size - 1) / size,
             split_size = (tiles + num_splits - 1) / num_splits * size;
@@ -139,15 +144,15 @@ MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_
   return {first, end < range.end ? end : range.end};
 }
 
-// Returns the log-sum-exp (nats) of exponentials with sum running_sum times 2^running_max; infinite if the sum is 0.
+// Returns the log-sum-exp (nats) ln(running_sum * 2^running_max); +inf if running_sum is 0.
 template <class Thread>
 MH_DEVICE float lse_of(const Thread& thread, float running_max, float running_sum) {
   return running_sum > 0 ? (running_max + thread.log2(running_sum)) * kLn2 : INFINITY;
 }
 
-// Writes x.out and x.lse; lse is infinite for a fully masked row. Blocks: (tiles of queries, batch * heads,
-// num_splits). Without kOutputs it writes only x.lse and does not read v and out. With several splits it writes
-// x.partial_out, and combine_splits() the others.
+// Computes x.out and x.lse; lse is +inf for a fully masked row. Without kOutputs it computes only x.lse and does not
+// access v and out. With several splits it writes only x.partial_out, and combine_splits() writes x.out and x.lse.
+// Grid: (tiles of queries, batch * heads, num_splits).
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
@@ -156,7 +161,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   const Rows<T>& out = x.out;
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
-  // Queries that see the most keys first.
+  // The last query tiles are computed first, since under a causal mask they see the most keys.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
   KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
   visible = split_of(visible, Z::kKeys, thread.block_z(), x.num_splits);
@@ -190,7 +195,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           MH_FOR (n, Z::kKeys / 8)
             MH_FOR (e, 2) new_max = fmaxf(p[n].x[2 * r + e], new_max);
           new_max = fmaxf(row_maximum(thread, new_max) * factor, running_max[r]);
-          // If no key was visible or all logits are -inf, exponentials are zeros.
+          // If no key has been visible or all logits are -inf, `base` is 0 instead of -inf, so that exponentials are
+          // zeros.
           const float base = new_max == -INFINITY ? 0 : new_max, rescale = thread.exp2(running_max[r] - base);
           running_max[r] = new_max;
           running_sum[r] *= rescale;
@@ -237,8 +243,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
                                   first + thread.warp() * 16, queries, a.value_size, a.aligned);
 }
 
-// Combines the splits of attention_forward into x.out and x.lse, in fixed order. A warp for each query; blocks:
-// (queries / 4 rounded up, batch * heads), of 128 threads.
+// Combines the splits of attention_forward() into x.out and x.lse, in fixed order. One warp computes one query. Grid:
+// (queries / 4 rounded up, batch * heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;

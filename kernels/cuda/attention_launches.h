@@ -1,11 +1,13 @@
-// The kernels and grids of each call of AttentionKernels, for one type and head size, over a launcher: that of launch.h
-// on a GPU, or tests/emulator/host_launcher.h on a CPU.
+// The host code of AttentionKernels for one type and head size: chooses the kernels and grids of each call, and
+// launches them with a launcher, which is a template parameter: Launcher of cuda/attention.cu.in on a GPU, or of
+// tests/emulator/host_launcher.h on a CPU. A launcher provides
 //
-//   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)
-//   int launcher.max_shared_memory()
+//   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)  // null or a description of the problem
+//   int launcher.max_shared_memory()                                            // bytes per block
 //   int launcher.multiprocessors()
 //
-// A body is a kernel with its arguments: body(thread, shared memory).
+// A body is a function object that holds the arguments of a kernel; body(thread, shared memory) is the code of one
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +22,12 @@
 
 namespace mh::kernels {
 
+// Returns the number of tiles of `size` rows that cover `length` rows.
 inline int tiles_of(int64_t length, int size) { return static_cast<int>((length + size - 1) / size); }
 
-// Returns the number of splits of the keys for `blocks` blocks with `tiles` tiles of keys each, on a GPU that runs
-// concurrent_blocks blocks at a time: the number with the shortest time, in tiles. A block takes the time of one tile
-// more than it has, and combining that of two.
+// Returns the fastest number of splits of the keys (split-KV) for a grid of `blocks` blocks that each loop over `tiles`
+// tiles of keys, on a GPU that runs concurrent_blocks blocks at a time. Cost model, in units of the time of one tile: a
+// block costs its tiles plus 1, and combining the splits costs 2.
 inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
   int64_t best_time = INT64_MAX;
@@ -37,6 +40,7 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   return best;
 }
 
+// The bodies of the kernels without head mixing. kThreads: threads of a block. Z: tile sizes.
 template <class T, int kSize, bool kOutputs, bool kRelative>
 struct Forward {
   using Z = AttentionTiles<T, kSize, kRelative>;
@@ -108,16 +112,19 @@ struct DistanceGradient {
   }
 };
 
-constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;
-constexpr int kMinSplit = 64;  // keys; smaller splits are slower
+constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum threads of a block
+constexpr int kMinSplit = 64;  // minimum number of keys of a split; shorter splits are slower
 
-// Returns the tensors for kernels with mixing: with relative positions q is q + u.
+// Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is q
+// + u.
 inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
   AttentionTensors t = x;
   if (x.q_u.data != nullptr) t.q = x.q_u;
   return t;
 }
 
+// The bodies of the kernels of head_mixing/forward.h, backward.h and key_gradient.h, which serve any type and head
+// counts.
 template <class T, int kSize, bool kRelative>
 struct HeadMixingForward {
   using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
@@ -198,7 +205,8 @@ struct HeadMixingKeyGradient {
   }
 };
 
-// The kernels of head_mixing/row_mix.h. Z: a RowMix.
+// The bodies of the kernels of head_mixing/row_mix_forward.h and row_mix_backward.h, which serve 16-bit types and few
+// heads. Z: an instance of RowMix.
 template <class Z, class T>
 struct RowMixForward {
   static constexpr int kThreads = 32 * Z::kWarps;
@@ -255,11 +263,13 @@ struct RowMixKeyGradient {
   }
 };
 
-// Bytes of keys and values that the L2 cache can hold besides other traffic (an A100 has 40 MB, an H100 50).
+// Bytes of keys and values that are assumed to stay in the L2 cache beside other traffic (an A100 has 40 MB, an H100 50
+// MB).
 constexpr int64_t kL2Bytes = int64_t{20} << 20;
 
-// Returns the order of blocks over tiles and batch rows: groups of rows whose keys and values fit in the L2 cache, all
-// of similar size, with enough blocks that short blocks fill the gaps left by long ones.
+// Returns the order of blocks over tiles and batch rows. Batch rows are divided into groups of similar size, computed
+// one after another: few enough rows that their keys and values fit in the L2 cache, but at least enough for 4 blocks
+// per multiprocessor, so that short blocks balance long ones.
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
   const int64_t row_bytes = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
@@ -270,6 +280,8 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64
   return {tiles, static_cast<int>(batch), static_cast<int>((batch + groups - 1) / std::max<int64_t>(1, groups))};
 }
 
+// The functions of AttentionKernels for one type and head size. Each returns what the member of the same name
+// documents.
 template <class T, int kSize>
 struct AttentionLaunches {
   static int scale_tiles(const AttentionParams& a) {
@@ -277,7 +289,7 @@ struct AttentionLaunches {
                     a.has_relative() ? 16 * kRelativeWarps<T, kSize> : QueryGradient<T, kSize, false>::Z::kQueries);
   }
 
-  // Returns why attention without mixing cannot take relative positions, before a launch; nullptr: it can.
+  // Returns why attention without mixing does not support relative positions; null if it does.
   template <class Launcher>
   static const char* why_no_relative(const Launcher& launcher) {
     constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
@@ -286,18 +298,18 @@ struct AttentionLaunches {
                                 sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
     for (const size_t block_bytes : bytes) {
       if (block_bytes > static_cast<size_t>(launcher.max_shared_memory()))
-        return "relative positions of heads that exceed the shared memory of a block";
+        return "relative positions with a head size whose tiles exceed the shared memory of a block";
     }
     return nullptr;
   }
 
+  // Launches attention_forward(), with partial results if there are several splits.
   template <bool kOutputs, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (!a.has_relative()) return launch_forward<kOutputs, false>(launcher, a, x);
     if (const char* problem = why_no_relative(launcher)) return problem;
     return launch_forward<kOutputs, true>(launcher, a, x);
   }
-  // Returns the number of splits of the keys in a forward pass.
   template <class Launcher>
   static int num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
     const auto best = [&](auto tiles) {
@@ -323,8 +335,7 @@ struct AttentionLaunches {
     return a.has_relative() ? launch_gradients<true>(launcher, a, x) : launch_gradients<false>(launcher, a, x);
   }
 
-  // Returns why in_heads heads of queries cannot be mixed to out_heads heads of the result, before a launch; nullptr:
-  // they can.
+  // Returns why in_heads query heads cannot be mixed to out_heads output heads; null if they can.
   template <class Launcher>
   static const char* why_no_head_mixing(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
     AttentionParams a;
@@ -332,7 +343,7 @@ struct AttentionLaunches {
     const int limit = launcher.max_shared_memory();
     return relative ? why_no_head_mixing_of<true>(a, limit) : why_no_head_mixing_of<false>(a, limit);
   }
-  // Returns the number of splits of the keys in a forward pass with mixing: a power of two; 1 with relative positions.
+  // Returns a power of two; 1 with relative positions.
   template <class Launcher>
   static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
     const int limit = launcher.max_shared_memory();
@@ -347,7 +358,8 @@ struct AttentionLaunches {
     while (2 * splits <= best) splits *= 2;
     return splits;
   }
-  // Returns the number of matrix gradients of a batch row: one for each query, or for each tile that shares a matrix.
+  // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
+  // tiles.
   template <class Launcher>
   static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& a) {
     auto num_gradients = static_cast<int>(a.queries);
@@ -371,8 +383,9 @@ struct AttentionLaunches {
 
  private:
   static constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
-  static constexpr const char* kTooLarge = "head counts or sizes that exceed the shared memory of a block";
+  static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
+  // Returns batch * heads, the second size of the grid.
   static int rows(const AttentionParams& a, const AttentionTensors& x) {
     return static_cast<int>(x.batch * a.out_heads);
   }
@@ -380,12 +393,12 @@ struct AttentionLaunches {
   template <bool kOutputs, bool kRelative, class Launcher>
   static const char* launch_forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
-    if (!(a.scale > 0)) return "expected a positive scale of the logits; found another; negate the queries";
+    if (!(a.scale > 0)) return "expected a positive scale of the logits; found a scale <= 0 or NaN; negate the queries";
     return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), x.num_splits}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Combines the splits of a forward pass, if there is more than one.
+  // Launches the kernel that combines the splits of a forward pass, if there is more than one split.
   template <class Launcher>
   static const char* launch_combine(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (x.num_splits == 1) return nullptr;
@@ -393,7 +406,7 @@ struct AttentionLaunches {
     return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
   }
 
-  // Launches the backward pass after the row sums.
+  // Launches the kernels of the backward pass that follow attention_row_sums().
   template <bool kRelative, class Launcher>
   static const char* launch_gradients(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
@@ -429,13 +442,15 @@ struct AttentionLaunches {
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
-  // Number of tiles of `size` keys; with relative positions an upper bound, since each run begins a new tile.
+  // Returns the number of tiles of `size` keys; with relative positions an upper bound, since each run of keys begins a
+  // new tile.
   template <bool kRelative>
   static int key_tiles(const AttentionParams& a, int size) {
     const int extra_tiles = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;
     return tiles_of(a.keys, size) + extra_tiles;
   }
 
+  // limit: maximum shared memory of a block, in bytes.
   template <bool kRelative>
   static const char* why_no_head_mixing_of(const AttentionParams& a, int limit) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
@@ -523,7 +538,8 @@ struct AttentionLaunches {
     }
   }
 
-  // Launches a kernel with the grid of its plan.
+  // Launches a head-mixing kernel with the grid, threads and shared memory of body.plan. z_blocks: blocks in z for each
+  // head block.
   template <class Launcher, class Body>
   static const char* launch_plan(const Launcher& launcher, const Body& body, int z_blocks) {
     if (body.plan.num_stages == 0) return kTooLarge;
@@ -531,7 +547,9 @@ struct AttentionLaunches {
                     body.plan.shared_bytes, body);
   }
 
-  // Calls visit(z) with the RowMix of a call if its heads are few and small enough; returns whether they are.
+  // Calls visit(z), where z is the RowMix that serves the call, and returns true, if the row-mix kernels apply: a
+  // 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to 64, and tiles that
+  // fit in `limit` bytes of shared memory. Otherwise returns false.
   template <class Visit>
   static bool dispatch_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
     const auto try_row_mix = [&](auto z) {
