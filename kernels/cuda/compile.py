@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Runs nvcc with -Xptxas=-v, writes its output to a log for resources.py, and prints the lines that are not resource usage.
+"""Runs an nvcc command that has -Xptxas=-v. Prints the output of nvcc without the resource usage of the kernels, and, if the
+command succeeds, writes the whole output to LOG for resources.py.
 
-usage: compile.py LOG COMPILER COMMAND…     COMPILER: name and version of nvcc, written to the first line of LOG
+usage: compile.py LOG COMPILER COMMAND…
+COMPILER: name and version of the compiler, for the first line of LOG. COMMAND: the nvcc command; its last word is the source file.
 """
 import os
 import re

@@ -32,7 +32,8 @@ const char* cuda_missing(Dtype dtype, int size) {
     if (next.empty() && size <= larger && has_dtype) next = " -Dhead_sizes=" + sizes + "," + std::to_string(larger);
   if (!has_dtype) next = " -Ddtypes=" + dtypes + "," + name;
   thread_local std::string problem;
-  problem = "expected a head size of at most one of " + sizes + " in " + dtypes + "; found " + found + " in " + name +
+  problem = "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
+            "; found head size " + found + " and type " + name +
             (next.empty() ? "; use --attention composed" : "; build again after meson configure build" + next);
   return problem.c_str();
 }

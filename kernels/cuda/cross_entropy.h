@@ -1,6 +1,6 @@
-// Softmax cross-entropy of rows of logits. Tiling: one block computes one row in two passes, of which the first
-// computes maximum and sum together (online softmax), and a third pass for the gradient, which replaces the logits.
-// Shared memory: one number for each warp.
+// Softmax cross-entropy of rows of logits on a GPU. Tiling: one block computes one row. A first pass over the row
+// computes the maximum and the sum of exponentials together (online softmax); with a gradient, a second pass replaces
+// the logits by it. Shared memory: one number per warp, for reductions.
 #pragma once
 
 #include <cfloat>
@@ -11,12 +11,13 @@
 
 namespace mh::kernels {
 
+// The kernel body. Grid: (rows).
 template <class T>
 struct CrossEntropyRows {
   static constexpr int kThreads = kRowThreads;
   CrossEntropy params;
-  T* logits;                // (rows, vocabulary), aligned to four numbers
-  const int64_t* targets;   // (rows); negative: not scored, zeros
+  T* logits;                // (rows, vocabulary), aligned to 4 elements; replaced by the gradient
+  const int64_t* targets;   // (rows); negative: the row is not scored, its loss and gradient are zero
   CrossEntropyRow* losses;  // (rows)
 
   template <class Thread>
@@ -33,7 +34,7 @@ struct CrossEntropyRows {
     }
     const float target_logit = to_float(thread, row[target]);
 
-    // A finite start avoids inf - inf.
+    // A finite initial maximum avoids inf - inf.
     float running_max = -FLT_MAX, sum = 0, logit_sum = 0;
     each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4], new_max = running_max;
@@ -57,7 +58,7 @@ struct CrossEntropyRows {
     }
     if (!params.gradient) return;
 
-    thread.barrier();  // all have read the target's logit
+    thread.barrier();  // until all threads have read the logit of the target, which is overwritten below
     const float inv_sum = 1 / sum;
     each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4];
@@ -71,6 +72,7 @@ struct CrossEntropyRows {
   }
 };
 
+// Launches the kernel. Returns null, or a description of the problem.
 template <class T, class Launcher>
 const char* cross_entropy(const Launcher& launcher, const CrossEntropy& params, int64_t rows, void* logits,
                           const int64_t* targets, CrossEntropyRow* losses) {

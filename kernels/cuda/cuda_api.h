@@ -1,8 +1,9 @@
-// The CUDA kernels as a table of plain functions. nvcc builds them into a library of their own (libmultihead-cuda.so),
-// which is opened only if a GPU is used; it depends neither on lib/ nor on LibTorch.
+// The interface of the shared library libmultihead-cuda.so, which nvcc builds from the CUDA kernels: a table of plain
+// functions. The library is opened only if a GPU is used. It depends neither on lib/ nor on LibTorch.
 //
-// All tensors are in device memory; a tensor of type Dtype is passed as void*. Each function launches asynchronously on
-// the given stream, a CUDA handle, and returns null or CUDA's message of a failed launch.
+// Tensors are in GPU memory; a void* points to elements of the type that a Dtype argument names. Each function launches
+// kernels asynchronously on `stream` (cudaStream_t), and returns null or a description of the problem of a failed
+// launch.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +16,39 @@
 
 namespace mh::kernels {
 
-// The type of attention kernels, and of tensors that other kernels read and write.
+// The element types of the kernels.
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
-  // As kernels/cpu/dropout.h.
+  // Computes y[i] = x[i] * params.scale if element first + i of the random stream is kept, otherwise 0, for i < count
+  // (kernels/cpu/dropout.h).
   const char* (*dropout)(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream);
-  // As kernels/cpu/cross_entropy.h, for rows: logits (rows, vocabulary) aligned to 16 bytes, targets and losses (rows).
-  // A negative target gives zeros; any other is below `vocabulary`.
+  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.gradient, replaces the
+  // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
+  // params.vocabulary, or negative: then the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyRow* losses, void* stream);
-  // As kernels/cpu/layer_norm.h; `params` and its `dropout` are in host memory. y and dy have the type `y`.
+  // Compute all rows of a residual sum, its dropout and layer norm, and their gradients (sum_norm_plan.h). `params` and
+  // params.dropout are in host memory, and all other pointers in GPU memory. x.y and x.dy have the type `y`.
   const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
-  // As kernels/cpu/optimizer.h, for `count` tensors in an array in host memory.
+  // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
   const char* (*adam)(const Update<AdamPlan>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);
   const char* (*nag)(const Update<NagPlan>* updates, int64_t count, void* stream);
-  // Computes sums of squares, one for each of chunks_of() of each tensor, tensor after tensor.
+  // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
+  // order of the tensors. `spans` is an array in host memory, and `sums`, of the sum of chunks_of(span.count), is in
+  // GPU memory.
   const char* (*squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
-  // Returns the attention kernels of the type for the smallest compiled head size of at least head_size; null if there
-  // are none. missing() then names the kernels that this build lacks; its text is valid until the thread's next call.
+  // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null
+  // if this build has none. missing() then returns a text that describes what the build lacks, valid until the next
+  // call of the thread, and otherwise null.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);
   const char* (*missing)(Dtype dtype, int head_size);
 };
 
-// The only symbol of the library.
+// The name of the only exported symbol of the library, a function without parameters that returns const CudaApi*.
 constexpr const char* kCudaApiSymbol = "multihead_cuda_api";
 
 }  // namespace mh::kernels

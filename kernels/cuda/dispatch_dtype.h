@@ -1,4 +1,4 @@
-// Chooses a template of kernels by a type's name.
+// Dispatch from a Dtype to a C++ type.
 #pragma once
 
 #include "cuda/cuda_api.h"
@@ -6,7 +6,7 @@
 
 namespace mh::kernels {
 
-// Returns f(x) for an x of the type.
+// Returns f(x), where x is a zero of the C++ type that `type` names.
 template <class F>
 const char* dispatch_dtype(Dtype type, const F& f) {
   return type == Dtype::fp32 ? f(float{}) : type == Dtype::bf16 ? f(Bf16{}) : f(Fp16{});

@@ -1,15 +1,16 @@
-// The gradient of r, the rows of relative positions.
+// The gradient of r, the relative position vectors (RelativeParams), in attention without head mixing.
 //
-// Tiling: a block computes some rows, 16 a warp, and loops over the queries tile by tile, in every run of keys that
-// uses these rows. Query t has the distance of row ρ to one key of a run, so 16 queries and 16 rows involve 31 keys:
-// products with these keys go to shared memory, where the key of pair (t, ρ) is in column t + ρ. No accumulation in
-// global memory.
+// Tiling: a block computes the gradient of 16 rows of r per warp. For every run of keys that uses these rows it loops
+// over tiles of queries. Within a run a query t and a row ρ of r determine one key, so 16 queries and 16 rows involve
+// 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ, counted
+// from the first ones of the tile, is in column t + ρ. Nothing is accumulated in global memory.
 #pragma once
 
 #include "cuda/attention_forward.h"
 
 namespace mh::kernels {
 
+// The tile sizes and the shared memory of attention_distance_gradient().
 template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
@@ -25,8 +26,8 @@ struct DistanceGradientTiles {
   };
 };
 
-// Computes dr (batch, heads, distances, key_size); zeros for distances that no pair has. Blocks: (tiles of distances,
-// batch * heads).
+// Computes dr (batch, heads, distances, key_size); zeros for rows of r that no pair of query and key uses. Grid: (tiles
+// of distances, batch * heads).
 template <class T, int kSize, class Thread>
 MH_DEVICE void attention_distance_gradient(const Thread& thread, const AttentionParams& a,
                                            const KernelTensors<T>& tensors,
@@ -51,7 +52,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   Accumulator sums[kSize / 8];
   for (int run = 0; run < a.relative.num_runs; ++run) {
     const KeyRange run_keys = intersect({0, real_keys}, a.relative.runs[run]);
-    // Row first + ρ is the distance of query t to key t + lead + ρ.
+    // Row first + ρ of r is the distance from query t to key t + lead + ρ.
     const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
     const int from = run_keys.first - last > 0 ? run_keys.first - last : 0;
@@ -66,7 +67,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t row_stride, int size) {
         if (is_first) {
           to.template load<Z::kWindowRows>(thread, 0, data, row_stride, key, run_keys.end, size, a.aligned);
-        } else {  // loads only the new rows
+        } else {  // only the rows that the previous tile did not load
           to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, data, row_stride, key + Z::kDistances,
                                         run_keys.end, size, a.aligned);
         }
@@ -77,9 +78,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     const auto visit = [&](int i, int stage, int slide_row) {
       add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);
       thread.barrier();
-      Accumulator p[Z::kQueries / 8], ds[Z::kQueries / 8];  // a row for each distance, a column for each query
+      Accumulator p[Z::kQueries / 8], ds[Z::kQueries / 8];  // (distances, queries)
       multiply_transposed<kSize, Z::kStride>(thread, p, shared.r + thread.warp() * 16 * Z::kStride, shared.q_v);
-      // Computes to += the products of 16 queries each with the keys that they need.
+      // Computes to (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key or
+      // the value that the query and the distance determine.
       const auto multiply_keys = [&](Accumulator(&to)[Z::kQueries / 8], const T* left, const typename Z::Keys& right) {
         MH_FOR (m, Z::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Z::kStride, right,

@@ -1,4 +1,4 @@
-// Dropout by the counters of dropout_plan.h.
+// Dropout on a GPU, with the random stream of dropout_plan.h.
 #pragma once
 
 #include "cuda/grid.h"
@@ -7,7 +7,8 @@
 
 namespace mh::kernels {
 
-// Applies dropout to elements position … position + 3 of a stream, which belong to one or two counters.
+// Applies dropout to x, the elements position … position + 3 of a random stream. Their random words belong to one
+// Philox counter, or to two.
 MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);
   const auto first = static_cast<unsigned>(position % 4);
@@ -22,6 +23,7 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
   }
 }
 
+// The kernel body of dropout(). Any number of blocks in x.
 template <class T>
 struct DropoutElements {
   static constexpr int kThreads = 256;
@@ -44,6 +46,7 @@ struct DropoutElements {
   }
 };
 
+// Launches the kernel of CudaApi::dropout. Returns null, or a description of the problem.
 template <class T, class Launcher>
 const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t first, const void* x, void* y,
                     int64_t count) {

@@ -1,4 +1,4 @@
-// Launches kernel bodies on a stream of a GPU; tests/emulator/host_launcher.h runs the same bodies on a CPU.
+// The launcher of kernel bodies on a GPU. tests/emulator/host_launcher.h runs the same bodies on a CPU.
 #pragma once
 
 #include "cuda/dispatch_dtype.h"
@@ -8,12 +8,14 @@
 
 namespace mh::kernels {
 
+// The kernel of a body, a function object that holds the kernel's arguments.
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Body body) {
   extern __shared__ __align__(16) unsigned char memory[];
   body(GpuThread{}, memory);
 }
 
+// Launches body(thread, shared memory) for each thread of a grid, on the CUDA stream `stream`.
 struct Launcher {
   void* stream;
   template <class Body>
