@@ -1,9 +1,9 @@
-// Fragments of matrices in the registers of a warp, in the layout of the tensor cores (PTX, warp-level matrix
-// instructions, m16n8k16 and m16n8k8), and their loads from shared memory. Lane 4 g + t holds rows g and g + 8, columns
-// 2 t and 2 t + 1 of an accumulator (16, 8).
+// Matrix fragments in the registers of a warp, in the layout of the tensor-core instructions m16n8k16 and m16n8k8 (PTX
+// ISA, warp-level matrix instructions), and their loads from shared memory. Lane 4 g + t holds rows g and g + 8,
+// columns 2 t and 2 t + 1 of an accumulator (16, 8).
 //
-// All code is a template over `Thread`, which implements the operations of one thread of a block: cuda/thread.h on a
-// GPU, and tests/emulator/host_thread.h on a CPU, where tests run every kernel thread by thread.
+// All device code is a template over `Thread`, which provides the operations of one thread of a block: GpuThread of
+// cuda/thread.h on a GPU, or Thread of tests/emulator/host_thread.h on a CPU, where tests run every kernel.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,8 @@
 #define MH_UNROLL_4
 #define MH_ROLLED
 #endif
-// A fully unrolled loop: registers are not addressable, so their indices must be constants.
+// A fully unrolled loop over i. Arrays in registers require it: registers are not addressable, so indices must be
+// constants.
 #define MH_FOR(i, count) MH_UNROLL for (int i = 0; i < (count); ++i)
 
 namespace mh::kernels {
@@ -35,12 +36,13 @@ struct Fp16 {
   uint16_t bits;
 };
 
+// A lane's part of a fp32 matrix (16, 8): x[2 * r + e] is row g + 8 * r, column 2 * t + e.
 struct Accumulator {
   float x[4] = {0, 0, 0, 0};
 };
 
-// The left operand (16, 16) of a product, and the right operand (16, 8). In fp32 the columns of the left and the rows
-// of the right operand are permuted in the same way.
+// A lane's part of the left operand (16, 16) and of the right operand (16, 8) of a product. In fp32 the columns of the
+// left operand and the rows of the right operand are permuted in the same way, which does not change the product.
 template <class T>
 struct alignas(16) FragmentA {
   uint32_t x[4];
@@ -61,7 +63,7 @@ struct FragmentB<float> {
 // Padding elements after each row of a tile in shared memory, which put the rows of a fragment in different banks.
 constexpr int kPad = 8;
 
-// Loads a left operand; row r, column c is at tile[r * stride + c].
+// Loads a left operand (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. By a warp.
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);
@@ -73,7 +75,8 @@ MH_DEVICE void load(const Thread& thread, FragmentA<float>& to, const float* til
   MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
-// Loads two right operands, (16, 16); row r, column c is at tile[c * stride + r].
+// Loads two right operands, together (16, 16), from shared memory, transposed: row r, column c is at tile[c * stride +
+// r].
 template <class Thread, class T>
 MH_DEVICE void load_transposed(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -88,7 +91,7 @@ MH_DEVICE void load_transposed(const Thread& thread, FragmentB<float> (&to)[2], 
     MH_FOR (i, 4) to[n].x[i] = tile[(n * 8 + g) * stride + i / 2 * 8 + 2 * t + i % 2];
 }
 
-// Loads two right operands; row r, column c is at tile[r * stride + c].
+// Loads two right operands, together (16, 16), from shared memory; row r, column c is at tile[r * stride + c].
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];
@@ -103,7 +106,7 @@ MH_DEVICE void load(const Thread& thread, FragmentB<float> (&to)[2], const float
     MH_FOR (i, 4) to[n].x[i] = tile[(i / 2 * 8 + 2 * t + i % 2) * stride + n * 8 + g];
 }
 
-// Converts two accumulators to a left operand, rounded to T.
+// Converts two accumulators, together (16, 16), to a left operand, rounded to T.
 template <class Thread, class T>
 MH_DEVICE void round_to(const Thread& thread, FragmentA<T>& to, const Accumulator& left, const Accumulator& right) {
   to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
@@ -115,7 +118,7 @@ MH_DEVICE void round_to(const Thread&, FragmentA<float>& to, const Accumulator& 
   MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
 }
 
-// Converts a left operand back to accumulators, which is exact.
+// Converts a left operand to two accumulators, together (16, 16); exact.
 template <class Thread, class T>
 MH_DEVICE void widen(const Thread& thread, Accumulator (&to)[2], const FragmentA<T>& from) {
   MH_FOR (i, 4) thread.unpack(from.x[i], to[i / 2].x[i % 2 * 2], to[i / 2].x[i % 2 * 2 + 1], T{});
@@ -126,15 +129,17 @@ MH_DEVICE void widen(const Thread&, Accumulator (&to)[2], const FragmentA<float>
   MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
-// Computes sum += left * right.
+// Computes sum (16, 8) += left (16, 16) · right (16, 8).
 template <class Thread, class T>
 MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<T>& left, const FragmentB<T>& right) {
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// Computes the fp32 product from three products of 11-bit numbers, x = high + low: the omitted low * low is 2^-22 of a
-// product. kSeparate: the three are added to the sum at once. The tensor cores truncate sums towards zero, so the
-// errors of a chain of products accumulate.
+// Computes sum += left · right for fp32 operands by tf32 tensor cores (3xTF32). Each operand is split into high + low,
+// two tf32 numbers of 11 bits; the omitted product low * low is 2^-22 of the product. The tensor cores truncate sums
+// towards zero, so the errors of a chain of products accumulate. kSeparate: the three products are summed in an
+// accumulator of their own and then added to `sum` with rounding to nearest, which is more accurate but takes more
+// registers.
 template <bool kSeparate, class Thread>
 MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
                              const FragmentB<float>& right) {
@@ -164,8 +169,9 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
   multiply_tf32<false>(thread, sum, left, right);
 }
 
-// For logits, whose absolute errors are relative errors of probabilities. Accumulators over queries or keys, which stay
-// in registers, leave no registers for another one.
+// Computes sum += left · right, in fp32 with a separate accumulator (multiply_tf32). For logits, since an absolute
+// error of a logit is a relative error of the probability. Products with accumulators that live for the whole loop over
+// keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>
 MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
                                  const FragmentB<T>& right) {

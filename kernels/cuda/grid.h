@@ -1,4 +1,4 @@
-// The grid of a launch, in blocks.
+// The grid of a launch: numbers of blocks in x, y and z.
 #pragma once
 
 namespace mh::kernels {

@@ -1,26 +1,28 @@
-// Arguments of the GPU's optimiser kernels, which update any number of tensors in few launches (rules for one element:
-// kernels/optimizer_rules.h). All pointers inside are to device memory.
+// Arguments of the optimiser kernels on a GPU, which update any number of tensors in few launches. The update of one
+// element is in kernels/optimizer_rules.h. The pointers in these structs are to GPU memory.
 #pragma once
 
 #include "optimizer_rules.h"
 
 namespace mh::kernels {
 
-// Elements of one tensor that a block updates.
+// Number of elements of a chunk, the part of one tensor that a block updates.
 constexpr int64_t kUpdateChunk = 8192;
+// Returns the number of chunks of a tensor of `count` elements.
 inline int64_t chunks_of(int64_t count) { return (count + kUpdateChunk - 1) / kUpdateChunk; }
 
-// One parameter.
+// The update of one parameter tensor of `count` elements.
 template <class Plan>
 struct Update {
   Plan plan;
   int64_t count;
-  float* p;
-  const float* g;
-  float *first, *second;  // moments; second: only with Adam
-  uint16_t* copy;         // bf16 copy, overwritten; may be null
+  float* p;               // parameters
+  const float* g;         // gradients
+  float *first, *second;  // first moments (or the momentum buffer); second moments, with Adam only
+  uint16_t* copy;         // bf16 copy of the updated parameters, overwritten; null: none
 };
 
+// The tensor of a sum of squares: `count` elements at x.
 struct FloatSpan {
   int64_t count;
   const float* x;

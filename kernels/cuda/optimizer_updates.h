@@ -1,5 +1,5 @@
-// Optimiser steps and sums of squares over many tensors in a launch. The tensors are kernel arguments, so nothing is
-// copied to the device before a launch.
+// Optimiser updates and sums of squares over many tensors in one launch. The descriptions of the tensors are kernel
+// arguments, so nothing is copied to GPU memory before a launch.
 #pragma once
 
 #include "cuda/grid.h"
@@ -8,18 +8,18 @@
 
 namespace mh::kernels {
 
-// Tensors of one launch, limited by the 4 KiB of kernel arguments.
+// The tensors of one launch; their number is limited by the 4 KiB of kernel arguments.
 template <class Item>
 struct Batch {
   static constexpr int kMaxTensors = 40;
   Item items[kMaxTensors];
-  int first_chunk[kMaxTensors + 1] = {0};  // number of chunks before each tensor
+  int first_chunk[kMaxTensors + 1] = {0};  // index of the first chunk of each tensor; then the number of all chunks
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;
     first_chunk[count] = first_chunk[count - 1] + static_cast<int>(chunks_of(item.count));
   }
-  // Returns the tensor of a chunk.
+  // Returns the index of the tensor that chunk `chunk` belongs to.
   MH_DEVICE int tensor_of(int chunk) const {
     int i = 0;
     while (chunk >= first_chunk[i + 1]) ++i;
@@ -27,13 +27,15 @@ struct Batch {
   }
 };
 
-// Calls f(i) for each vector of four elements of a tensor's chunk that this thread updates.
+// Calls f(i) for each vector of four elements i … i + 3 of a chunk that this thread updates. count: elements of the
+// tensor.
 template <class Thread, class F>
 MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
 }
 
+// The update of one element: parameter, gradient, first and second moment.
 template <class Plan>
 struct UpdateRule;
 template <>
@@ -60,6 +62,7 @@ struct UpdateRule<NagPlan> {
   MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_one(plan, p, g, buffer); }
 };
 
+// The kernel body of update(). Grid: (chunks of all tensors).
 template <class Plan>
 struct Updates {
   static constexpr int kThreads = 256;
@@ -85,7 +88,7 @@ struct Updates {
   }
 };
 
-// Sums of squares of each chunk, in fp64.
+// The kernel body of squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all tensors).
 struct Squares {
   static constexpr int kThreads = 256;
   Batch<FloatSpan> batch;
@@ -111,7 +114,8 @@ struct Squares {
   }
 };
 
-// Calls launch(batch) with as many tensors at a time as fit; empty tensors are skipped.
+// Calls launch(batch) for batches of at most Batch::kMaxTensors tensors, until it returns a problem. Skips empty
+// tensors.
 template <class Item, class Launch>
 const char* launch_batches(const Item* items, int64_t count, const Launch& launch) {
   Batch<Item> batch;
@@ -124,6 +128,7 @@ const char* launch_batches(const Item* items, int64_t count, const Launch& launc
   return nullptr;
 }
 
+// Launches the kernels of CudaApi::adam, sgd and nag. Returns null, or a description of the problem.
 template <class Launcher, class Plan>
 const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_t count) {
   return launch_batches(updates, count, [&](const Batch<Update<Plan>>& batch) {
@@ -131,7 +136,7 @@ const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_
   });
 }
 
-// sums: one for each chunk of all tensors, tensor after tensor.
+// Launches the kernels of CudaApi::squares. sums: one for each chunk of each tensor, in the order of the tensors.
 template <class Launcher>
 const char* squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
   return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {

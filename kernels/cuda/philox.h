@@ -1,4 +1,4 @@
-// The random words of dropout decisions (dropout_plan.h).
+// The random words that decide which elements dropout keeps (dropout_plan.h).
 #pragma once
 
 #include "cuda/fragment.h"
@@ -10,7 +10,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-// Returns the four words at counter (block, site, update): ten rounds of Philox.
+// Returns the four words of Philox-4x32-10 at the counter (block, site, update).
 MH_DEVICE PhiloxWords philox(const Dropout& params, uint64_t block) {
   const uint32_t update = params.update_at != nullptr ? *params.update_at : params.update;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), params.site, update};
@@ -25,11 +25,12 @@ MH_DEVICE PhiloxWords philox(const Dropout& params, uint64_t block) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
-// Selects by comparisons, so that the words stay in registers.
+// Returns word i. Selects it by comparisons, so that the words stay in registers, which are not addressable.
 MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
   return i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
 }
 
+// Returns whether the element with this random word is kept.
 MH_DEVICE bool keeps(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
 
 }  // namespace mh::kernels
