@@ -1,5 +1,5 @@
-// Turns products of queries and keys into probabilities: scale, normaliser, mask and dropout of AttentionParams,
-// element by element.
+// Mask, normaliser and dropout of AttentionParams, applied to the accumulators of a warp: they turn products of queries
+// and keys into probabilities. A product is Q · K before the scale of the logits is applied.
 #pragma once
 
 #include "cuda/attention.h"
@@ -10,7 +10,7 @@ namespace mh::kernels {
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Returns the range of keys visible to some query from `first` to `end` - 1 of batch row b.
+// Returns the range of keys that at least one of the queries first … end - 1 of batch row b sees.
 MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, int end) {
   const int keys = static_cast<int>(a.keys), offset = keys - static_cast<int>(a.queries);
   KeyRange visible{0, keys};
@@ -23,7 +23,7 @@ MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, 
   return visible;
 }
 
-// Returns the range of queries that see some key from `first` to `end` - 1 of batch row b.
+// Returns the range of queries that see at least one of the keys first … end - 1 of batch row b.
 MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int first, int end) {
   const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
   KeyRange query_range{0, queries};
@@ -36,14 +36,14 @@ MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int fir
   return query_range;
 }
 
-// Returns whether query i sees key s; keys from `real_keys` on are padding.
+// Returns whether query i sees key s. Keys from key `real_keys` on are padding.
 MH_DEVICE bool is_visible(const AttentionParams& a, int real_keys, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i < a.queries && s < real_keys &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
-// Returns whether `queries` queries from i on see all of the `keys` keys from s on.
+// Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
 MH_DEVICE bool all_visible(const AttentionParams& a, int real_keys, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
   return i + queries <= a.queries && s + keys <= real_keys &&
@@ -51,9 +51,9 @@ MH_DEVICE bool all_visible(const AttentionParams& a, int real_keys, int i, int q
           (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
 }
 
-// Masks a warp's products (16, 8 kColumns) of queries from i on and keys from s on, or, kTransposed, of keys and
-// queries: products of pairs that do not see each other become -inf, so that their probability is zero. Most tiles have
-// none.
+// Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumns): of the
+// queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries. By a
+// warp. Returns early if the tile has no masked pair, as most tiles.
 template <bool kTransposed, int kColumns, class Thread>
 MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int real_keys, int i, int s,
                           Accumulator (&products)[kColumns]) {
@@ -69,10 +69,11 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int re
     }
 }
 
-// Returns log2 of the exponential for a product of query and key, and a number times the derivative of its natural
-// logarithm by the product. The exponential of Sigsoftmax is exp(a) σ(a) = exp(2a - softplus(a)).
+// The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit a = scale *
+// product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns log2 f(product).
+// times_slope() returns x * d ln f(product) / d product; probability: the probability of the product.
 struct SoftmaxExponent {
-  float factor, scale;
+  float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
   MH_DEVICE float logarithm(const Thread&, float product) const {
     return product * factor;
@@ -95,22 +96,24 @@ struct SigsoftmaxExponent {
   }
 };
 
-// Calls work() with the normaliser as a type, so that element loops have no branch.
+// Calls work(normaliser) with the normaliser of the call, a SoftmaxExponent or SigsoftmaxExponent, so that loops over
+// elements have no branch.
 template <class Work>
 MH_DEVICE void dispatch_normaliser(const AttentionParams& a, const Work& work) {
   if (a.normaliser == Normaliser::softmax) work(SoftmaxExponent{a.scale * kLog2E, a.scale});
   else work(SigsoftmaxExponent{a.scale});
 }
 
-// Returns the stream element that decides a probability of head `head` of batch row b.
+// Returns the element of the random stream that decides whether dropout keeps the probability of a query and a key in
+// head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t head, int query, int key) {
   return a.dropout_first +
          static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
 }
 
-// Returns one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. The bits are packed into a
-// word, since a rolled loop cannot index registers, and an unrolled loop would keep all random words live and spill.
-// draw(c): two bits of columns (rows) 2 c, or one of c.
+// Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns
+// bits c … c + kBitsPerDraw - 1. The bits are packed into a word, since a rolled loop cannot index registers, and an
+// unrolled loop would keep all random words live and spill.
 template <int kColumns, int kBitsPerDraw, class Draw>
 MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   static_assert(kColumns <= 8);
@@ -119,16 +122,18 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   for (int c = 0; c < 4 * kColumns; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of element x: `scale` if its bit is set, otherwise 0.
+// Returns the dropout factor of element x of a word of accumulator_bits(): `scale` if bit x is set, otherwise 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
+// Multiplies a lane's accumulators by their dropout factors.
 template <int kColumns>
 MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumns]) {
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) sums[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
 }
 
-// Applies dropout to a lane's probabilities of queries i and i + 8 and the keys from s on, or to their gradients:
-// dropped ones become zero, the others are divided by 1 - p.
+// Applies dropout to the probabilities, or to the gradients of probabilities, in a lane's accumulators, whose rows are
+// queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by 1 /
+// (1 - p).
 template <int kColumns>
 MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Accumulator (&sums)[kColumns]) {
   const uint32_t keep_bits = accumulator_bits<kColumns, 2>([&](int c) {
@@ -142,8 +147,9 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
   apply_keep_bits(keep_bits, a.dropout.scale, sums);
 }
 
-// Returns the bits of probabilities that dropout keeps, if columns are queries from i on and rows are keys s and s + 8;
-// or, kByDistance, rows are the distances from query t to keys t + s and t + s + 8.
+// Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that dropout keeps.
+// A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances, and in
+// the column of query t belong to the keys t + s and t + s + 8.
 template <int kColumns, bool kByDistance = false>
 MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumns, 1>([&](int c) {

@@ -1,7 +1,7 @@
-// Relative positions (RelativeParams) tile by tile. A tile is within a run of keys, so that the distances of its
-// queries and keys are consecutive rows of r, as many as both together. Their products with q + v go to shared memory
-// in fp32, where the key s of query i is in column 15 - i + s: the relative shift (Dai et al. 2019, appendix B) is an
-// offset into the row.
+// Relative positions (RelativeParams) for tiles of queries and keys. A tile of keys is within one run of keys, so the
+// distances between m queries and n keys are m + n - 1 consecutive rows of r. The products of q + v with these rows go
+// to shared memory in fp32. For a warp's 16 queries, key s of query i is there in column 15 - i + s: the relative shift
+// (Dai et al. 2019, appendix B) is an offset into the row of the query.
 #pragma once
 
 #include <type_traits>
@@ -11,19 +11,21 @@
 
 namespace mh::kernels {
 
-// Returns the visible keys of a run.
+// Returns the keys of a run that are in the range `visible`.
 MH_DEVICE KeyRange intersect(const KeyRange& visible, const Run& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
-// Returns the row of r for a query and a key of a run; it may be out of range for pairs that do not exist.
+// Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for
+// queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& a, const Run& run, int query, int key) {
   return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
 }
 
-// Returns tile `first / size` of all tiles of `size` keys of runs, and its run; past the end `run` is the number of
-// runs.
+// Returns tile number first / size of the tiles of `size` keys into which all runs are divided, as a range from the
+// first key of the tile to the end of its run, and writes the index of the run to `run`; past the last tile `run` is
+// the number of runs.
 MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, int& run) {
   for (run = 0; run < a.relative.num_runs; ++run) {
     const int begin = static_cast<int>(a.relative.runs[run].first), keys = static_cast<int>(a.relative.runs[run].count);
@@ -33,8 +35,9 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
   return {0, 0};
 }
 
-// Masks a warp's products (16, 8 kColumns) of 16 distances and queries from i on, where query t has the first distance
-// to key t + lead, among the real keys of a run: products of pairs that do not see each other become -inf.
+// Sets the products of masked pairs to -inf. products (16, 8 kColumns): rows are 16 consecutive distances, columns are
+// the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of query t belongs
+// to key t + lead. real_keys: the keys of the run that are not padding. By a warp.
 template <int kColumns, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real_keys, int end,
                                    int i, int lead, Accumulator (&products)[kColumns]) {
@@ -51,8 +54,8 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
     }
 }
 
-// The number of warps of a backward pass, of streamed rows, and of pipeline stages, limited by 163 KiB of shared
-// memory.
+// The number of warps of a block of the backward pass, of rows of a streamed tile, and of pipeline stages with relative
+// positions, so that shared memory does not exceed 163 KiB.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -62,28 +65,30 @@ constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
-// A sliding window of a matrix's rows in shared memory, advanced by kStep rows at a time: the kWindowRows rows that are
-// read and, with two stages, the next ones. A ring buffer, so that each row is loaded once. Both numbers are multiples
-// of 16.
+// A sliding window over the rows of a matrix, in shared memory. The window has kWindowRows rows and is advanced by
+// kStep rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. A ring
+// buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index of a row
+// in the ring buffer.
 template <class T, int kSize, int kWindowRows, int kStep>
 struct Sliding {
   static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
-  // Wraps rows from -kRows to 2 kRows - 1.
+  // Returns slide_row modulo kRows, for slide_row from -kRows to 2 kRows - 1.
   static MH_DEVICE int wrap(int slide_row) {
     return slide_row < 0 ? slide_row + kRows : slide_row < kRows ? slide_row : slide_row - kRows;
   }
-  // Returns 16 rows, from a row that is a multiple of 16.
+  // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
   MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
-  // Loads kCount rows of the matrix from row `first` on into the window from `slide_row` on; zeros outside the matrix.
+  // Loads kCount rows of the matrix `data` from row `first` on into the ring buffer from slide_row on; zeros for rows
+  // before row 0 and from row `end` on. By the whole block.
   template <int kCount, class Thread>
   MH_DEVICE void load(const Thread& thread, int slide_row, const T* data, int64_t row_stride, int first, int end,
                       int size, bool aligned) {
     load_rows<kSize>(thread, block_of(thread), rows, data, row_stride, first, kCount, end, size, aligned,
                      [&](int r) { return wrap(wrap(slide_row) + r) * kStride; });
   }
-  // Loads rows of r.
+  // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. By the whole block.
   template <int kCount, class Thread>
   MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& a, int64_t head,
                                 int first) {
@@ -92,12 +97,12 @@ struct Sliding {
   }
 };
 
-// Row stride, in floats, of products with kColumns columns, so that lanes write to different banks.
+// Row stride, in floats, of products (16, kColumns) in shared memory; 8 floats of padding put lanes in different banks.
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// Computes products (16, kColumns) = rows (16, kSize) times the transpose of the sliding rows from `slide_row` on. By a
-// warp.
+// Computes products (16, kColumns) = rows (16, kSize) · windowᵀ, where `window` is the kColumns rows of `slide` from
+// slide_row on. rows and products are in shared memory. By a warp.
 template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide,
                                 int slide_row) {
@@ -117,7 +122,7 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
       multiply_accurate(thread, sums[2 * n + 1], left, right[1]);
     }
   }
-  thread.warp_barrier();  // the previous products have been read
+  thread.warp_barrier();  // until all lanes have read the previous products
   MH_FOR (n, kColumns / 8)
     MH_FOR (r, 2)
       put_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
@@ -125,9 +130,10 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// Computes sums (16, 8 kColumnFragments) += pairs, a number for each of 16 queries and 8 kKeyFragments keys, rounded to
-// T, times the sliding row of the pair, from `column` on; the row of the last query and the first key is at
-// `slide_row`. By a warp, through `scratch`.
+// Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
+// where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
+// T. The row of the last query and the first key is at slide_row of `slide`. By a warp. scratch: its products in shared
+// memory.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,
@@ -161,8 +167,9 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
   }
 }
 
-// For kRows queries, whose vectors have arrived for the thread that loaded them: replaces q by q + u, and writes q + v
-// to `q_v`, rounded to T.
+// Replaces q (kRows, kSize) by q + u, and writes q + v to q_v (kRows, kSize), rounded to T, in shared memory. By the
+// whole block. Each thread accesses only the vectors of q that it has loaded itself with load_tile(), so that after
+// wait_group() no barrier is needed.
 template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* q_v) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
@@ -179,18 +186,20 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_
   });
 }
 
-// The additional shared memory of a block of 16 queries a warp, for tiles of kKeys keys.
+// The additional shared memory for relative positions of a block that has 16 resident queries per warp and streams
+// tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
   using Rows = Sliding<T, kSize, kWindowRows, kKeys>;
-  alignas(16) T q_v[kQueries * Rows::kStride];  // q + v
-  alignas(16) Rows rows;
-  alignas(16) float products[kWarps * 16 * kProductRowStride];
+  alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
+  alignas(16) Rows rows;                                        // rows of r
+  alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Loads rows for the tile of queries from `first` and keys from `key` on: all of them at slide_row 0 for the first
-  // tile of a run; for a later tile the rows that the tile of keys before lacks.
+  // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on: begin() loads all
+  // of them, for the first tile of a run, at slide_row 0; advance() loads those that the previous tile of keys did not
+  // need.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int key) {
@@ -202,9 +211,10 @@ struct QueryDistances {
     rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, a, head,
                                         distance_row(a, run, first - 1, key));
   }
+  // Returns the slide_row of the next tile of keys.
   static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row + kKeys); }
 
-  // Adds the terms of distances to a warp's logits (16, kKeys).
+  // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `logits` (16, kKeys).
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -217,8 +227,8 @@ struct QueryDistances {
         logits[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // Adds to a warp's sums (16, 8 kColumnFragments) a number for each query and key (16, kKeys), rounded to T, times
-  // their row of r, from a column on.
+  // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for a warp's 16 queries i and kKeys keys s,
+  // where row(i, s) is the row of r for their distance, from column `column` on. pairs are rounded to T.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                               const Accumulator (&pairs)[kKeys / 8], int slide_row, int column) {
@@ -231,24 +241,26 @@ struct QueryDistances {
   }
 
  private:
-  // Returns the first of a warp's rows, that of its last query and the first key.
+  // Returns the slide_row of the first row of r that a warp uses, for its last query and the first key.
   template <class Thread>
   static MH_DEVICE int warp_slide_row(const Thread& thread, int slide_row) {
     return slide_row + kQueries - 16 - 16 * thread.warp();
   }
 };
 
-// The same for a block of 16 keys a warp that streams kQueries queries at a time; later queries use earlier rows of r.
+// The additional shared memory for relative positions of a block that has 16 resident keys per warp and streams tiles
+// of kQueries queries. Later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
   using Rows = Sliding<T, kSize, kWindowRows, kQueries>;
-  alignas(16) T q_v[kQueries * Rows::kStride];
-  alignas(16) Rows rows;
-  alignas(16) float products[kWarps * 16 * kProductRowStride];
+  alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
+  alignas(16) Rows rows;                                        // rows of r
+  alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Loads rows for the tile of keys from `first` and queries from `query` on: all of them at slide_row 0 for the first
-  // tile; for a later tile the rows that the tile of queries before lacks.
+  // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on: begin() loads
+  // all of them, for the first tile, at slide_row 0; advance() loads those that the previous tile of queries did not
+  // need.
   template <class Thread>
   MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
                        int query) {
@@ -260,9 +272,10 @@ struct KeyDistances {
     rows.template load_distances<kQueries>(thread, slide_row, a, head,
                                            distance_row(a, run, query + kQueries - 1, first));
   }
+  // Returns the slide_row of the next tile of queries.
   static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row - kQueries); }
 
-  // Adds the terms of distances to a warp's logits (16 keys, kQueries).
+  // Adds the position term (q + v) · r[distance] to a warp's transposed products, `logits` (16 keys, kQueries).
   template <class Thread>
   MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
@@ -279,6 +292,7 @@ struct KeyDistances {
   }
 };
 
+// The base of the shared memory of blocks without relative positions.
 struct NoDistances {
   static MH_DEVICE int next(int slide_row) { return slide_row; }
 };
