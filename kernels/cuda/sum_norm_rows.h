@@ -1,5 +1,5 @@
-// Residual sum, dropout and layer norm of rows, and their gradients. Tiling: one block computes one row, which stays in
-// shared memory. Y: type of y.
+// Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: one block computes one
+// row; the forward pass keeps the sums of the row in shared memory. Y: type of y and dy.
 #pragma once
 
 #include "cuda/dropout.h"
@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-// The members of SumNorm that a kernel takes by value.
+// SumNorm without pointers to host memory, as a kernel argument: holds the dropout parameters by value.
 struct SumNormRow {
   int64_t size;
   const float *weight, *bias;
@@ -23,19 +23,20 @@ struct SumNormRow {
         has_dropout(params.dropout != nullptr),
         dropout(has_dropout ? *params.dropout : Dropout{}),
         dropout_first(params.dropout_first) {}
-  // Applies dropout to row r from column i on.
+  // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
   MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
     if (has_dropout) drop_vec4(dropout, dropout_first + static_cast<uint64_t>(r * size + i), x);
   }
 };
 
+// The kernel body of the forward pass. Grid: (rows).
 template <class Y>
 struct SumNormRows {
   static constexpr int kThreads = kRowThreads;
   SumNormRow params;
   SumNormTensors x;
 
-  // The vectors of the row's sums follow the results of the warps.
+  // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
   static size_t bytes(int64_t size) {
     return sizeof(WarpResults) + static_cast<size_t>(size + 6) / 4 * sizeof(Vec4<float>);
   }
@@ -44,7 +45,7 @@ struct SumNormRows {
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     const int64_t r = thread.block_x(), size = params.size, at = r * size, shift = at % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
-    float* sums = reinterpret_cast<float*>(&warp_results + 1) + shift;  // sum of the row's first element
+    float* sums = reinterpret_cast<float*>(&warp_results + 1) + shift;  // (size): x + dropout(y) of the row
     const float by_size = 1 / static_cast<float>(size);
     float total = 0;
     each_vec4(thread, shift, size, [&](int64_t i) {
@@ -77,7 +78,9 @@ struct SumNormRows {
   }
 };
 
-// With s' = (s - mean) * factor and g = weight * dn, the norm gives factor * (g - mean of g - s' * mean of g s').
+// The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * factor and g = weight * dn, the
+// gradient of the layer norm with respect to the sum s is factor * (g - mean(g) - s' * mean(g s')); means are over the
+// elements of a row.
 template <class Y>
 struct SumNormGradient {
   static constexpr int kThreads = kRowThreads;
@@ -98,7 +101,7 @@ struct SumNormGradient {
       load_vec4(thread, params.weight, i, size, w);
       MH_FOR (k, 4) normed[k] = (normed[k] - mean) * factor, g[k] *= w[k];
     };
-    float g_mean = 0, gs_mean = 0;  // means
+    float g_mean = 0, gs_mean = 0;  // sums, then means, of g and of g s'
     if (has_norm) {
       each_vec4(thread, shift, size, [&](int64_t i) {
         float s[4], g[4];
@@ -124,7 +127,8 @@ struct SumNormGradient {
   }
 };
 
-// Gradients of weight and bias over a chunk of rows; one thread computes one column.
+// The kernel body of dweight and dbias, one sum for each chunk of x.piece rows. One thread computes one column of a
+// chunk. Grid: (chunks, columns / kThreads rounded up).
 struct SumNormWeightGradient {
   static constexpr int kThreads = 128;
   int64_t size;
@@ -146,6 +150,7 @@ struct SumNormWeightGradient {
   }
 };
 
+// Launch the kernels of CudaApi::sum_norm and sum_norm_backward. Return null, or a description of the problem.
 template <class Y, class Launcher>
 const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumNormTensors& x) {
   using Body = SumNormRows<Y>;

@@ -1,6 +1,6 @@
-// The operations of one thread of a block that kernel bodies use: its position, barriers, exchange within its warp, the
-// tensor cores and asynchronous copies, each one instruction of PTX (sm_80 and later). tests/emulator/host_thread.h
-// implements them on a CPU.
+// The operations of one GPU thread that kernel bodies use: its indices, barriers, shuffles, tensor-core products,
+// vector stores and asynchronous copies. Each is one PTX instruction (sm_80 and later) or a few.
+// tests/emulator/host_thread.h implements the same operations on a CPU.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,10 +22,10 @@ struct GpuThread {
 
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
-  // Returns x of the lane whose number differs in these bits.
+  // Returns x of lane lane() ^ bits. By a whole warp.
   MH_DEVICE float shuffle_xor(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
-  // Returns 2^x. Flushes results below 2^-126 to zero, which saves the two multiplications of exp2f.
+  // Returns 2^x, approximately. Results below 2^-126 are flushed to zero, which saves the two multiplications of exp2f.
   MH_DEVICE float exp2(float x) const {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -34,6 +34,7 @@ struct GpuThread {
   MH_DEVICE float log2(float x) const { return log2f(x); }
   MH_DEVICE float log1p(float x) const { return log1pf(x); }
 
+  // Rounds two fp32 numbers to 16-bit numbers and packs them into a word: `low` into its lower half.
   MH_DEVICE uint32_t pack(float low, float high, Bf16) const {
     const __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const uint32_t&>(x);
@@ -42,6 +43,7 @@ struct GpuThread {
     const __half2 x = __floats2half2_rn(low, high);
     return reinterpret_cast<const uint32_t&>(x);
   }
+  // Converts the two 16-bit numbers in a word to fp32.
   MH_DEVICE void unpack(uint32_t x, float& low, float& high, Bf16) const {
     low = __uint_as_float(x << 16), high = __uint_as_float(x & 0xFFFF0000u);
   }
@@ -49,15 +51,17 @@ struct GpuThread {
     const float2 pair = __half22float2(reinterpret_cast<const __half2&>(x));
     low = pair.x, high = pair.y;
   }
+  // Rounds to tf32 (11 significant bits), to nearest, ties away from zero.
   MH_DEVICE float round_tf32(float x) const {
     uint32_t bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
     return __uint_as_float(bits);
   }
 
-  // Loads four matrices (8, 8) of 16-bit elements (ldmatrix); lane l has the address of row l % 8 of matrix l / 8, 16
-  // bytes aligned to 16, and receives of each matrix row lane / 4, columns 2 (lane % 4) and the next; turned: of its
-  // transpose.
+  // Load four matrices (8, 8) of 16-bit elements from shared memory (ldmatrix); load_matrices_transposed() loads their
+  // transposes. `row` of lane l is the address of row l % 8 of matrix l / 8, 16 bytes aligned to 16. to[m] of lane l
+  // receives two elements of matrix m, or of its transpose: row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1. By a whole
+  // warp.
   template <class T>
   MH_DEVICE void load_matrices(uint32_t (&to)[4], const T* row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -73,7 +77,9 @@ struct GpuThread {
                  : "memory");
   }
 
-  // Computes (16, 8) += (16, 16) (16, 8), accumulated in fp32; or with k = 8, for elements rounded to tf32.
+  // Compute c (16, 8) += a (16, 16) · b (16, 8) for 16-bit elements, or c (16, 8) += a (16, 8) · b (8, 8) for fp32
+  // elements that are rounded to tf32, accumulated in fp32 on the tensor cores. By a whole warp; fragments as in
+  // cuda/fragment.h.
   MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Bf16) const {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -96,7 +102,7 @@ struct GpuThread {
         : "r"(bits(a[0])), "r"(bits(a[1])), "r"(bits(a[2])), "r"(bits(a[3])), "r"(bits(b[0])), "r"(bits(b[1])));
   }
 
-  // Stores 16 or 8 bytes, equally aligned, in one instruction.
+  // Store 16 or 8 bytes in one instruction; the address is aligned to the same number of bytes.
   MH_DEVICE void store(void* to, const float (&x)[4]) const {
     asm volatile("st.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
   }
@@ -104,14 +110,15 @@ struct GpuThread {
     asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
   }
 
-  // Stores 4 bytes to shared memory if `there`, without a branch.
+  // Stores 4 bytes to shared memory if `condition` is true, without a branch.
   MH_DEVICE void store_if(bool condition, void* to, uint32_t x) const {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.b32 [%0], %1;}" ::"r"(address(to)), "r"(x),
                  "r"(static_cast<uint32_t>(condition))
                  : "memory");
   }
 
-  // Reads 4, 8 or 16 bytes of global memory, equally aligned, which no kernel may write at the same time.
+  // Read 4, 8 or 16 bytes of global memory through the read-only cache, so no thread may write them during the kernel.
+  // The address is aligned to the same number of bytes.
   MH_DEVICE void read(float (&to)[1], const float* from) const { to[0] = __ldg(from); }
   MH_DEVICE void read(float (&to)[2], const float* from) const {
     const float2 x = __ldg(reinterpret_cast<const float2*>(from));
@@ -122,9 +129,9 @@ struct GpuThread {
     to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
   }
 
-  // Copies 16 bytes from global to shared memory (cp.async), both aligned to 16; the first `bytes` are read, the others
-  // zero. The copy is complete for this thread once wait_group<n>() returns and at most n groups were committed after
-  // its own.
+  // Starts an asynchronous copy of 16 bytes from global to shared memory (cp.async), both aligned to 16. Only the first
+  // `bytes` bytes are read; the others become zero. commit_group() ends a group of copies of this thread;
+  // wait_group<n>() waits until all groups but the last n are complete, for this thread only.
   MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }

@@ -1,4 +1,4 @@
-// Tiles of rows between global and shared memory.
+// Copies of tiles of rows between global memory, shared memory and registers.
 #pragma once
 
 #include "cuda/attention.h"
@@ -6,6 +6,7 @@
 
 namespace mh::kernels {
 
+// Returns the address of the row of a tensor at batch row b, head `head` and position `position`.
 template <class T>
 MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t position) {
   return rows.data + b * rows.batch_stride + head * rows.head_stride + position * rows.row_stride;
@@ -22,7 +23,7 @@ MH_DEVICE float to_float(const Thread&, float x) {
   return x;
 }
 
-// The index of a thread and the number of threads that share some work: those of a block, or of a warp.
+// The threads that share a copy, of a block or of a warp: their number, and the index of the current thread among them.
 struct ThreadGroup {
   int index, threads;
 };
@@ -35,8 +36,8 @@ MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
   return {thread.lane(), 32};
 }
 
-// Calls visit(row, column) for this thread's 16-byte vectors of `rows` rows of kSize elements; without a division in
-// the loop if the threads cover whole rows.
+// Calls visit(row, column) for each 16-byte vector of `rows` rows of kSize elements that belongs to this thread. Avoids
+// a division in the loop if 32 is a multiple of the number of vectors in a row.
 template <class T, int kSize, class Visit>
 MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
@@ -49,12 +50,13 @@ MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visi
   }
 }
 
-// Returns the offset of row `row` in elements; row strides are less than 2^31.
+// Returns the offset of row `row`, in elements. A row stride is less than 2^31, which makes the multiplication cheaper.
 MH_DEVICE int64_t to_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
-// Loads rows first … first + count - 1 of one head, at data + r * row_stride, into shared memory, offset_of(r) elements
-// from `to`, by the threads that share the work; zeros before row 0, from row `end` and from column `size` on.
-// Asynchronous (cp.async) if rows are aligned.
+// Loads rows first … first + count - 1 of a matrix (end, size), with row r at data + r * row_stride, into shared
+// memory, with row first + i at to + offset_of(i). Rows outside the matrix and columns from `size` to kSize become
+// zero. By the threads of `group`. aligned: rows are aligned to 16 bytes and have whole vectors; then the copy is
+// asynchronous (cp.async), and complete after commit_group() and wait_group().
 template <int kSize, class Thread, class T, class OffsetOf>
 MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, const T* data, int64_t row_stride,
                          int first, int count, int end, int size, bool aligned, const OffsetOf& offset_of) {
@@ -85,7 +87,8 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
   }
 }
 
-// Loads kRows rows with stride kStride, by the whole block.
+// Loads rows first … first + kRows - 1 into `to` (kRows, kSize) with row stride kStride, as load_rows(). By the whole
+// block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t row_stride, int first, int end, int size,
                          bool aligned) {
@@ -93,10 +96,12 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t row
                    [](int r) { return r * kStride; });
 }
 
-// Calls visit(s, stage, slide_row) for tiles of kStep rows from s on, first … end - 1, by the whole block. The data
-// have arrived for the present thread only, so visit begins with a barrier. load(s, stage, slide_row, is_first)
-// starts the copies of a tile; with two stages they run while the tile before is visited. `is_first`: no tile before
-// exists. `slide_row` is 0, then next(slide_row): the position of data that slides along with the tiles.
+// Streams tiles of kStep rows of the range first … end - 1 through kStages pipeline stages. To be called by all threads
+// of the block. For each tile, whose first row is s, it calls load(s, stage, slide_row, is_first), which starts
+// asynchronous copies into stage `stage`, and then visit(s, stage, slide_row). With two stages the copies of a tile run
+// while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
+// thread only. is_first: whether the tile is the first one. slide_row, the position in a sliding window
+// (cuda/relative.h), is 0 for the first tile, and next(slide_row) for the following tile.
 template <int kStages, int kStep, class Thread, class Load, class Next, class Visit>
 MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
                          const Visit& visit) {
@@ -118,6 +123,7 @@ MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& l
   }
 }
 
+// Stores x, rounded to T.
 template <class Thread, class T>
 MH_DEVICE void put(const Thread& thread, T* to, float x) {
   to->bits = static_cast<uint16_t>(thread.pack(x, 0, T{}));
@@ -127,6 +133,7 @@ MH_DEVICE void put(const Thread&, float* to, float x) {
   *to = x;
 }
 
+// Stores two adjacent elements, rounded to T.
 template <class Thread, class T>
 MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
   *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});
@@ -136,8 +143,9 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's 16 rows of `sums`, times a factor for each of the lane's rows, through `staging`, its 16 rows of
-// shared memory.
+// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix (end, size), with row r at data
+// + r * row_stride, rounded to T. factor: the factors of a lane's two rows. staging (16, kStride): shared memory of the
+// warp. Rows and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
                           const float (&factor)[2], T* data, int64_t row_stride, int first, int end, int size,

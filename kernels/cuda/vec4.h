@@ -1,5 +1,5 @@
-// Vectors of four adjacent elements of a row, with rows whose first and last vector may extend past the row; and
-// reductions over a block.
+// Access to a row of any length and alignment in vectors of four elements, of which the first and the last may extend
+// past the row; and reductions over a block.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,18 @@ struct alignas(4 * sizeof(T)) Vec4 {
   T x[4];
 };
 
-// Returns whether columns i … i + 3 are within the row of n and can be accessed as one vector. Rows may have any
-// length: a row that starts at element e of aligned memory is accessed from column -(e % 4) on.
+// Returns whether columns i … i + 3 are within a row of n elements and are aligned, so that they can be accessed as one
+// vector. A row that starts at element e of aligned memory is accessed from column -(e % 4) on, so that its inner
+// vectors are aligned.
 template <class T>
 MH_DEVICE bool is_vector(const T* row, int64_t i, int64_t n) {
   return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Vec4<T>) == 0;
 }
 
+// Returns whether column i is within a row of n elements.
 MH_DEVICE bool in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
 
+// Returns x rounded to T.
 template <class Thread, class T>
 MH_DEVICE T from_float(const Thread& thread, float x, T type) {
   return {static_cast<uint16_t>(thread.pack(x, 0.0f, type))};
@@ -31,6 +34,7 @@ MH_DEVICE float from_float(const Thread&, float x, float) {
   return x;
 }
 
+// Stores four elements, rounded to T, as one vector.
 template <class Thread, class T>
 MH_DEVICE void put_vec4(const Thread& thread, T* to, const float (&x)[4]) {
   const uint32_t words[2] = {thread.pack(x[0], x[1], T{}), thread.pack(x[2], x[3], T{})};
@@ -41,6 +45,7 @@ MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
   thread.store(to, x);
 }
 
+// Loads columns i … i + 3 of a row of n elements; columns outside the row become `padding`.
 template <class Thread, class T>
 MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float padding = 0) {
   if (is_vector(row, i, n)) {
@@ -51,6 +56,7 @@ MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t 
   }
 }
 
+// Stores columns i … i + 3 of a row of n elements, rounded to T; columns outside the row are not stored.
 template <class Thread, class T>
 MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
   if (is_vector(row, i, n)) {
@@ -61,25 +67,28 @@ MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, co
   }
 }
 
-// Calls f(i) for this thread's vectors of a row that starts `shift` elements after an aligned address.
+// Calls f(i) for each vector i … i + 3 of a row of n elements that belongs to this thread; the row starts `shift`
+// elements after an aligned address.
 template <class Thread, class F>
 MH_DEVICE void each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
 }
 
-// Threads of a block for a row of n: one warp, which reduces without shared memory, as far as that suffices.
-constexpr int kRowThreads = 256;
+constexpr int kRowThreads = 256;  // maximum number of threads of a block that computes a row
+// Returns the number of threads of a block for a row of n elements: one warp, which reduces without shared memory, for
+// short rows.
 inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
-// Shared memory of a reduction: one number for each warp.
+// The shared memory of a reduction over a block: one number for each warp.
 using WarpResults = float[kRowThreads / 32];
 
-// Reduces x with `op` over the block; all threads call it and get the same bits.
+// Returns the reduction of x with `op` over all threads of the block, with the same bits in each thread. By the whole
+// block.
 template <class Thread, class Op>
 MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Op& op) {
   MH_FOR (i, 5) x = op(x, thread.shuffle_xor(x, 1 << i));
   const int warps = thread.threads() / 32;
   if (warps == 1) return x;
-  thread.barrier();  // the previous values have been read
+  thread.barrier();  // until all threads have read the results of a previous reduction
   if (thread.lane() == 0) warp_results[thread.warp()] = x;
   thread.barrier();
   x = warp_results[0];
