@@ -1,8 +1,9 @@
-// Streams tiles of 16 rows of global memory through a pipeline in shared memory, for all head-mixing kernels.
+// The mainloop of the head-mixing kernels: streams tiles of 16 rows from global memory through a multi-stage pipeline
+// in shared memory.
 //
-// Tiling: a block computes strips of 16 rows of all heads. The warps of a strip divide the heads among them. Tiles of
-// 16 rows are streamed through the stages of a pipeline, filled with cp.async while another stage is read. A stage
-// without room for all heads takes the heads in groups.
+// Tiling: a block computes one or more strips of 16 resident rows, of all heads. The warps of a strip divide the heads
+// among them. Tiles of 16 streamed rows of each head are copied into the stages of the pipeline with cp.async while
+// another stage is read. If a stage has no room for all heads, a tile is streamed in several groups of heads.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -10,24 +11,26 @@
 
 namespace mh::kernels {
 
-// A ring buffer of pipeline stages in shared memory. A stage is filled while another one is read; it is free after the
-// barrier of the next acquire(). A single stage is filled when it is needed.
+// A ring buffer of pipeline stages in shared memory. The sequence is fill() once, then acquire(), work on current(),
+// and release() for each stage. After the barrier of acquire() the previous stage is free, and acquire() starts to fill
+// it. With one stage acquire() fills it and waits.
 template <class T>
 struct SmemPipeline {
   T* memory;
-  int num_stages, stage_size;  // stage_size: elements
-  int stage = 0;               // the stage that is read
+  int num_stages, stage_size;  // number of stages; elements of a stage
+  int stage = 0;               // index of the stage that is read
 
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
-  // Starts to fill all stages but one. Copies issued before, of the resident tiles, complete with the first stage.
+  // Starts to fill all stages but one, with load(stage memory). Copies that were started before, of resident rows, are
+  // in the group of the first stage, and complete with it.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
     if (num_stages == 1) thread.commit_group();
     MH_ROLLED
     for (int i = 0; i < num_stages - 1; ++i) load(memory + i * stage_size);
   }
-  // Waits until the current stage is complete and all threads have finished the previous one. load(stage) starts to
-  // fill the stage that is free.
+  // Waits until the current stage is complete and all threads have finished with the previous one, and starts to fill
+  // the free stage with load(stage memory).
   template <class Thread, class Load>
   MH_DEVICE void acquire(const Thread& thread, const Load& load) const {
     if (num_stages <= 2) thread.template wait_group<0>();
@@ -42,32 +45,32 @@ struct SmemPipeline {
   MH_DEVICE void release() { stage = stage + 1 < num_stages ? stage + 1 : 0; }
 };
 
-// A streamed tile of 16 rows, zeros from `end` on; and the begin and end of its window, if it has one.
+// A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
 struct StreamedTile {
-  int from = 0, end = 0;
-  int window = 0, window_end = 0;
-  int window_first = 0;  // rows of the window before this do not belong to the tile
+  int from = 0, end = 0;           // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
+  int window = 0, window_end = 0;  // the same for the window
+  int window_first = 0;            // rows of the window before row window_first are masked
   MH_DEVICE bool valid() const { return from < end; }
 };
 
-// The tiles of a range, without windows.
+// Returns tile n of a range, without a window.
 struct RangeTiles {
   KeyRange range;
   MH_DEVICE StreamedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
 };
 
-// The operands of a product for heads first … end - 1: rows of `streamed` with rows of `resident`. With relative
-// positions (relative.h) kStreamed or kResident may be 2, and kWindow adds a window of rows, loaded with each tile,
-// that has 16 rows more than the block. A tensor without data is left out.
+// The operands of the product of streamed rows with resident rows, for heads first … end - 1. With relative positions
+// (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a window
+// (kWindow): 16 rows more than the block has resident rows, loaded with each tile. A tensor without data is not loaded.
 template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
 struct GemmOperands {
   static constexpr int kStride = kSize + kPad;
-  // A tensor of a batch row.
+  // A tensor (heads, length, size) of one batch row.
   struct Operand {
     const T* data = nullptr;
     int64_t head_stride = 0;
-    int row_stride = 0;                // row stride, for to_row()
-    const int64_t* head_of = nullptr;  // head of the tensor for each head, or null
+    int row_stride = 0;                // in elements
+    const int64_t* head_of = nullptr;  // head h of the product reads head head_of[h] of the tensor; null: head h
     Operand() = default;
     MH_DEVICE Operand(const Rows<const T>& rows, int64_t b, const int64_t* heads)
         : data(rows.data + b * rows.batch_stride),
@@ -83,13 +86,14 @@ struct GemmOperands {
     MH_DEVICE void select(const None&, bool) {}
   };
   Operand streamed, resident;
-  int first, end, size;      // size of a row
-  const T* resident_memory;  // (kResident, heads, rows of the block, kStride)
+  int first, end, size;      // heads first … end - 1; elements of a row
+  const T* resident_memory;  // (kResident, end - first, rows of the block, kStride), if plan.resident_tiles > 0
   std::conditional_t<kStreamed == 2, Operand, None> streamed_2{};
   std::conditional_t<kResident == 2, Operand, None> resident_2{};
   std::conditional_t<kWindow, Operand, None> window{};
 
-  // Copies x if `condition`, member by member: a choice between structs would go through local memory.
+  // Assigns x to this object if `condition` is true, member by member, since a choice between structs would go through
+  // local memory.
   MH_DEVICE void select(const GemmOperands& x, bool condition) {
     streamed.select(x.streamed, condition), resident.select(x.resident, condition);
     streamed_2.select(x.streamed_2, condition), resident_2.select(x.resident_2, condition);
@@ -98,8 +102,9 @@ struct GemmOperands {
     resident_memory = condition ? x.resident_memory : resident_memory;
   }
 
-  // Return the rows of a head, of tensor 0 or 1: streamed rows (16, kStride), resident rows (rows of the block,
-  // kStride), and the window (rows of the block + 16, kStride). `begin`: first head in the stage.
+  // Return addresses in shared memory for head `head`: streamed_rows() of the streamed rows (16, kStride),
+  // resident_rows() of the resident rows (rows of the block, kStride), and window_of() of the window (rows of the block
+  // + 16, kStride). begin: first head in the stage. n: 0, or 1 for the second streamed or resident tensor.
   MH_DEVICE const T* streamed_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
     return stage + (n * plan.heads_per_stage + head - begin) * 16 * kStride;
   }
@@ -112,16 +117,19 @@ struct GemmOperands {
     return stage + (kStreamed * plan.heads_per_stage * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
   }
 
-  // Loads all resident rows.
+  // Loads the resident rows of all heads, from row `row` on, to `to`; rows from rows_end on become zero. By the whole
+  // block.
   template <class Thread>
   MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
                                    int row, int rows_end) const {
     load_resident(thread, a, plan, to, end - first, first, end - first, row, rows_end);
   }
+  // Loads the streamed rows and the window of a tile into a stage, for `count` heads from head `begin` on. By the whole
+  // block.
   template <class Thread>
   MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
                                int begin, int count, const StreamedTile& tile) const {
-    // A single streamed tensor is never null; the check would cost registers.
+    // If there is only one streamed tensor, it always has data; the check would cost registers.
     if (kStreamed == 1 || present(streamed))
       load_operand(thread, a, stage, streamed, begin, count, 16, tile.from, tile.end);
     if constexpr (kStreamed == 2)
@@ -133,7 +141,7 @@ struct GemmOperands {
         load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, begin, count,
                      16 * plan.strips + 16, tile.window, tile.window_end);
   }
-  // The window follows the streamed rows.
+  // Loads the resident rows into a stage, after its streamed rows and window, for `count` heads from head `begin` on.
   template <class Thread>
   MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
                                int begin, int count, int row, int rows_end) const {
@@ -144,7 +152,8 @@ struct GemmOperands {
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
     return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.strips : 0)) * 16 * kStride;
   }
-  // Loads the resident rows of some heads to (kResident, heads, rows of the block, kStride).
+  // Loads the resident rows of `count` heads from head `begin` on to `to` (kResident, group_heads, rows of the block,
+  // kStride).
   template <class Thread>
   MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
                                int group_heads, int begin, int count, int row, int rows_end) const {
@@ -155,8 +164,9 @@ struct GemmOperands {
                      16 * plan.strips, row, rows_end);
   }
   static MH_DEVICE bool present(const Operand& x) { return x.data != nullptr; }
-  // Loads `count` heads from head `begin` on, each `rows` rows (a multiple of 16) from row `from` on, to (count, rows,
-  // kStride); a warp loads 16 rows of a head. Zeros before row 0 and from row `end` on.
+  // Loads rows from … from + rows - 1 of `count` heads from head `begin` on to `to` (count, rows, kStride); `rows` is a
+  // multiple of 16, and a warp loads 16 rows of a head at a time. Rows before row 0 and from row from_end on become
+  // zero.
   template <class Thread>
   MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& a, T* to, const Operand& x, int begin,
                               int count, int rows, int from, int from_end) const {
@@ -171,21 +181,22 @@ struct GemmOperands {
   }
 };
 
-// Number of fragments of 16 columns that a product loads in advance (multiply_transposed), limited by the registers
-// besides the accumulators of several heads. With relative positions each kernel has its own number.
+// Number of 16-column fragments that a product loads in advance (kMaxPrefetch of multiply_transposed), limited by the
+// registers that the accumulators of several heads leave. With relative positions each kernel sets its own number.
 template <class T, int kSize>
 constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                            ? 1
                                     : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                                  : 4;
 
-// The order of streaming: for each tile of 16 rows the operands of several products in turn, each in groups of
-// plan.heads_per_stage heads; at least one of them has heads. tile_of(n) returns tile n.
+// The order of loads: for each tile of 16 rows the operands of kNumOperands products one after another, each in groups
+// of plan.heads_per_stage heads. At least one of the products has heads. tile_of(n) returns tile n as a StreamedTile,
+// which is not valid past the last tile.
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
-  int row, rows_end;  // the block's resident rows
+  int row, rows_end;  // resident rows of the block: row … rows_end - 1
   TileOf tile_of;
-  // The next group of heads: the indices of its tile and operands, and its first head.
+  // The next group of heads to load: the index of its tile, the index of its operands, and its first head.
   int tile_index = 0, operand_index = -1, head = 0;
   MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], int first_row, int end_row, const TileOf& tiles)
       : row(first_row), rows_end(end_row), tile_of(tiles) {
@@ -193,7 +204,7 @@ struct LoadSchedule {
     next_operands();
   }
 
-  // Starts to copy the next group of heads to a stage; does nothing after the last one.
+  // Starts to copy the next group of heads to a stage; after the last group it only commits an empty group of copies.
   template <class Thread, class T>
   MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage) {
     if (const StreamedTile tile = tile_of(tile_index); tile.valid()) {
@@ -223,8 +234,9 @@ struct LoadSchedule {
   }
 };
 
-// Calls work(begin, end, stage) for groups of heads of first … end - 1, in the order of streaming. Calls before() once,
-// when all threads have finished the previous group. load(stage) starts to fill a stage.
+// Calls work(begin, end, stage) for each group of at most group_heads of the heads first … end - 1, where `stage` is
+// the memory of the stage that holds the group. Calls before() once, after the barrier that precedes the first group.
+// load(stage memory) starts to fill a stage. By the whole block.
 template <class T, class Thread, class Load, class Before, class Work>
 MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
                                const Load& load, const Before& before, const Work& work) {
@@ -242,20 +254,22 @@ MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, 
       thread, pipeline, group_heads, first, end, load, [] {}, work);
 }
 
-// The layout of shared memory: resident tiles, then stages, then fragments.
+// The layout of the shared memory of a block: resident rows, pipeline stages, exchanged fragments, products with
+// windows. The mixing matrices are at the end (SharedMatrix).
 template <class T>
 struct HeadMixingMemory {
   SmemPipeline<T> pipeline;
   MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* rows, int stride)
       : pipeline{rows + plan.resident_tiles * 16 * plan.strips * stride, plan.num_stages,
                  plan.stage_tiles * 16 * stride} {}
-  // Returns the fragments from `first` on.
+  // Returns the address of the exchanged fragments from fragment `first` on.
   template <class X>
   MH_DEVICE FragmentA<X>* fragments(int first) const {
     static_assert(sizeof(FragmentA<X>) == sizeof(FragmentA<T>));
     return reinterpret_cast<FragmentA<X>*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size) + first * 32;
   }
-  // Returns the scratch of a warp's products with a window, after `num_fragments` fragments.
+  // Returns the address of a warp's scratch for products with a window. num_fragments: number of exchanged fragments of
+  // the block.
   template <class Thread>
   MH_DEVICE float* products(const Thread& thread, int num_fragments) const {
     return reinterpret_cast<float*>(fragments<T>(num_fragments)) + thread.warp() * kWindowProductBytes / 4;

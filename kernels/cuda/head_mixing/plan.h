@@ -1,19 +1,20 @@
-// The block layout of head-mixing kernels, computed on the host from the available shared memory.
+// The tiling of head-mixing kernels, computed on the host from the available shared memory.
 #pragma once
 
 #include "cuda/fragment.h"
 
 namespace mh::kernels {
 
-// The order of blocks over tiles of queries or keys and batch rows: tiles with the most work first, so that no long
-// tile begins late, and as many batch rows in parallel as fit in the L2 cache.
+// The order of the blocks of a grid, each of which computes one tile of queries or keys of one batch row. Batch rows
+// are computed in groups that fit in the L2 cache. Within a group the tiles with the most work are first, so that no
+// long tile begins late.
 struct BlockOrder {
-  int tiles = 0, batch = 0, concurrent_rows = 1;
+  int tiles = 0, batch = 0, concurrent_rows = 1;  // tiles of a batch row; batch rows; batch rows of a group
   struct Position {
     int tile, row;
   };
   constexpr int blocks() const { return tiles * batch; }
-  // reversed: the last tile has the most work.
+  // Returns the tile and the batch row of a block. reversed: the last tile has the most work, and is first.
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
     const int group = thread.block_x() / (concurrent_rows * tiles), first = group * concurrent_rows,
@@ -23,47 +24,50 @@ struct BlockOrder {
   }
 };
 
+// The tiling of a kernel. A tile is 16 rows of one tensor and head; a strip is the 16 resident rows of all heads that a
+// group of warps shares.
 struct HeadMixingPlan {
-  int warps_per_strip = 0, strips = 0;  // strips of 16 rows
-  int head_blocks = 0;                  // number of blocks that divide the heads
-  int heads_per_stage = 0;              // if fewer than all heads, a tile is streamed in groups of heads
-  int resident_tiles = 0;               // of a strip; 0: loaded again with each tile that they are multiplied with
-  bool one_stage = false;               // one stage has all rows that the work on a tile needs
-  int stage_tiles = 0, num_stages = 0;  // tiles of 16 rows in a stage; number of stages
-  int shared_bytes = 0;                 // shared memory of a block
-  int weight_bytes = 0;                 // the last bytes of it, for mixing matrices
-  int concurrent_stores = 0;            // warps of a strip whose results fit into shared memory at a time
+  int warps_per_strip = 0, strips = 0;  // warps that share a strip; strips of a block
+  int head_blocks = 0;                  // number of blocks among which the heads of a strip are divided
+  int heads_per_stage = 0;              // heads of a stage; if fewer than all, the heads are streamed in groups
+  int resident_tiles = 0;               // resident tiles of a strip; 0: loaded into the stages, with each streamed tile
+  bool one_stage = false;               // whether a stage has all streamed tensors; otherwise those of one product
+  int stage_tiles = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
+  int shared_bytes = 0;                 // dynamic shared memory of a block
+  int weight_bytes = 0;                 // bytes of the mixing matrices, at the end of the shared memory
+  int concurrent_stores = 0;            // warps of a strip whose results fit in the shared memory at the same time
   constexpr int threads() const { return 32 * warps_per_strip * strips; }
 };
 
-// The shared memory requirements of a kernel, in heads and in tiles of 16 rows of one head.
+// The shared memory requirements of a kernel. A tile is 16 rows of one tensor and head.
 struct HeadMixingNeeds {
-  int heads, warp_heads;    // heads divided among warps; maximum heads of a warp
-  int resident_tiles;       // of a strip
-  int max_stage_heads;      // heads of the largest operand
-  int one_stage_tiles = 0;  // tiles of a stage if all work on a tile shares one; 0: never
-  int exchanged_fragments = 0;
-  int weight_rows = 0;  // rows of mixing matrices in shared memory
-  // Streamed and resident tensors of a head, and whether a window is streamed with them (relative.h).
+  int heads, warp_heads;        // heads that the warps of a strip divide; maximum number of heads of a warp
+  int resident_tiles;           // resident tiles of a strip
+  int max_stage_heads;          // heads of the operand that has the most heads
+  int one_stage_tiles = 0;      // tiles of a stage with all streamed tensors (one_stage of the plan); 0: none
+  int exchanged_fragments = 0;  // fragments of a strip (FragmentExchange)
+  int weight_rows = 0;          // rows of mixing matrices (SharedMatrix)
+  // Streamed and resident tensors of a head, and whether a window is streamed with them (head_mixing/relative.h).
   int streamed_tensors = 1, resident_tensors = 1;
   bool window = false;
 };
 
-constexpr int kHeadMixingWarps = 8, kMaxStages = 4;
-// Bytes of a warp's products with a window (16, 32), padded.
+constexpr int kHeadMixingWarps = 8, kMaxStages = 4;  // maximum number of warps of a block; of pipeline stages
+// Bytes of a warp's products with a window (16, 32), with 8 floats of padding in each row.
 constexpr int kWindowProductBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
-// Heads of a warp, with accumulators in registers: `elements` of each row and head.
+// Returns the maximum number of heads of a warp, limited by the registers. elements: accumulators of each row and head.
 template <class T>
 constexpr int max_warp_heads(int elements) {
   const int heads = (sizeof(T) == 4 ? 128 : 256) / elements;
   return heads < 1 ? 1 : heads > 4 ? 4 : heads;
 }
 
-// Rows of a matrix of `heads` rows in shared memory: rounded up to an even number, and one row of scales.
+// Returns the number of rows of a SharedMatrix of `heads` heads: rounded up to an even number, and one row of scales.
 constexpr int rows_of_weights(int heads) { return (heads + 1) / 2 * 2 + 1; }
 
-// num_stages is 0 if nothing fits into `limit` bytes. stride: row stride in elements.
+// Returns the plan for a kernel with the given needs and at most `limit` bytes of shared memory; num_stages is 0 if no
+// plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
 constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, int limit) {
   HeadMixingPlan plan;
@@ -72,9 +76,9 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
   plan.warps_per_strip = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
   plan.head_blocks = (warps + plan.warps_per_strip - 1) / plan.warps_per_strip;
   plan.weight_bytes = sizeof(T) == 2 ? (n.weight_rows * plan.warps_per_strip * n.warp_heads * 4 + 15) / 16 * 16 : 0;
-  // Streamed tiles of a head.
+  // Returns the number of streamed tiles of a head.
   const auto streamed_tiles = [&](int strips) { return n.streamed_tensors + (n.window ? 1 + strips : 0); };
-  // Fills the plan for stages of `stage_tiles` tiles; returns whether there are at least `min_stages`.
+  // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.
   const auto fits = [&](int strips, int resident_tiles, int stage_tiles, int min_stages) {
     const int products = n.window ? plan.warps_per_strip * kWindowProductBytes : 0;
     const int fixed = strips * (resident_tiles * tile_bytes + n.exchanged_fragments * fragment_bytes + products) +
@@ -89,13 +93,14 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
                                  : plan.warps_per_strip;
     return plan.num_stages >= min_stages;
   };
-  // All heads in a stage, with as many strips as warps allow.
+  // First choice: all heads in a stage, with as many strips as the number of warps allows.
   plan.heads_per_stage = n.max_stage_heads, plan.one_stage = n.one_stage_tiles > 0;
   for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
     if (fits(strips, n.resident_tiles, plan.one_stage ? n.one_stage_tiles : n.max_stage_heads * streamed_tiles(strips),
              strips > 1 ? 2 : 1))
       return plan;
-  // Groups with enough heads for every warp, in two stages; otherwise groups of fewer heads.
+  // Otherwise groups of heads: first with at least one head for every warp, then with fewer; first in two stages, then
+  // in one.
   plan.one_stage = false;
   for (const int min_heads : {plan.warps_per_strip < n.max_stage_heads ? plan.warps_per_strip : n.max_stage_heads, 1})
     for (const int min_stages : {2, 1})
