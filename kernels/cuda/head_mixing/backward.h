@@ -1,19 +1,25 @@
-// Backward pass of attention with head mixing, in three kernels, each of which recomputes the probabilities. With
-// dP̄_i = dO_i V_iᵀ: the first sums G[j, i] = Σ_s P_j dP̄_i for each query, the gradient of its matrix; then
-// dP_j = Σ_i m[j, i] dP̄_i, and with D_j = Σ_i m[j, i] G[j, i] the gradient of the logits is dS_j = P_j (dP_j - D_j).
-// The second computes dQ and loops over the keys; the third computes dK and dV and loops over the queries. No kernel
-// accumulates in global memory.
+// Backward pass of attention with head mixing, for query heads j and output heads i. With dP̄_i = dO_i V_iᵀ:
 //
-// The log-sum-exp is rounded, by 2^-24 of the largest logit, so probabilities are divided by their sum, which the first
-// kernel computes; otherwise the gradients of large logits would not sum to zero.
+//   G[j, i] = Σ_s P_j dP̄_i for each query, which is the gradient of its mixing matrix m
+//   dP_j = Σ_i m[j, i] dP̄_i,  D_j = Σ_i m[j, i] G[j, i] (`delta`)
+//   dS_j = P_j (dP_j - D_j), the gradient of the logits
+//
+// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_sums() computes G;
+// head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient() (key_gradient.h)
+// computes dK and dV and loops over the queries. No kernel accumulates in global memory.
+//
+// The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
+// divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not
+// sum to zero if the logits are large.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
 
 namespace mh::kernels {
 
-// Computes a warp's dP̄ of heads begin … end - 1 of the result, which are in a stage, and a tile of keys from `key` on,
-// into exchange, whose first head is `first`.
+// Computes dP̄ of a warp's 16 queries and the 16 keys from key `key` on, for the output heads begin … end - 1, which
+// are in `stage`, and writes it to `exchange`, as head number i - first. The warps of a strip divide the heads among
+// them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                   const WarpPosition& warp, int64_t b, const WarpQueries& q, int key,
@@ -30,11 +36,12 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a
   }
 }
 
+// The tile sizes and the plan of head_mixing_sums().
 template <class T, int kSize, bool kRelative = false>
 struct HeadMixingSumsTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
-  static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // heads of the result with accumulators in registers
+  static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // output heads of a chunk, whose sums are in registers
   static constexpr int chunk_size(const AttentionParams& a) {
     return a.out_heads < kChunkHeads ? a.out_heads : kChunkHeads;
   }
@@ -53,8 +60,9 @@ struct HeadMixingSumsTiles {
   }
 };
 
-// Writes x.g, G before division by the sums, and x.prob_sums, the sums of the probabilities recomputed from x.lse. x.q
-// and x.q_v: as in head_mixing_forward. Blocks: (order.blocks(), 1, plan.head_blocks * chunks).
+// Computes x.g, which is G before the division by the sums of the probabilities, and x.prob_sums, the sums of the
+// probabilities that are recomputed from x.lse. kRelative: x.q is q + u, and x.q_v is q + v. Grid: (order.blocks(), 1,
+// plan.head_blocks * chunks of output heads).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                 const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -75,7 +83,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
             num_chunk_heads = a.out_heads - chunk_head < kChunkHeads ? a.out_heads - chunk_head : kChunkHeads;
   const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // rows of q, then of dout
+  auto* const rows = static_cast<T*>(memory);  // resident rows: q (with kRelative q + u and q + v), then dout
   T* const dout_rows = rows + (kRelative ? 2 : 1) * a.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
@@ -119,7 +127,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
                     });
     if (a.has_dropout() && a.dropout_before_mixing)
       drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, p);
-    // The gradients of all heads are complete since the first barrier of the logits.
+    // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
       Accumulator d[2];
@@ -144,8 +152,8 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
     }
 }
 
-// The weights that the gradients are mixed with: rounded if the tensor cores mix (SharedMatrix), so that the sum of P
-// dP is delta.
+// Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if tensor cores mix
+// (SharedMatrix). Delta must use the same rounded weights, so that it equals Σ P dP. scale: the scale of fp16 weights.
 struct WeightRounding {
   bool bf16, fp16;
   float scale = 1;
@@ -163,8 +171,8 @@ struct WeightRounding {
   }
 };
 
-// Divides x.g by the sums, and writes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and the padding after it. One
-// thread for each; any number of threads in a block, enough blocks for all.
+// Divides x.g by x.prob_sums, and computes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and its padding of zeros.
+// One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
 MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
                                     WeightRounding weights) {
@@ -186,11 +194,12 @@ MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams&
   x.query_stats[i] = query;
 }
 
+// The tile sizes and the plan of head_mixing_query_gradient().
 template <class T, int kSize, bool kRelative = false>
 struct HeadMixingQueryGradientTiles {
   static constexpr int kPrefetch = kRelative || kHeadMixingPrefetch<T, kSize> < 2 ? 1 : 2;
-  // Columns of the gradient computed by a block, limited by the registers of a warp: relative positions need two
-  // accumulators.
+  // Columns of dQ that a block computes, limited by the registers of a warp. With relative positions a warp has two
+  // accumulators for each column.
   static constexpr int kColumns = (kRelative && kSize > 128) || kIsWide<T, kSize> ? kSize / 2 : kSize,
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
@@ -209,8 +218,8 @@ struct HeadMixingQueryGradientTiles {
   }
 };
 
-// Writes x.dq, and with kRelative x.dq_v: gradients of x.q and x.q_v, which are as in head_mixing_forward.
-// Blocks: (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
+// Computes x.dq, the gradient of x.q. kRelative: x.q is q + u, x.q_v is q + v, and x.dq_v, the gradient of x.q_v, is
+// computed also. Grid: (order.blocks(), 1, plan.head_blocks * kColumnBlocks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                           const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -231,7 +240,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
   const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
 
-  auto* const rows = static_cast<T*>(memory);  // rows of dout, then of q
+  auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
   T* const query_rows = rows + a.out_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;

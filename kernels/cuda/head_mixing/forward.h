@@ -1,11 +1,14 @@
-// Forward pass of attention with head mixing: mixing after the softmax first needs the log-sum-exp of each head
-// (attention_forward without outputs); with it, probabilities are recomputed tile by tile, mixed, and multiplied by V.
+// Forward pass of attention with head mixing: P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i. The mixing follows the softmax,
+// so a first kernel, attention_forward() without outputs, computes the log-sum-exp of each query head.
+// head_mixing_forward() then recomputes the probabilities tile by tile from the log-sum-exp, mixes them, and multiplies
+// them by V.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
 
 namespace mh::kernels {
 
+// The tile sizes and the plan of head_mixing_forward().
 template <class T, int kSize, bool kRelative = false>
 struct HeadMixingForwardTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = max_warp_heads<T>(kSize);
@@ -25,10 +28,10 @@ struct HeadMixingForwardTiles {
   }
 };
 
-// The splits of the keys, a power of two, and the partial output of each: (batch, out_heads, queries, num_splits,
-// value_size), summed by combine_head_mixing_splits.
+// Split-KV: the number of splits of the keys, a power of two, and their partial outputs (batch, out_heads, queries,
+// num_splits, value_size), which combine_head_mixing_splits() sums.
 struct HeadMixingSplits {
-  int count, bits;  // bits of count - 1; a division would take registers that are not free
+  int count, bits;  // count = 2^bits; a shift replaces a division, which would take too many registers
   float* partial_out;
   explicit HeadMixingSplits(const AttentionTensors& x) : count(x.num_splits), bits(0), partial_out(x.partial_out) {
     while (1 << bits < count) ++bits;
@@ -38,9 +41,9 @@ struct HeadMixingSplits {
   }
 };
 
-// Writes x.out. Blocks: (order.blocks(), 1, plan.head_blocks * splits). kRelative: x.q is q + u, x.q_v q + v, and
-// there is one split, since registers are scarce. With several splits it writes partial results, and
-// combine_head_mixing_splits() x.out.
+// Computes x.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes x.out.
+// kRelative: x.q is q + u, x.q_v is q + v, and there must be one split, since the registers do not suffice for more.
+// Grid: (order.blocks(), 1, plan.head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                    const BlockOrder& order, const KernelTensors<T>& x, const HeadMixingSplits& splits,
@@ -57,7 +60,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
   const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
-  // Output heads of this block, and of this warp.
+  // First output heads of this block and of this warp; `end` is the end of the output heads of the block.
   const int block_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads;
@@ -92,7 +95,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     const int key = tile.from;
     each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.in_heads, load,
                     [&](int begin, int group_end, const T* stage) {
-                      MH_ROLLED  // an iteration keeps products of a whole tile: two do not fit into registers
+                      MH_ROLLED  // the products of two iterations do not fit in the registers
                       for (int j = begin + warp.strip_warp; j < group_end; j += plan.warps_per_strip) {
                         Accumulator p[2];
                         multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, warp, stage, begin, j,
@@ -119,7 +122,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                       }
                     });
   }
-  thread.barrier();  // without a tile there was no barrier
+  thread.barrier();  // for the scales in shared memory: without a tile there was no barrier since they were written
   float scales[kWarpHeads];
   MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
   if (kSplitKv && splits.count > 1) {
@@ -148,8 +151,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   });
 }
 
-// Sums the splits of head_mixing_forward into x.out. One warp for each query; blocks: (queries / 4 rounded up, batch *
-// out_heads), of 128 threads.
+// Sums the partial outputs of head_mixing_forward() into x.out. One warp computes one query. Grid: (queries / 4 rounded
+// up, batch * out_heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
                                           const HeadMixingSplits& splits) {

@@ -1,20 +1,22 @@
-// The gradient of keys and values of attention with head mixing, the last of the three kernels of
-// head_mixing/backward.h. Tiling: a block computes strips of 16 keys and loops over the queries, so tiles of
-// probabilities are transposed. The gradient of r, of relative positions, is the same with a block of distances.
+// dK and dV of attention with head mixing, the third kernel of head_mixing/backward.h. Tiling: a block computes strips
+// of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed (keys, queries). The gradient of
+// r (relative positions) is computed by the same code, with strips of 16 rows of r instead of keys.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
 
 namespace mh::kernels {
 
-// The resident rows of a block: keys; keys of one run, with relative positions; or rows of r.
+// The resident rows of a block: keys; keys of one run, if there are relative positions; or distances, which are rows of
+// r.
 enum class ResidentRows { keys, keys_of_run, distances };
 
+// The tile sizes and the plan of head_mixing_key_gradient().
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident = ResidentRows::keys>
 struct HeadMixingKeyGradientTiles {
   static constexpr int kStride = kSize + kPad,
                        kMaxWarpHeads = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
-  // Columns of the gradient of distances computed by a block: half of wide fp32 rows, so that registers suffice.
+  // Columns of the gradient that a block computes: half of the columns for wide rows of r, so that registers suffice.
   static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
@@ -52,16 +54,21 @@ struct HeadMixingKeyGradientTiles {
                                kStride, limit);
   }
 };
-// The accumulators of both gradients do not fit into the registers of a warp: each gradient has a pass of its own.
+// Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a warp.
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// Computes dk, if kComputeDk: for each query head (in) the gradient of the keys that it reads; dv, if kComputeDv: for
-// each head of the result. If each key/value head is read once (`kv_read_once`), results go to that head. Blocks:
-// (order.blocks(), 1, plan.head_blocks), of tiles of 16 * strips keys. Padding keys get zeros. With relative positions
-// q is q + u, q_v is q + v, and tiles do not cross runs: at most one tile more for each run after the first. For
-// distances the result is dr (batch, in, distances, key_size), with kComputeDk only, zeros for distances that no pair
-// has; blocks: of tiles of distances, (order.blocks(), 1, plan.head_blocks * column blocks of kColumns).
+// ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
+// reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If tensors.kv_read_once,
+// the gradients are written to heads a.key_head(j) of dk and a.value_head(i) of dv, and otherwise to heads j and i.
+// Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of `order` is 16 * plan.strips keys.
+//
+// ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
+// of keys begins a new tile; surplus blocks do nothing.
+//
+// ResidentRows::distances, with kComputeDk only: computes dr (batch, in_heads, distances, key_size); zeros for rows of
+// r that no pair of query and key uses. Grid: (order.blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of `order`
+// is 16 * plan.strips rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -86,7 +93,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     first = tile.first, rows_end = tile.end;
   }
   const int strip_offset = warp.strip * 16 * kStride;
-  // Query heads and output heads of this block; and of this warp.
+  // First heads of this block and of this warp, both as query heads and as output heads; in_end and end are the ends of
+  // the query heads and of the output heads of the block.
   const int block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   [[maybe_unused]] const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int block_head = block * plan.warps_per_strip * kWarpHeads,
@@ -97,7 +105,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int keys = static_cast<int>(a.keys);
   const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
-  auto* const rows = static_cast<T*>(memory);  // resident rows: of k, then of v; or of r
+  auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
   T* const value_rows = rows + a.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> memory_of(plan, rows, kStride);
   SmemPipeline<T> pipeline = memory_of.pipeline;
@@ -124,7 +132,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       logits.streamed_2 = {q_v, b, nullptr}, logits.window = {distances, b, nullptr};
     }
   }
-  // The order of the work: exchanged gradients and probabilities, then values and keys of the warp's heads.
+  // The order of the products of a tile: first dP̄ of all output heads and P of all query heads, which the warps
+  // exchange; then dV and dK of the heads of the block.
   const auto with_heads = [](Operands x, int begin, int group_end, bool with_resident) {
     x.first = begin, x.end = group_end > begin ? group_end : begin;
     if (!with_resident) x.resident.data = nullptr;
@@ -151,7 +160,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_logits);
     else return schedule_of(logits, block_gradient_operands);
   }();
-  // A stage that has all of a tile is acquired when work on the tile begins, and released when it ends.
+  // If one stage holds all rows of a tile, it is acquired once per tile, and released after all products of the tile.
   const bool one_stage = !kRelative && plan.one_stage;
   const auto load = [&](T* stage) {
     if (!one_stage) return schedule.load(thread, a, plan, stage);
@@ -173,7 +182,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
       thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
       block_head, warp_head, kComputeDv ? rows_of_weights(a.in_heads) : 0);
-  // The exchanged probabilities of softmax need not be recomputed.
+  // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed, for the derivative
+  // of Sigsoftmax, or since the exchanged ones include dropout.
   const bool reuse_probabilities =
       kComputeDk && kComputeDv && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
 
@@ -181,7 +191,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
-    const int query = tile.from + 2 * warp.t;  // query of columns 0 and 1; 8 more for the others
+    const int query = tile.from + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
     const QueryStats* const tile_stats = tensors.query_stats + b * a.in_heads * a.queries + query;
     const auto matrix_of = [&](const float* matrices) {
       return [=](int c, int e) {
@@ -189,12 +199,14 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         return matrices + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
       };
     };
-    // The first key of the strip; or, for distances, the offset from a query to the key at the first distance.
+    // Returns the first key of the strip; for distances, the offset from a query to its key at the first distance of
+    // the strip.
     const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window - tile.from : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
       apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, first_key() + warp.g), a.dropout.scale, x);
     };
-    // Computes P_jᵀ of head j and, if requested, slopes: P_jᵀ times the derivative of the logits.
+    // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
+    // logit by the product of query and key.
     const auto probabilities_of = [&](int j, int begin, const T* stage, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Z::kPrefetch>(thread, p,
@@ -260,7 +272,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           probability.put(thread, j, p);
         }
       });
-    if (one_stage) thread.barrier();  // otherwise the next part begins with a barrier
+    if (one_stage) thread.barrier();  // otherwise the next each_group() begins with a barrier
     if constexpr (kComputeDv) {
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
@@ -326,7 +338,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
     thread.template wait_group<0>();
   } else {
-    // Scales of values; without a tile there was no barrier.
+    // The scales of dV. The barrier makes them visible: without a tile there was no barrier since they were written.
     float scales[kWarpHeads];
     if constexpr (kComputeDv) {
       thread.barrier();

@@ -1,8 +1,9 @@
-// Mixes heads: fragments of probabilities or gradients that the warps of a strip exchange through shared memory, and
-// the products of mixing matrices with them.
+// Mixing of heads in the registers of a warp. The warps that share a strip of 16 rows exchange fragments of
+// probabilities or gradients through shared memory, so that each fragment is computed by one warp only. Each warp then
+// computes its mixed heads as sums of all fragments, weighted by the mixing matrix.
 //
-// The warps of a strip exchange fragments lane by lane, so that each is computed once. A matrix shared by all queries
-// mixes 16-bit fragments on the tensor cores; a matrix of each query, and fp32, mix in fp32.
+// A matrix that all queries share mixes 16-bit fragments on the tensor cores (SharedMatrix). A matrix for each query,
+// and fp32 fragments, mix in fp32 (mix_rows, mix_columns).
 #pragma once
 
 #include <cstring>
@@ -11,11 +12,13 @@
 
 namespace mh::kernels {
 
-// Fragments (16, 16) of some heads of a strip. For 16-bit elements half fragments of two heads are adjacent, as the
-// tensor cores read them for mixing.
+// The exchanged fragments (16, 16) of the heads of a strip, in shared memory, each element at the lane that holds it.
+// For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand of the tensor
+// cores.
 template <class X>
 struct FragmentExchange {
-  static constexpr int count(int heads) { return (heads + 1) / 2 * 2; }  // number of fragments in memory
+  // Returns the number of fragments in memory.
+  static constexpr int count(int heads) { return (heads + 1) / 2 * 2; }
   struct alignas(8) Half {
     uint32_t x[2];
   };
@@ -25,7 +28,7 @@ struct FragmentExchange {
   MH_DEVICE Half& half(const Thread& thread, int head, int n) const {
     return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
   }
-  // With an odd number of heads, zeroes the partner of the last one. By one warp of a strip.
+  // If the number of heads is odd, sets the fragment that is paired with the last head to zero. By one warp of a strip.
   template <class Thread>
   MH_DEVICE void zero_padding(const Thread& thread, int heads) const {
     if (heads % 2 == 0) return;
@@ -64,7 +67,8 @@ struct FragmentExchange<float> {
   }
 };
 
-// Probabilities are exchanged with 11 bits even if T has 8: they are rounded to T only once, after mixing.
+// The type of exchanged probabilities. fp16, with 11 significant bits, is used even for bf16, which has 8: so
+// probabilities are rounded to bf16 only once, after mixing.
 template <class T>
 struct ExchangeType {
   using Probability = Fp16;
@@ -74,10 +78,10 @@ struct ExchangeType<float> {
   using Probability = float;
 };
 
-// The position of a thread: its strip of 16 rows, and its warp among the warps that share the strip.
+// The position of a thread in its block.
 struct WarpPosition {
-  int strip, strip_warp, rows;  // rows: rows of the block
-  int g, t;                     // row and pair of columns of the lane
+  int strip, strip_warp, rows;  // strip of 16 rows; index of the warp in the strip; number of rows of the block
+  int g, t;                     // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
   template <class Thread>
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
       : strip(thread.warp() / plan.warps_per_strip),
@@ -87,10 +91,10 @@ struct WarpPosition {
         t(thread.lane() % 4) {}
 };
 
-// A lane's two queries of a strip in a pass with resident queries; `first` is the first query of the strip.
+// A lane's two queries, in kernels with resident queries.
 struct WarpQueries {
-  int first, row, clamped[2];
-  const float* matrix[2];  // or of the transposed matrix
+  int first, row, clamped[2];  // first query of the strip; first query of the lane; both, clamped to the last
+  const float* matrix[2];      // mixing matrices of the two queries, out of `matrices`
   MH_DEVICE WarpQueries(const AttentionParams& a, const float* matrices, int64_t b, int from, int g)
       : first(from), row(from + g) {
     MH_FOR (r, 2) {
@@ -100,8 +104,8 @@ struct WarpQueries {
   }
 };
 
-// Loads `count` >= 1 elements of a matrix row for the warp's heads, then zeros; as vectors, if all rows are aligned and
-// have whole vectors.
+// Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the others
+// become zero. count >= 1. vectors: loads one vector, if has_vectors().
 template <int kWarpHeads, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count, bool vectors) {
   if (vectors) {
@@ -110,13 +114,16 @@ MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const
     MH_FOR (o, kWarpHeads) to[o] = o < count ? from[o] : 0;
   }
 }
+// Returns whether the matrix is aligned to vectors of kWarpHeads elements, and its rows of `heads` elements have whole
+// vectors.
 template <int kWarpHeads>
 MH_DEVICE bool has_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
-// Computes probabilities from products of 16 queries and 16 keys of a head; if kSlopes, also slopes: probabilities
-// times the derivative of the logits. lse2: log-sum-exp (log2) of a lane's two queries.
+// Replaces p (16, 16), the products of 16 queries and the 16 keys from key `key` on, by probabilities; if kSlopes,
+// computes also slopes = probability * derivative of the logit by the product. end: end of the visible keys. lse2:
+// log-sum-exp in base 2 of a lane's two queries.
 template <bool kSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, int key, int end,
                                 const float (&lse2)[2], Accumulator (&p)[2],
@@ -132,7 +139,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
       }
   });
 }
-// The same with the log-sum-exp (nats) of head j of batch row b.
+// Replaces p (16, 16), the products of 16 queries and the 16 keys from key `key` on, by probabilities of query head j
+// of batch row b. lse (batch, in_heads, queries): log-sum-exp, nats.
 template <class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int64_t b, int j, const WarpQueries& q,
                                 int key, int end, const float* lse, Accumulator (&p)[2]) {
@@ -141,8 +149,9 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   to_probabilities<false>(thread, a, q, key, end, lse2, p, p);
 }
 
-// Applies dropout to the tiles of heads first … end - 1. Not for tiles that are multiplied part by part: the decisions
-// are equal for all parts, so the compiler would keep them for all heads in registers, and spill.
+// Applies dropout to the tiles x of heads first … end - 1. Not for tiles of which several products take a part each:
+// the dropout masks are equal for all products, so the compiler would keep the masks of all heads in registers, and
+// spill.
 template <int kWarpHeads>
 MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
                           Accumulator (&x)[kWarpHeads][2]) {
@@ -150,8 +159,8 @@ MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int en
     if (first + o < end) drop(a, b, first + o, row, column, x[o]);
 }
 
-// Computes mixed[o] = Σ_h weights[h, o] times the exchanged fragment of head h, with queries as rows of a fragment.
-// row_stride: of the matrix; warp_head, end: the heads of the weights.
+// Computes mixed[o] += Σ_h matrix[h, warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose rows are
+// queries. matrix: the matrices (heads, row_stride) of a lane's two queries. Mixed heads from `end` on do not exist.
 template <int kWarpHeads, class Thread, class X>
 MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2], const FragmentExchange<X>& exchange,
                         int heads, const float* const (&matrix)[2], int row_stride, int warp_head, int end) {
@@ -169,7 +178,9 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2
   }
 }
 
-// The same with queries as columns: matrix_of(c, e) returns the matrix of column e of fragment c.
+// Computes mixed[o] += Σ_h matrix[h, warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose columns
+// are queries. matrix_of(c, e) returns the matrix (heads, row_stride) of the query of a lane's column 8 c + e. Mixed
+// heads from `end` on do not exist.
 template <int kWarpHeads, class Thread, class X, class MatrixOf>
 MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
                            const FragmentExchange<X>& exchange, int heads, const MatrixOf& matrix_of, int row_stride,
@@ -191,8 +202,8 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
   }
 }
 
-// Returns the largest power of two not above a number, or 1 for 0: the scale of weights in fp16. At most 2^126, so that
-// it has an inverse.
+// Returns the largest power of two that is at most `largest`, but not above 2^126, so that it has an inverse; 1 for 0.
+// The scale of weights in fp16.
 MH_DEVICE float floor_pow2(float largest) {
   uint32_t bits;
   memcpy(&bits, &largest, sizeof bits);
@@ -210,26 +221,29 @@ MH_DEVICE float inverse_pow2(float power) {
   memcpy(&power, &bits, sizeof power);
   return power;
 }
-// Returns floor_pow2() of the largest of `count` elements.
+// Returns floor_pow2() of the largest magnitude of `count` elements, `stride` elements apart.
 MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
   float largest = 0;
   for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(elements[i * stride]));
   return floor_pow2(largest);
 }
 
-// A mixing matrix shared by all queries of a batch row, which mixes 16-bit fragments on the tensor cores: adjacent half
-// fragments of two heads, times their weights multiplied by the identity matrix, one above the other. A column of the
-// matrix is scaled by its largest element to be in the range of fp16.
+// A mixing matrix (heads, out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit fragments
+// on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1; the right
+// operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h and of head
+// h + 1. For fp16 each column of the matrix is divided by a power of two (floor_pow2 of its largest magnitude), so that
+// it is in range.
 template <class X, int kWarpHeads>
 struct SharedMatrix {
-  const uint32_t* elements;  // (heads rounded up to even, out_heads): each element twice; then scales (out_heads)
-  int heads, out_heads;      // out_heads: output heads of the block
-  uint32_t identity;         // a lane's part of two columns of the identity matrix
-  bool shared;               // whether the matrix is in shared memory
+  const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
+  int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
+  uint32_t identity;         // bit mask of a lane's part of a right operand: ones on the diagonal
+  bool shared;               // whether this object mixes; otherwise mix_rows() or mix_columns() must
 
-  // matrix: (heads, row_stride), or null. block_head, warp_head: first heads of the block and of the warp. row_offset:
-  // rows of other weights stored before these. Called by all threads of the block; the weights are valid after the next
-  // barrier.
+  // Copies the columns of the block from `matrix` (heads, row_stride) to shared memory; null: the queries share no
+  // matrix. from: number of heads that are mixed. block_head, warp_head: first mixed heads of the block and of the
+  // warp. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the whole block; the
+  // weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix, int from,
                          int row_stride, int block_head, int warp_head, int row_offset = 0)
@@ -260,7 +274,7 @@ struct SharedMatrix {
     }
   }
 
-  // Mixes without applying the scales.
+  // Computes mixed[o] += Σ_h of the weighted fragments of all heads, divided by scale(o).
   template <class Thread>
   MH_DEVICE void mix(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
                      const FragmentExchange<X>& exchange) const {
@@ -279,7 +293,7 @@ struct SharedMatrix {
       }
     }
   }
-  // Returns the scale of mixed head o.
+  // Returns the scale of the warp's mixed head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !shared) return 1;
     return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];
@@ -291,8 +305,9 @@ struct SharedMatrix {
   };
 };
 
-// Stores the warps' results through shared memory, which has room for plan.concurrent_stores warps of each strip at a
-// time: store(index among them).
+// Calls store(n) once for each warp, to store its results through shared memory, which has room for
+// plan.concurrent_stores warps of each strip at a time. n: index of the warp among those that store at the same time.
+// By the whole block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_turns(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                               const Store& store) {
