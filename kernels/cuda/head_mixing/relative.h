@@ -1,15 +1,17 @@
-// Relative positions with head mixing (RelativeParams). The caller passes q + u and q + v, each rounded to the kernels'
-// type, and receives their gradients separately. A tile of 16 queries and 16 keys is within a run of keys; a window of
-// r is streamed with its rows, the 31 rows of their distances, and 16 more for each further strip. The gradient of r is
-// computed by a block of distances: there 16 queries and 16 distances share a window of 31 keys, and of values
-// (relative.h, distance_gradient.h).
+// Relative positions (RelativeParams) in kernels with head mixing. The caller passes q + u and q + v, each rounded to
+// the type of the kernels, and receives their gradients separately.
+//
+// A tile of 16 keys is within one run of keys. With each tile of streamed rows a window of r is streamed: the 31 rows
+// of r for the distances of 16 queries and 16 keys, and 16 more rows for each further strip. The gradient of r is
+// computed by blocks whose resident rows are rows of r; there 16 queries and 16 rows of r share a window of 31 keys,
+// and one of 31 values (cuda/relative.h, cuda/distance_gradient.h).
 #pragma once
 
 #include "cuda/head_mixing/mixing.h"
 
 namespace mh::kernels {
 
-// Rows in shared memory with the interface of Sliding (relative.h).
+// Rows in shared memory with the interface of Sliding (cuda/relative.h), but without a ring buffer.
 template <class T, int kSize>
 struct Window {
   static constexpr int kStride = kSize + kPad;
@@ -18,11 +20,13 @@ struct Window {
   MH_DEVICE const T* rows_16(int row) const { return rows + row * kStride; }
 };
 
-// The meaning of the rows and columns of sums (16, 16).
+// The meaning of the rows and of the columns of an accumulator (16, 16).
 enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
-// Computes sums += for each pair the product of its query, one of 16 rows, and its row of a window of 32: query i and
-// key s have row 15 - i + s, their distance; query i and distance s have row i + s, their key.
+// Computes sums (16, 16) += for each element the product of its query with a row of `window` (32 rows). If the other
+// index of the element is a key s, the row is 15 - i + s for query i: the row of r for their distance. If it is a
+// distance s, the row is i + s: the key, or value, that the query has at this distance. queries: 16 rows.
+// window_products: scratch of the warp.
 template <int kSize, PairLayout kLayout, int kPrefetch, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* window_products, const T* queries,
                            const T* window) {
@@ -37,7 +41,8 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
     }
 }
 
-// The tiles of keys that queries up to `last` see, each within a run.
+// Returns tile n of the keys in the range `visible`, each within one run, with the window of r for the queries up to
+// query `last`.
 struct VisibleKeyTiles {
   const AttentionParams& a;
   KeyRange visible;
@@ -54,6 +59,7 @@ struct VisibleKeyTiles {
   }
 };
 
+// Returns the function that returns tile n of the visible keys of a block whose last query is `last`.
 template <bool kRelative>
 MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const KeyRange& visible,
                              [[maybe_unused]] int last) {
@@ -61,7 +67,8 @@ MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const Ke
   else return RangeTiles{visible};
 }
 
-// The tiles of queries that see keys of a run from `first` on.
+// Returns tile n of the queries in query_range, with the window of r for the resident keys from key `first` on, of run
+// number `run`.
 struct QueryTilesOfRun {
   const AttentionParams& a;
   KeyRange query_range;
@@ -72,8 +79,9 @@ struct QueryTilesOfRun {
   }
 };
 
-// The tiles of queries that have one of `rows` distances, rows first … first + rows - 1 of r, to one of `real_keys`
-// keys; for each run. Query t has the distance of row `first` to key t + window - from.
+// Returns tile n, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows
+// of r, to one of the first real_keys keys. The window has the keys at these distances: query t has distance `first` to
+// key t + window - from.
 struct QueryTilesOfDistances {
   const AttentionParams& a;
   int first, rows, real_keys;
@@ -95,16 +103,17 @@ struct QueryTilesOfDistances {
   }
 };
 
+// Returns r as a tensor (1, heads, distances, key_size), with batch stride 0.
 template <class T>
 MH_DEVICE Rows<const T> distance_rows(const AttentionParams& a) {
   return {static_cast<const T*>(a.relative.rows), 0, a.relative.head_stride, a.relative.row_stride};
 }
 
-// The operands of passes with resident queries and streamed keys.
+// The operands of kernels with resident queries and streamed keys.
 template <class T, int kSize, bool kRelative>
 using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Returns the operands of the logits of heads first … end - 1. kRelative: x.q is q + u, and x.q_v q + v.
+// Returns the operands of the logits of query heads first … end - 1. kRelative: x.q is q + u, and x.q_v is q + v.
 template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& a, const KernelTensors<T>& x,
                                                             int64_t b, int first, int end, const T* resident_memory) {
@@ -114,14 +123,16 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
   return logits;
 }
 
-// Returns the rows of a head's window for 16 queries of a strip, those of the last query first.
+// Returns the address of the rows of r, in the window of a head, for the 16 queries of a warp's strip. The rows of the
+// last query are first.
 template <class Operands, class T>
 MH_DEVICE const T* window_of_queries(const Operands& logits, const HeadMixingPlan& plan, const WarpPosition& warp,
                                      const T* stage, int begin, int head) {
   return logits.window_of(plan, stage, begin, head) + (warp.rows - 16 - 16 * warp.strip) * Operands::kStride;
 }
 
-// Computes sums = products of 16 queries of a strip and 16 keys, for a head.
+// Computes sums (16, 16), the products of the 16 queries of a warp's strip and the 16 keys of a tile, for one head,
+// including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
 MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const Operands& logits,
                                 const HeadMixingPlan& plan, const WarpPosition& warp, const T* stage, int begin,

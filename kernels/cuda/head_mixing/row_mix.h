@@ -1,14 +1,16 @@
-// Head mixing query by query on the tensor cores, for 16-bit types. A tile of the probabilities of all heads, or of
-// their gradients, is in shared memory as (heads, queries, keys). With the matrix m of a query as the left operand,
+// Row mix: head mixing on the tensor cores, one query at a time, for 16-bit types and few heads. A tile of the
+// probabilities of all heads, or of their gradients, is in shared memory as (heads, queries, keys). With the matrix m
+// of a query as the left operand,
 //
 //   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
 //
-// is a tensor-core product whose inner dimension is the heads: with up to 8 heads one m16n8k16 mixes two queries and 8
-// keys (a block-diagonal left operand), with up to 16 heads one query. A matrix for each query costs no more than a
-// shared one.
+// is a tensor-core product whose inner dimension is the heads. With up to 8 heads one m16n8k16 instruction mixes two
+// queries and 8 keys, by a block-diagonal left operand; with up to 16 heads one query and 8 keys. So a matrix for each
+// query costs no more than a shared matrix.
 //
-// All kernels have the same steps for a tile: each warp multiplies the rows of its own heads and writes the results
-// into the tile; all warps mix in place, each its own queries; each warp continues with its own heads.
+// All kernels process a tile in the same steps, separated by barriers: each warp computes the products of its own heads
+// and writes them into the tile; each warp mixes its own queries in place; each warp reads the mixed values of its own
+// heads.
 #pragma once
 
 #include <type_traits>
@@ -20,37 +22,38 @@ namespace mh::kernels {
 // Returns n rounded down to 16, but at most `limit`.
 constexpr int floor_to_strips(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
 
-// The sizes of a kernel: kWarps warps, each with kWarpHeads heads: up to 8 heads in all, or up to 16 if kWarpHeads
-// is 2.
+// The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
+// or at most 16 if kWarpHeads is 2.
 template <class T, int kSize_, int kWarps_, int kWarpHeads_>
 struct RowMix {
   static constexpr int kSize = kSize_, kWarps = kWarps_, kWarpHeads = kWarpHeads_, kStride = kSize + kPad;
   static constexpr int kHeads = kWarps * kWarpHeads;            // maximum number of heads
   static constexpr int kMatrixHeads = kHeads <= 8 ? 8 : 16;     // rows of a mixing matrix on the tensor cores
   static constexpr int kQueriesPerProduct = 16 / kMatrixHeads;  // queries that one product mixes
-  // Queries of a block: their results (kWarpHeads heads of kSize columns) take half of a warp's registers; with few
-  // warps, each of which mixes more queries, a quarter.
+  // Queries of a block, limited so that their accumulators (kWarpHeads heads of kSize columns) take half of a warp's
+  // registers; or a quarter with 4 warps, each of which mixes more queries.
   static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a tile
   using Probability = typename ExchangeType<T>::Probability;
 };
 
-// A block's tile (heads, kRows, kKeys) of either 16-bit type, with a head of zeros for products that take more heads
-// than there are.
+// The tile (heads, kRows, kKeys) of a block in shared memory, of bf16 or fp16 elements. If there are fewer heads than a
+// product takes, it has one more head, of zeros, that replaces the missing heads.
 template <int kRows_, int kKeys_>
 struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
   static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // puts heads in different banks
   uint16_t* memory;
-  int zero_head;  // the head of zeros
+  int zero_head;  // index of the head of zeros
 
-  // kMatrixHeads: heads of a product.
+  // Returns the bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
   static constexpr int bytes(const AttentionParams& a) {
     const bool needs_zero_head = a.in_heads < kMatrixHeads || a.out_heads < kMatrixHeads;
     return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (needs_zero_head ? 1 : 0)) * kHeadStride * 2;
   }
-  // Writes the zeros; valid after the next barrier.
+  // Returns a tile at `memory`, and writes its head of zeros, which is valid after the next barrier. By the whole
+  // block.
   template <int kMatrixHeads, class Thread>
   static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& a, uint16_t* memory) {
     const MixTile tile{memory, bytes<kMatrixHeads>(a) / (kHeadStride * 2) - 1};
@@ -58,19 +61,19 @@ struct MixTile {
       for (int i = thread.index(); i < kHeadStride; i += thread.threads()) memory[tile.zero_head * kHeadStride + i] = 0;
     return tile;
   }
-  // Returns 16 rows of a head, from column `column` on.
+  // Returns the address of the 16 rows of strip `strip` of a head, from column `column` on.
   template <class X>
   MH_DEVICE X* at(int head, int strip, int column = 0) const {
     return reinterpret_cast<X*>(memory + head * kHeadStride + strip * 16 * kStride + column);
   }
-  // Stores a warp's sums (16, kKeys) of a head, rounded to X.
+  // Stores a warp's accumulators sums (16, kKeys) to a strip of a head, rounded to X.
   template <class X, class Thread>
   MH_DEVICE void put(const Thread& thread, int head, int strip, const Accumulator (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, strip, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
       MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
-  // Loads columns `column` to `column` + 15 of 16 rows.
+  // Loads columns column … column + 15 of a strip of a head into accumulators (16, 16).
   template <class X, class Thread>
   MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Accumulator (&sums)[2]) const {
     FragmentA<X> left;
@@ -79,22 +82,23 @@ struct MixTile {
   }
 };
 
-// Loads (16 columns, 16 rows) of a tile of 16-bit elements as the left operand of a product: its transpose.
+// Loads the left operand (16, 16) that is the transpose of 16 rows and 16 columns of a tile of 16-bit elements.
 template <class Thread, class T>
 MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices_transposed(
       to.x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
 }
 
-// The left operand that mixes the queries of one product, and the scale of a lane's two rows of the result: in fp16
-// each row is scaled by a power of two, so that its largest element is in range.
+// A lane's part of the left operand that mixes the one or two queries of a product, out of their mixing matrices. In
+// fp16 each row of a matrix is divided by a power of two, so that its largest element is in range.
 template <class X, int kMatrixHeads>
 struct MixMatrix {
   uint32_t x[2][kMatrixHeads / 8];
-  float scale[2];
+  float scale[2];  // power of two by which each of the lane's two rows was divided
 
-  // Loads the operand: row i, column j is at matrix[i * row_stride + j * column_stride], of `rows` rows and `columns`
-  // columns, for the one query, or for each of two; null: no such query.
+  // Loads the matrix of the first query and, if a product mixes two queries, of the second query, from global memory;
+  // null: zeros. A matrix has `rows` rows (mixed heads) and `columns` columns, and element (i, j) is at index i *
+  // row_stride + j * column_stride.
   template <class Thread>
   MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns,
                       int row_stride, int column_stride) {
@@ -121,23 +125,24 @@ struct MixMatrix {
       MH_FOR (p, kMatrixHeads / 8) x[r][p] = thread.pack(elements[p][0], elements[p][1], X{});
     }
   }
+  // Writes the left operand of the product to `a`: block-diagonal if it mixes two queries.
   MH_DEVICE void to_fragment_a(uint32_t (&a)[4]) const {
     if constexpr (kMatrixHeads == 8) a[0] = x[0][0], a[1] = 0, a[2] = 0, a[3] = x[1][0];
     else a[0] = x[0][0], a[1] = x[1][0], a[2] = x[0][1], a[3] = x[1][1];
   }
 };
 
-// Calls body(std::true_type) if `fast_path` holds, otherwise body(std::false_type): the fast path then is branch-free
-// code in which products and exponentials overlap.
+// Calls body(std::true_type) if fast_path is true, and otherwise body(std::false_type). The code for the fast path is
+// then free of branches, so that products and exponentials overlap.
 template <class Body>
 MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
   if (fast_path) body(std::true_type{});
   else body(std::false_type{});
 }
 
-// Mixes, in place, the in_heads heads of a tile to out_heads: for the queries query_of(u), u < kWarpProducts, and the
-// next query of each if a product mixes two. Converts elements from type X to type To; kScaled: times the scale of
-// their row.
+// Mixes the in_heads heads of a tile to out_heads heads, in place, for the warp's queries: query_of(u) for u <
+// kWarpProducts, and, if a product mixes two queries, also query_of(u) + 1. Elements of type X are replaced by elements
+// of type To. kScaled: multiplies the result by the scales of the matrices; otherwise the caller must. By a warp.
 template <class X, class To, bool kScaled, int kMatrixHeads, int kWarpProducts, class Tile, class Thread, class QueryOf>
 MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf& query_of, int in_heads, int out_heads,
                            const MixMatrix<X, kMatrixHeads> (&matrices)[kWarpProducts]) {
@@ -147,8 +152,9 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
                                query_in_product * Tile::kStride + thread.lane() / 16 * 8;
   uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
   constexpr int kSecondRowOffset =
-      kMatrixHeads == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // offset of a lane's second row
-  // Other lanes have read what a lane overwrites: the matrix instructions in between are executed by the whole warp.
+      kMatrixHeads == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // from a lane's first to its second row of a result
+  // All loads precede the first store to the tile without a barrier between them: the matrix instructions between them
+  // are executed by the whole warp at once.
   uint32_t x[kWarpProducts][Tile::kKeys / 16][4];
   MH_FOR (u, kWarpProducts)
     MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_transposed(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
@@ -172,9 +178,9 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   }
 }
 
-// Calls visit(strip, sums) with sums (16, kKeys) = strip `strip` of rows (kStrips * 16, kSize) · keys (kKeys, kSize)ᵀ,
-// both in shared memory. The fragments of the keys are loaded once for all strips, and the next strip is multiplied
-// before a strip is visited.
+// Computes the products rows · keysᵀ, for `rows` (kStrips * 16, kSize) and `keys` (kKeys, kSize) in shared memory, and
+// calls visit(strip, sums) for each strip of 16 rows, with its products sums (16, kKeys). The fragments of the keys are
+// loaded once for all strips, and the products of the next strip are issued before a strip is visited. By a warp.
 template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
@@ -206,13 +212,15 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
   }
 }
 
+// The dropout argument of accumulate() for products without dropout.
 struct NoDropout {
   template <int kColumns>
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumns]) const {}
 };
 
-// Computes sums (strips, 16, kSize) += a head of a tile · rows (kKeys, kSize). If kDropout, dropout(strip, column,
-// values) applies dropout to columns `column` to `column` + 15.
+// Computes sums (strips, 16, kSize) += X · rows, where X (strips, 16, kKeys) is head `head` of the tile, and rows
+// (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(strip, column, values) is
+// called with columns column … column + 15 of a strip. By a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrips][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
@@ -238,17 +246,18 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrip
   }
 }
 
-// Loads kRows positions of every head of one batch entry into shared memory, (heads, kRows, kStride). Each warp copies
-// its own heads.
+// Loads tiles of kRows positions of all heads of one batch row of a tensor into shared memory (heads, kRows, kStride).
+// Each warp copies its own heads.
 template <class Z, class T, int kRows>
 struct HeadRows {
   static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),
                        kVectors = kSize / kVector;
-  static constexpr bool kWholeRows = 32 % kVectors == 0;  // lanes cover whole rows
+  static constexpr bool kWholeRows = 32 % kVectors == 0;  // whether the lanes of a warp cover whole rows
   const T* data[Z::kWarpHeads];                           // addresses of the warp's heads
   int64_t row_stride;
-  int heads, size;
-  bool aligned;
+  int heads, size;  // number of heads; elements of a row
+  bool aligned;     // AttentionParams::aligned
+  // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
   MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& a, const Rows<const T>& rows, int64_t b,
                      const int64_t* head_of, int num_heads, int row_size)
@@ -258,7 +267,8 @@ struct HeadRows {
       data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
-  // Loads rows from `first` on; zeros from `end` on.
+  // Starts to load positions first … first + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on become
+  // zero. By the whole block.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
     MH_FOR (o, Z::kWarpHeads) {
@@ -284,9 +294,10 @@ struct HeadRows {
   }
 };
 
-// Shared memory of a block in bytes: resident rows, stages of streamed rows, and tiles of probabilities or gradients.
+// The shared memory of a block: resident rows, pipeline stages of streamed rows, and tiles of probabilities or
+// gradients.
 struct RowMixPlan {
-  int num_stages = 0, shared_bytes = 0;  // num_stages 0: does not fit
+  int num_stages = 0, shared_bytes = 0;  // number of stages, 0: the kernel does not fit; bytes of shared memory
   constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
     const int fixed = resident_bytes + tile_bytes, free = limit - fixed;
     num_stages = free < stage_bytes ? 0 : free / stage_bytes < kMaxStages ? free / stage_bytes : kMaxStages;

@@ -1,14 +1,15 @@
-// Backward pass of attention with head mixing for 16-bit types, mixed query by query (head_mixing/row_mix.h), in three
-// kernels, each of which recomputes the probabilities (equations: head_mixing/backward.h): sums over the keys of each
-// query; dQ; dK and dV. Delta is summed from the same rounded dP that the other two kernels subtract it from, so that
-// the gradients of a query's logits sum to zero.
+// Backward pass of attention with head mixing by row mix (head_mixing/row_mix.h). The equations are in
+// head_mixing/backward.h. Three kernels, each of which recomputes the probabilities from the log-sum-exp:
+// row_mix_sums() computes the gradient of the mixing matrix and the statistics of each query; row_mix_query_gradient()
+// computes dQ; row_mix_key_gradient() computes dK and dV. Delta is the sum of P dP with the same rounded dP from which
+// the other two kernels subtract it, so that the gradients of a query's logits sum to zero.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
 
 namespace mh::kernels {
 
-// Statistics of a lane's two queries of a strip, for one head.
+// The statistics (QueryStats) of a lane's two queries of a strip, for one query head.
 struct RowStats {
   float lse2[2], inv_sum[2], delta[2];
   template <class Thread>
@@ -22,8 +23,9 @@ struct RowStats {
   }
 };
 
-// Computes p and slopes from products of 16 queries and kColumns * 8 keys: probabilities, and probabilities times the
-// derivative of the logits by the products.
+// Replaces p (16, 8 kColumns), the products of the 16 queries from query `query` on and the keys from key `key` on, by
+// probabilities, and computes slopes = probability * derivative of the logit by the product. end: end of the visible
+// keys. kFastPath: assumes softmax, and that all queries see all keys.
 template <bool kFastPath, int kColumns, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                          const RowStats& stats, Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
@@ -43,8 +45,8 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
   }
 }
 
-// Replaces a warp's dP of a head in a tile, strip `strip`, by dS = slopes (dP - delta), and accumulates like
-// accumulate().
+// Replaces dP of a head and strip in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS. If
+// kDropout, applies dropout to dP first, with a function as in accumulate(). By a warp.
 template <class T, bool kDropout, int kColumns, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
                                   Accumulator (&slopes)[kColumns], const DropoutFn& dropout) {
@@ -59,6 +61,7 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
   tile.template put<T>(thread, head, strip, slopes);
 }
 
+// The tile sizes and the plan of row_mix_sums(). Z: an instance of RowMix.
 template <class Z, class T>
 struct RowMixSumsTiles {
   static constexpr int kQueries = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), kKeys = Z::kKeys;
@@ -73,8 +76,9 @@ struct RowMixSumsTiles {
   }
 };
 
-// Computes pairs += P dP̄ᵀ over the keys of a tile, (in heads, out heads) for the queries of one product. With two
-// queries the second one has the lower half of the rows.
+// Computes pairs (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If a
+// product takes two queries, rows 0 … 7 of the accumulator are those of the first query, and rows 8 … 15 of the second
+// query.
 template <class T, int kMatrixHeads, class Tile, class Thread>
 MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
                          int query, int in_heads, int out_heads) {
@@ -102,8 +106,8 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
   }
 }
 
-// Writes x.g, the gradient of each query's matrix, or, if queries share one, of each tile of queries; and
-// x.query_stats. Blocks: (order.blocks()).
+// Computes x.query_stats and x.g: the gradient of the matrix of each query, or, if the queries share a matrix, the sum
+// over each tile of queries. Grid: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                             const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -126,7 +130,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
                  thread, a, tile_memory + Tile::template bytes<Z::kMatrixHeads>(a) / 2);
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // streamed step: keys and values alternate
+  int step = 0;  // index of the next load: even loads are keys, odd loads are the values of the same positions
   const auto load = [&](T* to) {
     if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
       if (step % 2 == 0) keys.load(thread, to, key, visible.end);
@@ -248,7 +252,8 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
           x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
       }
   if (a.matrix_query_stride != 0) return;
-  // For a shared matrix, sums over the queries of the block: first of each warp, then over the warps in order.
+  // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
+  // over the warps in order.
   float* const warp_sums = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
   const int num_elements = a.in_heads * a.out_heads;
   MH_FOR (c, Z::kMatrixHeads / 8)
@@ -267,6 +272,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   }
 }
 
+// The tile sizes and the plan of row_mix_query_gradient(). Z: an instance of RowMix.
 template <class Z, class T>
 struct RowMixQueryGradientTiles {
   static constexpr int kKeys = 16;
@@ -281,7 +287,7 @@ struct RowMixQueryGradientTiles {
   }
 };
 
-// Writes x.dq. Blocks: (order.blocks()).
+// Computes x.dq. Grid: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                       const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -302,7 +308,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
   const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // streamed step: values and keys alternate
+  int step = 0;  // index of the next load: even loads are values, odd loads are the keys of the same positions
   const auto load = [&](T* to) {
     if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
       if (step % 2 == 0) values.load(thread, to, key, visible.end);
@@ -389,6 +395,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   }
 }
 
+// The tile sizes and the plan of row_mix_key_gradient(). Z: an instance of RowMix.
 template <class Z, class T>
 struct RowMixKeyGradientTiles {
   static constexpr int kKeys = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32);  // keys of a block
@@ -401,8 +408,9 @@ struct RowMixKeyGradientTiles {
   }
 };
 
-// Computes sums (strips of keys, 16, kSize) += a head of a tile (16 queries, keys), transposed · rows (16, kSize), like
-// accumulate().
+// Computes sums (strips of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
+// rows (16, kSize) are in shared memory. If kDropout, applies dropout to X first, in the tile, with a function as in
+// accumulate(). By a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
                                      const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {
@@ -433,8 +441,9 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
 }
 
-// Writes x.dk and x.dv for each head of queries and of the result; if each key/value head is read once
-// (`kv_read_once`), to that head. Blocks: (order.blocks()). Padding keys get zeros.
+// Computes x.dk, for each query head j the gradient of the keys that it reads, and x.dv, for each output head i the
+// gradient of the values that it reads. If x.kv_read_once, the gradients are written to heads a.key_head(j) of x.dk and
+// a.value_head(i) of x.dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -498,7 +507,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
       RowStats stats[kWarpHeads];
       Accumulator slopes[kWarpHeads][kKeys / 8];
-      // Both products are issued before the exponentials, so that the tensor cores compute dP̄ meanwhile.
+      // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores compute
+      // dP̄ meanwhile.
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         Accumulator p[kKeys / 8], dp[kKeys / 8];

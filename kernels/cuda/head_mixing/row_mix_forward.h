@@ -1,5 +1,5 @@
-// Forward pass of attention with head mixing for 16-bit types, mixed query by query (head_mixing/row_mix.h), from the
-// log-sum-exp of each head (attention_forward without outputs).
+// Forward pass of attention with head mixing by row mix (head_mixing/row_mix.h). Needs the log-sum-exp of each query
+// head, which attention_forward() without outputs computes.
 #pragma once
 
 #include "cuda/head_mixing/forward.h"
@@ -7,31 +7,32 @@
 
 namespace mh::kernels {
 
+// The tile sizes and the plan of row_mix_forward(). Z: an instance of RowMix.
 template <class Z, class T>
 struct RowMixForwardTiles {
   using Tile = MixTile<Z::kQueries, Z::kKeys>;
-  static constexpr int kWarpProducts =
-      Z::kQueries / Z::kQueriesPerProduct / Z::kWarps;  // queries or pairs of queries that a warp mixes
+  // Number of mixing products of a warp, each of which mixes kQueriesPerProduct queries.
+  static constexpr int kWarpProducts = Z::kQueries / Z::kQueriesPerProduct / Z::kWarps;
   static constexpr int max_heads(const AttentionParams& a) {
     return a.in_heads > a.out_heads ? a.in_heads : a.out_heads;
   }
-  static constexpr int stage_elements(const AttentionParams& a) {
-    return max_heads(a) * Z::kKeys * Z::kStride;
-  }  // elements of a stage
+  // Returns the number of elements of a stage.
+  static constexpr int stage_elements(const AttentionParams& a) { return max_heads(a) * Z::kKeys * Z::kStride; }
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
     return {a.in_heads * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2, Tile::template bytes<Z::kMatrixHeads>(a),
             limit};
   }
 };
 
-// Returns whether the parameters need only a product, a logarithm and an exponential for each element of a tile whose
-// queries see all of its keys.
+// Returns whether the fast path applies to tiles without masked pairs: softmax without dropout, whose probabilities
+// take only one multiply-add and one exponential per element.
 MH_DEVICE bool allows_fast_path(const AttentionParams& a) {
   return a.normaliser == Normaliser::softmax && !a.has_dropout();
 }
 
-// Computes a warp's probabilities of 16 queries, of which a lane has two, and kColumns * 8 keys. kFastPath: softmax,
-// and all queries see all keys.
+// Replaces p (16, 8 kColumns), the products of the 16 queries from query `query` on and the keys from key `key` on, by
+// probabilities. end: end of the visible keys. lse2: log-sum-exp in base 2 of a lane's two queries. kFastPath: assumes
+// softmax, and that all queries see all keys.
 template <bool kFastPath, int kColumns, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int query, int key, int end,
                                 const float (&lse2)[2], Accumulator (&p)[kColumns]) {
@@ -47,7 +48,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   }
 }
 
-// Writes x.out. Blocks: (order.blocks(), 1, splits).
+// Computes x.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes x.out.
+// Grid: (order.blocks(), 1, splits.count).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                const BlockOrder& order, const KernelTensors<T>& x, const HeadMixingSplits& splits,
@@ -70,7 +72,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
   const HeadRows<Z, T, Z::kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
       values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // streamed step: keys and values alternate
+  int step = 0;  // index of the next load: even loads are keys, odd loads are the values of the same positions
   const auto load = [&](T* to) {
     if (const int key = visible.first + step / 2 * Z::kKeys; key < visible.end) {
       if (step % 2 == 0) keys.load(thread, to, key, visible.end);
@@ -145,7 +147,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
     if (i >= a.out_heads) break;
     MH_FOR (strip, kStrips) {
       const int query = first + 16 * strip;
-      float factor[2];  // scales by which the rows of its matrix were divided
+      float factor[2];  // scales by which the rows of the two queries' matrices were divided (MixMatrix)
       MH_FOR (r, 2) factor[r] = floor_pow2(matrix_of(query + g + 8 * r) + i, a.out_heads, a.in_heads);
       if (splits.count > 1) {
         MH_FOR (r, 2) {
