@@ -1,5 +1,5 @@
-// Random cases for the GPU attention kernels in the emulator: tensors of a type, random attention parameters, and the
-// bound on the error of results against plain loops in double precision.
+// Random test cases for the GPU attention kernels in the emulator: tensors, attention parameters, and a check of the
+// error of a result against the result of plain loops in double precision.
 #pragma once
 
 #include <rapidcheck.h>
@@ -23,6 +23,7 @@ using mh::kernels::AttentionTensors;
 using mh::kernels::Rows;
 using reference::Doubles;
 
+// Returns a random integer from low to high, both included.
 inline int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
 // Returns x rounded to T.
@@ -37,8 +38,9 @@ double to_double(T x) {
   else return host::widen(x.bits, T{});
 }
 
-// A tensor (batch, heads, length, size) on the heap, so that the address sanitizer detects accesses out of bounds.
-// by_position: stored as (batch, length, heads, size), as a joint projection stores it.
+// A tensor (batch, heads, length, size) in heap memory, in which the address sanitizer detects accesses out of bounds.
+// by_position: stored as (batch, length, heads, size), the layout of a joint projection of all heads. Elements are NaN
+// at first.
 template <class T>
 struct Tensor {
   int64_t batch, heads, length, size;
@@ -62,7 +64,7 @@ struct Tensor {
     const Rows<T> r = write();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
-  // Returns the elements in the order (batch, heads, length, size).
+  // Returns the elements as (batch, heads, length, size), in any layout of the tensor.
   Doubles to_doubles() const {
     Doubles values;
     const Rows<const T> r = read();
@@ -73,19 +75,20 @@ struct Tensor {
             values.push_back(to_double(r.data[b * r.batch_stride + h * r.head_stride + t * r.row_stride + e]));
     return values;
   }
+  // Fills the tensor with normally distributed numbers of mean 0.
   void fill(std::mt19937& random, double stddev) {
     std::normal_distribution<double> normal(0, stddev);
     for (T& x : data) x = from_double<T>(normal(random));
   }
 };
 
-// Returns the largest finite magnitude.
+// Returns the largest magnitude of the finite elements of x; 0 if there are none.
 inline double max_magnitude(const Doubles& x) {
   double result = 0;
   for (const double e : x) result = std::max(result, std::isfinite(e) ? std::abs(e) : 0);
   return result;
 }
-// Returns the largest difference; infinite if an element of x is NaN where y differs.
+// Returns the largest magnitude of x[i] - y[i]; infinite if any x[i] is NaN.
 inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
   double result = 0;
@@ -94,19 +97,19 @@ inline double max_difference(const Doubles& x, const Doubles& y) {
   return result;
 }
 
-// The unit roundoff of T.
 template <class T>
 inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ? tolerance::kFp32
                                         : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
                                                                                : tolerance::kBf16;
 
-// Checks a fused result against the exact one: its error may not exceed the bound of tolerance::beside_composed, which
-// follows from the error of the composed result of type T.
+// Checks the result of a fused kernel: its error may not exceed a bound (tolerance::beside_composed) that follows from
+// the error of the same computation composed of matrix operations in type T.
 template <class T>
 struct ExpectClose {
-  double logit_size;  // largest sum of absolute terms of a logit
+  double logit_size;  // largest Σ |term| over the terms of a logit
 
-  // `magnitudes`: sums of absolute terms of `exact`.
+  // actual: result of the kernel; exact: result in double precision; composed: result in type T; magnitudes: Σ |term|
+  // over the terms of each element of `exact`.
   void operator()(const std::string& name, const Doubles& actual, const Doubles& exact, const Doubles& composed,
                   const Doubles& magnitudes) const {
     const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
@@ -119,11 +122,12 @@ struct ExpectClose {
   }
 };
 
-// The focus of a random case: any parameters; causal windows, most of which end within the keys; or batch rows with at
-// most 8 real keys, some with none.
+// The parameters of a random case. any: any parameters; windows: causal with a window of at most 24 keys; lengths: not
+// causal, with key_lengths of at most 8, some of them 0.
 enum class CaseKind { any, windows, lengths };
 
-// Random sizes and attention parameters.
+// A random case: sizes and attention parameters, for the reference (policy_case) and for the kernels (params), which
+// point to the other members.
 struct Case {
   reference::PolicyCase policy_case;
   AttentionParams params;
@@ -131,7 +135,7 @@ struct Case {
   std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
 
-  // in, out: heads of the logits and of the result.
+  // in, out: number of query heads and of output heads. equal_sizes: keys and values have the same size.
   Case(int64_t in, int64_t out, int64_t max_length, int64_t max_size, bool equal_sizes, CaseKind kind = CaseKind::any) {
     reference::PolicyCase& c = policy_case;
     c.batch = pick(1, 2), c.in = in, c.out = out;
@@ -183,7 +187,8 @@ struct Case {
     params.head_scales_stride = per_batch_row ? out : 0;
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
-  // Adds relative positions: runs that divide the keys, biases, and the rows r, some of which no pair uses.
+  // Adds relative positions: random runs of keys, the biases u and v, and r, which has some rows that no pair of query
+  // and key uses. Replaces `r`, which params points to and the caller keeps.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
     reference::PolicyCase& c = policy_case;
@@ -215,7 +220,7 @@ struct Case {
   Case& operator=(const Case&) = delete;
 };
 
-// The tensors of a case. dk and dv have one head for each head that reads a key/value head.
+// The tensors of a case. dk has one head for each query head, and dv one for each output head (kv_read_once is false).
 template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;

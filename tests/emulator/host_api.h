@@ -1,4 +1,4 @@
-// The API of the CUDA library, without attention, with kernels that run in the emulator on CPU memory.
+// A CudaApi whose kernels run in the emulator, on CPU memory. The members for attention are null.
 #pragma once
 
 #include "cuda/cross_entropy.h"

@@ -1,4 +1,4 @@
-// Launches kernel bodies in the emulator.
+// The launcher of kernel bodies in the emulator; cuda/attention_launches.h documents its interface.
 #pragma once
 
 #include "cuda/attention_launches.h"
@@ -11,8 +11,9 @@ struct Launcher {
   int limit = 163 << 10;  // maximum shared memory of a block, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
-    if (threads > Body::kThreads) return "more threads than the kernel is compiled for";
-    if (bytes > static_cast<size_t>(limit)) return "more shared memory than a block has";
+    if (threads > Body::kThreads) return "expected at most Body::kThreads threads; found more";
+    if (bytes > static_cast<size_t>(limit))
+      return "expected a launch within the shared memory of a block; found a larger one";
     if (grid.x > 0 && grid.y > 0)
       device.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
                  [&](const Thread& thread, void* memory) { body(thread, memory); });

@@ -1,8 +1,8 @@
-// Emulates the threads of a GPU's block on the CPU. Each thread runs on its own stack and yields at barriers, so kernel
-// bodies run unchanged, with their indices, masks, tails and barriers. A warp-wide operation takes effect when the last
-// lane has reached it. Shared memory is initialised with bytes 0xFF (NaN), asynchronous copies complete at
-// wait_group() and not earlier, and the order of the threads is random: code that lacks a barrier gives different
-// results in a different order. Memory is on the heap, so the address sanitizer detects accesses out of bounds.
+// An emulator of GPU threads on the CPU, for tests of kernel bodies. The threads of a block are fibers, each with its
+// own stack, that yield at barriers, so kernel bodies run unchanged, with their indices, masks, tails and barriers. A
+// warp-wide operation takes effect when the last lane has reached it. To expose missing barriers, the order of the
+// threads is random, shared memory is initialised with bytes 0xFF (NaN), and an asynchronous copy completes at
+// wait_group() and not earlier. Shared memory is on the heap, so the address sanitizer detects accesses out of bounds.
 #pragma once
 
 #include <ucontext.h>
@@ -40,6 +40,7 @@ struct Grid {
   int x = 1, y = 1, z = 1;
 };
 
+// Returns the fp32 number with the given bits.
 inline float from_bits(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
@@ -51,7 +52,7 @@ inline uint32_t bits_of(float x) {
   return bits;
 }
 
-// Rounds to nearest, ties to even.
+// Return x rounded to a 16-bit type, to nearest, ties to even. widen() converts back.
 inline uint16_t narrow(float x, mh::kernels::Bf16) {
   const uint32_t bits = bits_of(x);
   if (std::isnan(x)) return 0x7FFF;
@@ -64,7 +65,7 @@ inline uint16_t narrow(float x, mh::kernels::Fp16) {
   if (std::isnan(x)) return 0x7FFF;
   if (size >= 65520) return sign | 0x7C00;
   int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
-  auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // multiple of 2^(exponent - 10)
+  auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // size in units of 2^(exponent - 10)
   if (steps == 2048) steps = 1024, ++exponent;
   return sign | static_cast<uint16_t>(steps < 1024 ? steps : (exponent + 15) << 10 | (steps - 1024));
 }
@@ -76,18 +77,18 @@ inline float widen(uint16_t x, mh::kernels::Fp16) {
   return (x & 0x8000) != 0 ? -size : size;
 }
 
-// For functions that switch stacks: never inlined, and without instrumentation of the stack that they leave.
+// The attributes of functions that switch stacks: never inlined, and not instrumented by the address sanitizer.
 #define MH_SWITCHES_STACK __attribute__((noinline, no_sanitize("address")))
 
-// A stack and the point where its code resumes. A switch makes no system call, unlike swapcontext, which makes two for
-// the signal mask; the C library's longjmp rejects a jump to another stack. The address sanitizer is notified of each
-// switch.
+// The stack of a fiber and the point where the fiber resumes. A switch between stacks uses __builtin_setjmp and
+// __builtin_longjmp: swapcontext would make two system calls, for the signal mask, and the longjmp of the C library
+// rejects a jump to another stack. The address sanitizer is notified of each switch.
 class Stack {
  public:
-  Stack() = default;  // the stack of the caller
+  Stack() = default;  // represents the stack of the thread that runs the emulator
   explicit Stack(size_t size) : memory_(std::make_unique<char[]>(size)), size_(size) { bottom_ = memory_.get(); }
 
-  // Sets the code that the first switch to this stack runs: enter(), which does not return.
+  // Makes the first switch to this stack call enter(), which must not return.
   void begin(void (*enter)()) {
 #ifdef MH_ADDRESS_SANITIZER
     ASAN_UNPOISON_MEMORY_REGION(memory_.get(), size_);  // frames of functions that never returned
@@ -97,13 +98,14 @@ class Stack {
     makecontext(&start_, enter, 0);
     unstarted_ = true;
   }
-  // Completes the first switch to this stack, from the stack `from`; enter() calls it first.
+  // Completes the first switch to this stack, which came from the stack `from`. To be called first by enter().
   void complete_first_switch([[maybe_unused]] Stack& from) {
 #ifdef MH_ADDRESS_SANITIZER
     __sanitizer_finish_switch_fiber(nullptr, &from.bottom_, &from.size_);
 #endif
   }
-  // Suspends this stack and resumes `to`; returns at the next switch to this stack. exits: this stack is not resumed.
+  // Suspends this stack and resumes `to`; returns when another stack switches back to this one. exits: this stack will
+  // never be resumed.
   MH_SWITCHES_STACK void switch_to(Stack& to, [[maybe_unused]] bool exits = false) {
 #ifdef MH_ADDRESS_SANITIZER
     __sanitizer_start_switch_fiber(exits ? nullptr : &fake_stack_, to.bottom_, to.size_);
@@ -115,7 +117,8 @@ class Stack {
   }
 
  private:
-  // Separate from switch_to(): __builtin_setjmp and __builtin_longjmp must not be in the same function.
+  // Jumps to the resume point of this stack, or to enter() at first. Separate from switch_to(), since __builtin_setjmp
+  // and __builtin_longjmp must not be in the same function.
   [[noreturn]] MH_SWITCHES_STACK void resume() {
     if (!std::exchange(unstarted_, false)) __builtin_longjmp(resume_point_, 1);
     setcontext(&start_);
@@ -133,38 +136,43 @@ class Stack {
 
 class Thread;
 
-// Runs body(thread, shared memory) for each thread of each block.
+// The emulated GPU.
 class Device {
  public:
-  // The seed of the order of threads; 0: ascending, 1: descending.
+  // seed: seed of the random order in which the threads of a block run; 0: ascending order, 1: descending order.
   explicit Device(uint32_t seed = 0) : seed_(seed), random_(seed) {}
 
   using Body = std::function<void(const Thread&, void*)>;
+  // Runs body(thread, shared memory) for each thread of each block, one block after another. Throws std::runtime_error
+  // if a kernel breaks a rule of the GPU: divergent barriers, misaligned accesses, deadlock, or copies that are pending
+  // at the end.
   void run(Grid grid, int threads, size_t shared_bytes, const Body& body);
 
  private:
   friend class Thread;
-  static constexpr size_t kStack = 256 << 10;
+  static constexpr size_t kStack = 256 << 10;  // bytes of the stack of a fiber
 
+  // A pending asynchronous copy of 16 bytes, of which `bytes` are read.
   struct Copy {
     void* to;
     const void* from;
     size_t bytes;
   };
-  // A point where threads wait for one another.
+  // A point where the threads of a warp or of a block wait for one another.
   struct Rendezvous {
     int arrived = 0;
-    uint64_t generation = 0;  // number of completed operations
-    const char* operation = nullptr;
-    void* arguments[32];  // argument of each lane
+    uint64_t generation = 0;          // number of completed operations
+    const char* operation = nullptr;  // name of the operation that threads wait in, for error messages
+    void* arguments[32];              // argument of each lane, in a warp-wide operation
   };
+  // The state of one thread.
   struct Fiber {
     Stack stack{kStack};
     bool done = false;
-    const Rendezvous* waits_for = nullptr;  // until its generation changes
+    const Rendezvous* waits_for = nullptr;  // waits until waits_for->generation differs from `generation`; null: runs
     uint64_t generation = 0;
     std::vector<std::vector<Copy>> committed_groups;  // pending copies, oldest group first
-    std::vector<Copy> open_group;
+    std::vector<Copy> open_group;                     // copies since the last commit_group()
   };
 
   static void enter() {
@@ -182,11 +190,12 @@ class Device {
     if (failure_.empty()) failure_ = what;
     yield();
   }
-  // Not inlined: gcc would warn of overflows of the strings.
+  // noinline: otherwise gcc warns of string overflows.
   __attribute__((noinline)) void fail_divergence(const char* operation, const char* other) {
-    fail(std::string("a thread has reached ") + operation + ", another thread " + other);
+    fail(std::string("expected all threads at the same operation; found one at ") + operation + " and one at " + other);
   }
-  // Waits until `count` threads have reached the operation; the last one calls action(point).
+  // Waits until `count` threads have reached the operation `operation` at `point`; the last of them calls
+  // action(point).
   template <class Action>
   void wait_for_all(Rendezvous& point, int count, const char* operation, const Action& action) {
     if (point.arrived > 0 && point.operation != operation) fail_divergence(operation, point.operation);
@@ -217,6 +226,7 @@ class Device {
   std::string failure_;
 };
 
+// The operations of one emulated thread; cuda/thread.h documents them.
 class Thread {
  public:
   Thread(Device& device, int index) : device_(device), index_(index) {}
@@ -272,7 +282,8 @@ class Thread {
     load_matrices(to, row, "ldmatrix.trans", [](int r, int c) { return std::pair(c, r); });
   }
 
-  // Layouts of PTX: mma.m16n8k16 of 16-bit elements and mma.m16n8k8 of tf32 elements.
+  // The fragments have the layouts of the PTX instructions mma.m16n8k16 for 16-bit elements and mma.m16n8k8 for tf32
+  // elements.
   template <class T>
   void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], T type) const {
     const auto half = [type](uint32_t x, int i) { return widen(static_cast<uint16_t>(x >> 16 * i), type); };
@@ -300,26 +311,30 @@ class Thread {
 
   template <class T, size_t kCount>
   void store(void* to, const T (&x)[kCount]) const {
-    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0) device_.fail("a vector store is not aligned");
+    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0)
+      device_.fail("expected a vector store at an address that is a multiple of its size; found another");
     std::memcpy(to, x, sizeof x);
   }
 
   void store_if(bool condition, void* to, uint32_t x) const {
     if (!condition) return;
-    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0) device_.fail("a store of 4 bytes is not aligned");
+    if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0)
+      device_.fail("expected a 4-byte store at an address that is a multiple of 4; found another");
     std::memcpy(to, &x, sizeof x);
   }
 
   template <size_t kCount>
   void read(float (&to)[kCount], const float* from) const {
-    if (reinterpret_cast<uintptr_t>(from) % sizeof to != 0) device_.fail("a vector load is not aligned");
+    if (reinterpret_cast<uintptr_t>(from) % sizeof to != 0)
+      device_.fail("expected a vector load at an address that is a multiple of its size; found another");
     std::memcpy(to, from, sizeof to);
   }
 
   void copy_16(void* to, const void* from, int bytes) const {
     if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
         bytes > 16)
-      device_.fail("an asynchronous copy of 16 bytes is not aligned");
+      device_.fail(
+          "expected an asynchronous copy of at most 16 bytes at addresses that are multiples of 16; found another");
     std::memset(to, 0xFF, 16);
     fiber().open_group.push_back({to, from, static_cast<size_t>(bytes)});
   }
@@ -339,7 +354,8 @@ class Thread {
  private:
   Device::Fiber& fiber() const { return *device_.fibers_[static_cast<size_t>(index_)]; }
 
-  // Calls action(arguments of all lanes) once all lanes have reached the operation.
+  // Waits until all lanes of the warp have reached the operation; the last of them calls action(arguments of all
+  // lanes).
   template <class Argument, class Action>
   void warp_operation(const char* operation, Argument& argument, const Action& action) const {
     Device::Rendezvous& warp = device_.warps_[static_cast<size_t>(index_ / 32)];
@@ -351,10 +367,12 @@ class Thread {
     });
   }
 
-  // Loads four matrices (8, 8): a lane's two elements of each are at element_of(row, column).
+  // Loads four matrices (8, 8), as ldmatrix: element (r, c) of a loaded matrix is element element_of(r, c) of the
+  // matrix in memory.
   template <class ElementOf>
   void load_matrices(uint32_t (&to)[4], const void* row, const char* operation, const ElementOf& element_of) const {
-    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) device_.fail("a row of ldmatrix is not aligned to 16 bytes");
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+      device_.fail("expected a row of ldmatrix at an address that is a multiple of 16; found another");
     struct Argument {
       uint32_t* to;
       const void* row;
@@ -372,8 +390,9 @@ class Thread {
     });
   }
 
-  // Computes c (16, 8) += a (16, kInner) b. Tensor cores truncate the sum to fp32, towards zero, so the errors of a
-  // long chain of products accumulate (Fasi et al. 2021, Numerical behavior of NVIDIA tensor cores).
+  // Computes c (16, 8) += a (16, kInner) · b (kInner, 8). Like tensor cores, truncates the sums to fp32 towards zero,
+  // so that the errors of a long chain of products accumulate (Fasi et al. 2021, Numerical behavior of NVIDIA tensor
+  // cores). scatter_a and scatter_b write the elements of a lane's fragment to the matrix.
   template <int kInner, class A, class B, class X>
   void multiply_fragments(const char* operation, float (&c)[4], const X (&a)[4], const X (&b)[2], const A& scatter_a,
                           const B& scatter_b) const {
@@ -401,11 +420,11 @@ class Thread {
 inline void Device::run_thread() {
   current().stack.complete_first_switch(scheduler_);
   (*body_)(Thread(*this, current_), shared_);
-  // A pending copy may overwrite memory that other threads write later.
+  // A thread must not end with pending copies, which could overwrite what other threads write to shared memory later.
   auto pending = current().committed_groups;
   pending.push_back(current().open_group);
   for (const auto& group : pending)
-    if (!group.empty()) fail("a thread ends with pending asynchronous copies");
+    if (!group.empty()) fail("expected no pending copies at the end of a thread; found some; call wait_group<0>()");
   current().done = true, ++progress_;
   current().stack.switch_to(scheduler_, true);
 }
@@ -434,7 +453,8 @@ inline void Device::run_block() {
       if (!failure_.empty()) throw std::runtime_error(failure_);
     }
     if (!any_running) return;
-    if (progress_ == previous_progress) throw std::runtime_error("deadlock: threads wait for threads that have ended");
+    if (progress_ == previous_progress)
+      throw std::runtime_error("expected all threads at a barrier; found ended threads");
   }
 }
 
@@ -445,7 +465,7 @@ inline void Device::run(Grid grid, int threads, size_t shared_bytes, const Body&
     throw std::runtime_error("expected a multiple of 32 threads in a block; found " + std::to_string(threads));
   while (fibers_.size() < static_cast<size_t>(threads)) fibers_.push_back(std::make_unique<Fiber>());
   fibers_.resize(static_cast<size_t>(threads));
-  // Allocated with exactly this size, so that the address sanitizer detects accesses past the end.
+  // Allocates no more than the kernel requests, so that the address sanitizer detects accesses past the end.
   const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(16, (shared_bytes + 15) / 16 * 16),
                                                            &std::free);
   shared_ = memory.get();
