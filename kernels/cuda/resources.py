@@ -2,12 +2,14 @@
 """Compares the registers, spills, stack and shared memory of a build's CUDA kernels with a table.
 
 usage: resources.py LOG TABLE [--all] [--write]
-LOG is kernels/cuda/resources.log of a build; TABLE is resources.tsv: a line `# nvcc VERSION`, then a row for each kernel and
-target. --all: the build contains every kernel, so a row without a kernel is an error; --write: rewrites TABLE from such a build.
-More spills than in TABLE are an error with any compiler; the other columns are compared only if the compiler has the version of
-TABLE. Spills and stack are bytes per thread; `shared` is static shared memory in bytes per block, without the dynamic part of a
-launch. For a function called by kernels ptxas reports no registers and shared memory: nan.
-Exit status: 1 a kernel differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
+  LOG      output of ptxas for all kernels of a build (kernels/cuda/resources.log)
+  TABLE    expected values (resources.tsv): a line `# nvcc VERSION`, a header, then a row for each kernel and target
+  --all    the build contains every kernel: a row of TABLE without a kernel in LOG is an error
+  --write  writes TABLE from LOG
+A kernel that spills more bytes than in TABLE is an error with any compiler. The other columns are compared only if LOG and TABLE have
+the same version of nvcc. `spills` and `stack` are bytes per thread; `shared` is static shared memory in bytes per block, without the
+dynamic shared memory of a launch. For a function that is called by kernels ptxas reports no registers and no shared memory: `nan`.
+Exit status: 0 no difference, 1 a kernel differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
 """
 import pathlib
 import re
@@ -24,11 +26,11 @@ used = re.compile(r"ptxas info\s*: Used (\d+) registers")
 
 
 class Damaged(Exception):
-    """Raised for a damaged file; the message states the place, what was expected, what was found and what to do."""
+    """Raised for a damaged LOG or TABLE. The message states the file, what was expected, what was found and what to do."""
 
 
 def short_name(name):
-    """Returns the name without namespaces, return type and arguments: each<Adam>."""
+    """Returns a demangled function name without namespaces, return type and arguments, such as run<RowSums<Bf16>>."""
     name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
     name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
     depth, start = 0, 0
@@ -42,7 +44,7 @@ def short_name(name):
 
 
 def read_log(path):
-    """Returns the compiler's version and the columns of each (kernel, target)."""
+    """Reads LOG; returns the version of nvcc and a dict from (kernel, target) to a dict of the columns."""
     version, kernel, target, row, rows = "", "", "", {}, {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if match := source.match(line):
@@ -78,7 +80,7 @@ def read_log(path):
 
 
 def read_table(path):
-    """Reads TABLE; returns the same as read_log."""
+    """Reads TABLE; returns the version of nvcc and a dict from (kernel, target) to a dict of the columns."""
     lines = path.read_text(encoding="utf-8").splitlines()
     version = re.fullmatch(r"# nvcc (\S+)", lines[0] if lines else "")
     if not version or lines[1:2] != [header]:
@@ -94,20 +96,20 @@ def read_table(path):
 
 
 def natural(key):
-    """Returns a sort key with numbers in numeric order: 64 before 128."""
+    """Returns a sort key for a tuple of texts that orders the numbers in them by value: 64 before 128."""
     return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
 
 
 def problem_of(expected_row, built_row, table, comparable):
-    """Returns the fault of a kernel, or "". `expected_row` and `built_row` are its rows in the table and in the build, or None."""
+    """Returns a description of the difference of a kernel, or "". expected_row, built_row: its rows in TABLE and LOG, or None."""
     max_spills = int(expected_row["spills"]) if expected_row else 0
     if built_row and int(built_row["spills"]) > max_spills:
-        return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; keep fewer values live per thread"
+        return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; reduce the number of live values per thread"
     if not comparable or expected_row == built_row:
         return ""
-    accept = "./run resources --write accepts the new values"
+    accept = "./run resources --write writes the new values to the table"
     if not expected_row or not built_row:
-        return f"expected one in {'the build' if expected_row else table}; found none; {accept}"
+        return f"expected this kernel in {'the build' if expected_row else table}; found none; {accept}"
     differing = [column for column in columns if expected_row[column] != built_row[column]]
     expected, found = (", ".join(f"{column} {side[column]}" for column in differing) for side in (expected_row, built_row))
     return f"expected {expected}; found {found}; {accept}"
@@ -134,7 +136,7 @@ def main():
             failed += 1
             print(f"failed: resources/{key[0]} {key[1]}: {problem}")
     if not comparable:
-        print(f"skipped: resources (but for spills: {table.name} is of nvcc {table_version}, this build of nvcc {version})")
+        print(f"skipped: resources (except spills: {table.name} has values of nvcc {table_version}, this build uses nvcc {version})")
     print(f"mh-tests: {len(keys) - failed} passed, {failed} failed, {int(not comparable)} skipped")
     return int(failed > 0)
 
