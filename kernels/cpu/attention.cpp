@@ -270,8 +270,8 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
   }
   const float scale = params.head_scale(params.head);
   double of_scale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
-  // The loop over spans is outermost: the keys and values of a span, and their gradients, stay in the cache for all
-  // queries.
+  // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
+  // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += step)
     for (int64_t first = 0; first < params.queries; first += kBlock) {
       const Block b = Products::block_at(params, first, {key, key + step});

@@ -32,8 +32,8 @@ struct HeadTensors {
   // Gradients. The backward pass reads dout, and writes dq, dk, dv and the members below.
   Matrix<const T> dout = {};
   Matrix<T> dq = {}, dk = {}, dv = {};
-  float *du = nullptr, *dv_bias = nullptr,
-        *dr = nullptr;      // gradients of RelativeParams' u and v (size) and r (distances, size)
+  // Gradients of RelativeParams: du of u (size), dv_bias of v (size), dr of r (distances, size).
+  float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   float* dscale = nullptr;  // gradient of the scale of this head's output, a scalar; null: not computed
 };
 

@@ -19,8 +19,8 @@ struct Through {
 template <Level L, class T>
 void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, float* scratch) {
   const int64_t size = query.size;
-  float* scaled = scratch;   // (size)
-  float* s = scaled + size;  // (padded length)
+  float* scaled = scratch;   // scaled query (size)
+  float* s = scaled + size;  // logits (length padded to 16)
   for (int64_t i = 0; i < size; i += lanes) {
     Floats v;
     load(query.q + i, v);

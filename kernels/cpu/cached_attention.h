@@ -21,7 +21,7 @@ struct CachedRows {
 // The inputs of attention of one query. `size`, of keys and of values, is a multiple of 16.
 template <class T>
 struct CachedQuery {
-  const T* q;  // (size)
+  const T* q;  // query (size)
   float scale;
   int64_t size;
   CachedRows<T> keys, values;

@@ -1,4 +1,4 @@
-// Dropout on the CPU.
+// Dropout of a range of a tensor on a CPU, with the random stream of dropout_plan.h.
 #pragma once
 
 #include <cmath>

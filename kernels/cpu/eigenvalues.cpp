@@ -99,7 +99,7 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
     clear(x, i), clear(u, i), clear(w, i);
     double* y = scratch + 3 * stride;
     update_and_multiply(a, stride, i, u, w, x, y);
-    // A' = (1 - β x xᵀ) A (1 - β x xᵀ) = A - x wᵀ - w xᵀ,  w = β A x - (β²/2) (xᵀ A x) x
+    // The next A is (1 - β x xᵀ) A (1 - β x xᵀ) = A - x wᵀ - w xᵀ with w = β A x - (β²/2) (xᵀ A x) x.
     double inner = 0;
     for (int64_t c = 0; c < i; ++c) inner += x[c] * y[c];
     for (int64_t c = 0; c < i; ++c) w[c] = beta * y[c] - beta * beta / 2 * inner * x[c];
@@ -121,7 +121,7 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
   if (!std::isfinite(sum)) return false;
   // An off-diagonal element of at most 2^-54 of the norm changes the eigenvalues by less than rounding.
   const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
-  for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // only squares are needed
+  for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // the QL steps below use only the squares of the off-diagonal
   for (int64_t low = 0; low < n; ++low) {
     for (int tries = 0;; ++tries) {
       int64_t high = low;
@@ -131,7 +131,7 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
       // Wilkinson's shift: the eigenvalue of the leading 2 × 2 submatrix that is nearer to d[low].
       const double root = std::sqrt(e[low]), half = (d[low + 1] - d[low]) / (2 * root);
       const double shift = d[low] - root / (half + std::copysign(std::hypot(half, 1.0), half));
-      // One QL step from the bottom up, on squares: Parlett, section 8-15.
+      // One QL step, from the last row to the first, on the squares of the off-diagonal (Parlett, section 8-15).
       double c = 1, s = 0, gamma = d[high] - shift, p = gamma * gamma;
       for (int64_t i = high - 1; i >= low; --i) {
         const double off_diagonal = e[i], r = p + off_diagonal, before = gamma, c_before = c;

@@ -10,8 +10,8 @@ namespace mh::kernels {
 // only `baseline`, which is the compiler's default.
 enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
-Level best_level();  // best level of this processor
-Level level();       // level in use
+Level best_level();  // returns the highest level that the processor supports
+Level level();       // returns the level in use
 // Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
 // levels may differ by rounding.
 void use_level(Level level);

@@ -1,4 +1,4 @@
-// Views of matrices.
+// Views of matrices, without ownership.
 #pragma once
 
 #include <cstdint>

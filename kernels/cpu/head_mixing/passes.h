@@ -94,9 +94,9 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Packed<const float> from(params, false, tensors.packed);
   float* tile = scratch;
   float* rows = tile + l.tile();                                      // packed queries (in, rows, dk)
-  float* values = rows + params.in_heads * l.rows * l.dk;             // (out, rows, dv)
-  float* mixed = values + params.out_heads * l.rows * l.dv;           // (heads, chunk)
-  float* matrix = mixed + l.heads * chunk;                            // (in, out), for one query
+  float* values = rows + params.in_heads * l.rows * l.dk;             // sums of the outputs (out, rows, dv)
+  float* mixed = values + params.out_heads * l.rows * l.dv;           // scratch of mix_query() (heads, chunk)
+  float* matrix = mixed + l.heads * chunk;                            // mixing matrix of one query (in, out)
   float* tops = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = tops + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
   float* unused = sums + l.rows * params.in_heads;                    // (in): sums that are not needed again
@@ -158,12 +158,12 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* drows = rows + of_tile;                           // packed output gradients (out, rows, dv)
   float* sums = drows + params.out_heads * l.rows * l.dv;  // (in, rows, dk): query gradients from the keys
   float* dy = sums + of_tile;                              // (in, rows, dk): query gradients from the rows of r
-  float* lane_sums = dy + of_tile;                         // (in, out, 16)
+  float* lane_sums = dy + of_tile;                         // (in, out, 16): partial sums of G
   float* g = lane_sums + numbers * lanes;                  // (rows, in, out): G
-  float* dropped = g + l.rows * numbers;                   // (heads, chunk)
-  float* mixed = dropped + l.heads * chunk;                // (heads, chunk)
+  float* dropped = g + l.rows * numbers;                   // (heads, chunk): probabilities after dropout
+  float* mixed = dropped + l.heads * chunk;                // (heads, chunk): mixed probabilities or gradients
   float* of_query = mixed + l.heads * chunk;               // (rows, in): sums of probabilities
-  float* scaled = of_query + l.rows * params.in_heads;     // (in, out)
+  float* scaled = of_query + l.rows * params.in_heads;     // (in, out): matrix divided by the sums
   float* unused = scaled + padded(numbers);                // (in): sums that are not needed again
   float* keep = unused + padded(params.in_heads);
   float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
@@ -211,7 +211,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                            y + c * l.step());
       }
       if (!unmixes) return;
-      for (int64_t i = count; i < visible.queries; ++i)  // padding rows of the tile
+      for (int64_t i = count; i < visible.queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
         const int64_t at = j * l.keys() * l.dk, of_head = j * l.rows * l.dk;
