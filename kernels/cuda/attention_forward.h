@@ -183,7 +183,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
         multiply_transposed<kSize, Z::kStride>(thread, p, warp_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_to(thread, p, slide_row);
         apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
-        // For softmax the scale, which is positive, is applied in the exponents.
+        // For softmax the scale of the logits is applied in the exponents; as it is positive, the maximum is the same.
         float factor = a.scale * kLog2E;
         if (a.normaliser == Normaliser::sigsoftmax) {
           factor = 1;

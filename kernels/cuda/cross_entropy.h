@@ -18,7 +18,7 @@ struct CrossEntropyRows {
   CrossEntropy params;
   T* logits;                // (rows, vocabulary), aligned to 4 elements; replaced by the gradient
   const int64_t* targets;   // (rows); negative: the row is not scored, its loss and gradient are zero
-  CrossEntropyRow* losses;  // (rows)
+  CrossEntropyRow* losses;  // (rows), written
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {

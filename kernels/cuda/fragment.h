@@ -60,7 +60,8 @@ struct FragmentB<float> {
   float x[4];
 };
 
-// Padding elements after each row of a tile in shared memory, which put the rows of a fragment in different banks.
+// Number of padding elements after each row of a tile in shared memory, which put the rows of a fragment in different
+// banks.
 constexpr int kPad = 8;
 
 // Loads a left operand (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. By a warp.

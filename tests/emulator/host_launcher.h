@@ -8,7 +8,7 @@ namespace host {
 
 struct Launcher {
   Device& device;
-  int limit = 163 << 10;  // maximum shared memory of a block, as on an A100
+  int limit = 163 << 10;  // maximum shared memory of a block in bytes, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
     if (threads > Body::kThreads) return "expected at most Body::kThreads threads; found more";

@@ -91,7 +91,7 @@ class Stack {
   // Makes the first switch to this stack call enter(), which must not return.
   void begin(void (*enter)()) {
 #ifdef MH_ADDRESS_SANITIZER
-    ASAN_UNPOISON_MEMORY_REGION(memory_.get(), size_);  // frames of functions that never returned
+    ASAN_UNPOISON_MEMORY_REGION(memory_.get(), size_);  // removes the poison of frames that never returned
 #endif
     getcontext(&start_);
     start_.uc_stack.ss_sp = memory_.get(), start_.uc_stack.ss_size = size_, start_.uc_link = nullptr;

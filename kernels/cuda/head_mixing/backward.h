@@ -25,7 +25,7 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a
                                   const WarpPosition& warp, int64_t b, const WarpQueries& q, int key,
                                   const Operands& gradient_operands, int begin, int end, const T* stage,
                                   const FragmentExchange<T>& exchange, int first) {
-  MH_ROLLED  // as in head_mixing_forward
+  MH_ROLLED  // the products of two iterations do not fit in the registers
   for (int i = begin + warp.strip_warp; i < end; i += plan.warps_per_strip) {
     Accumulator x[2];
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(

@@ -84,7 +84,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.row;
   const WarpPosition warp(thread, plan);
-  // Resident rows: `first` to `rows_end` - 1.
+  // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
       run = 0;
   if constexpr (kResident == ResidentRows::keys_of_run) {
@@ -254,7 +254,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     const int gradient_offset = a.in_heads * 16 * kStride;
     if constexpr (kComputeDk)
       each_group(0, a.out_heads, gradient_offset, no_op, [&](int begin, int group_end, const T* stage) {
-        MH_ROLLED  // as in head_mixing_forward
+        MH_ROLLED  // the products of two iterations do not fit in the registers
         for (int i = begin + warp.strip_warp; i < group_end; i += plan.warps_per_strip) {
           Accumulator x[2];
           gradients_of(i, begin, stage, x);

@@ -22,7 +22,7 @@ struct FragmentExchange {
   struct alignas(8) Half {
     uint32_t x[2];
   };
-  Half* memory;  // (pairs of heads, halves, 32 lanes, 2 heads)
+  Half* memory;  // (pairs of heads, 2 halves of a fragment, 32 lanes, 2 heads)
   MH_DEVICE explicit FragmentExchange(FragmentA<X>* fragments) : memory(reinterpret_cast<Half*>(fragments)) {}
   template <class Thread>
   MH_DEVICE Half& half(const Thread& thread, int head, int n) const {

@@ -33,7 +33,7 @@ struct RowMix {
   // Queries of a block, limited so that their accumulators (kWarpHeads heads of kSize columns) take half of a warp's
   // registers; or a quarter with 4 warps, each of which mixes more queries.
   static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
-  static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a tile
+  static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a streamed tile
   using Probability = typename ExchangeType<T>::Probability;
 };
 
@@ -42,7 +42,7 @@ struct RowMix {
 template <int kRows_, int kKeys_>
 struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
-  static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // puts heads in different banks
+  static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // padded to avoid bank conflicts
   uint16_t* memory;
   int zero_head;  // index of the head of zeros
 

@@ -224,7 +224,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   }
   thread.template wait_group<0>();
   thread.barrier();
-  auto* const inverses = reinterpret_cast<float*>(memory);  // (in heads, kQueries)
+  auto* const inverses = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= a.in_heads) break;
