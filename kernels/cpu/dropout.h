@@ -20,7 +20,7 @@ struct DropoutLoops {
   static void apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count);
 };
 
-// Computes y[i] = x[i] * params.scale if element first + i of the random stream is kept, otherwise 0, for i < count. x
+// Computes y[i] = x[i] * params.scale or, if element first + i of the random stream is dropped, 0, for i < count. x
 // and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
 void dropout(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {

@@ -1,5 +1,5 @@
 // Dropout masks for many consecutive elements of a random stream at a time (dropout_plan.h). A mask holds for each
-// element the factor scale = 1 / (1 - p) if it is kept, or 0 if it is dropped.
+// element the factor scale = 1 / (1 - p), or 0 if the element is dropped.
 #pragma once
 
 #include "cpu/vector.h"

@@ -20,7 +20,7 @@ namespace mh::kernels {
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
-  // Computes y[i] = x[i] * params.scale if element first + i of the random stream is kept, otherwise 0, for i < count
+  // Computes y[i] = x[i] * params.scale or, if element first + i of the random stream is dropped, 0, for i < count
   // (kernels/cpu/dropout.h).
   const char* (*dropout)(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
                          void* stream);

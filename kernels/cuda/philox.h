@@ -1,4 +1,4 @@
-// The random words that decide which elements dropout keeps (dropout_plan.h).
+// The random words that decide which elements dropout drops (dropout_plan.h).
 #pragma once
 
 #include "cuda/fragment.h"

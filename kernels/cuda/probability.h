@@ -104,7 +104,7 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& a, const Work& work) {
   else work(SigsoftmaxExponent{a.scale});
 }
 
-// Returns the element of the random stream that decides whether dropout keeps the probability of a query and a key in
+// Returns the element of the random stream that decides whether dropout drops the probability of a query and a key in
 // head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t head, int query, int key) {
   return a.dropout_first +
@@ -147,9 +147,9 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
   apply_keep_bits(keep_bits, a.dropout.scale, sums);
 }
 
-// Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that dropout keeps.
-// A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances, and in
-// the column of query t belong to the keys t + s and t + s + 8.
+// Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that are not
+// dropped. A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances,
+// and in the column of query t belong to the keys t + s and t + s + 8.
 template <int kColumns, bool kByDistance = false>
 MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumns, 1>([&](int c) {

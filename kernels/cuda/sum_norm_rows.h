@@ -1,5 +1,5 @@
 // Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: one block computes one
-// row; the forward pass keeps the sums of the row in shared memory. Y: type of y and dy.
+// row; the forward pass holds the sums of the row in shared memory. Y: type of y and dy.
 #pragma once
 
 #include "cuda/dropout.h"
