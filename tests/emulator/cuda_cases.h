@@ -188,7 +188,7 @@ struct Case {
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Adds relative positions: random runs of keys, the biases u and v, and r, which has some rows that no pair of query
-  // and key uses. Replaces `r`, which params points to and the caller keeps.
+  // and key uses. Replaces `r`, which the caller owns and params points to.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
     reference::PolicyCase& c = policy_case;
