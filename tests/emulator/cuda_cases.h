@@ -88,7 +88,7 @@ inline double max_magnitude(const Doubles& x) {
   for (const double e : x) result = std::max(result, std::isfinite(e) ? std::abs(e) : 0);
   return result;
 }
-// Returns the largest magnitude of x[i] - y[i]; infinite if any x[i] is NaN.
+// Returns the largest magnitude of x[i] - y[i]; infinite if any x[i] - y[i] is NaN.
 inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
   double result = 0;
