@@ -6,9 +6,9 @@
 
 namespace mh::kernels {
 
-// The sizes of a product c (m, n) = a (m, k) b (k, n), accumulated in fp32; `add`: c += a b. Row r of a is at a + r *
-// lda, and row r of c at c + r * ldc. The rows of b are interleaved in pairs: element (i, j) is at b[i / 2 * 2 * ldb +
-// 2 * j + i % 2]. k is even; n is a multiple of 16 and at most 64.
+// The sizes of a product c (m, n) = a (m, k) b (k, n), accumulated in fp32; `add`: c += a b. Row r of a is at
+// a + r * lda, and row r of c at c + r * ldc. The rows of b are interleaved in pairs: element (i, j) is at
+// b[i / 2 * 2 * ldb + 2 * j + i % 2]. k is even; n is a multiple of 16 and at most 64.
 struct Bf16Product {
   int64_t m, n, k, lda, ldb, ldc;
   bool add;

@@ -103,8 +103,8 @@ MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Se
     }
 }
 
-// Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at tile + i *
-// row; its columns from seen(i) on become zero. `rows` is even.
+// Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at
+// tile + i * row; its columns from seen(i) on become zero. `rows` is even.
 template <class Seen>
 MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
   for (int64_t j = 0; j < kGemmColumns; j += lanes)
@@ -123,10 +123,10 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, cons
     }
 }
 
-// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements for keys s … s +
-// 63 begin at address at(s), with a row stride of `row` floats. Row i counts as zero for keys from seen(i) on. Keys are
-// read 64 at a time from `low` on, past key width - 1 if the number of keys is not a multiple of 64; so seen(i) must
-// exclude all keys without elements. `rounded`: scratch, 64 m elements.
+// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements for keys
+// s … s + 63 begin at address at(s), with a row stride of `row` floats. Row i counts as zero for keys from seen(i) on.
+// Keys are read 64 at a time from `low` on, past key width - 1 if the number of keys is not a multiple of 64; so
+// seen(i) must exclude all keys without elements. `rounded`: scratch, 64 m elements.
 template <class At, class Seen>
 struct GemmTile {
   const Bf16Gemm& gemm;

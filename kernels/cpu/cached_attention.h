@@ -10,8 +10,8 @@
 
 namespace mh::kernels {
 
-// The cached keys or values of one head: position t of cache row r, a vector (size), is at data + r * row_stride + t *
-// stride. T is float or uint16_t (bf16).
+// The cached keys or values of one head: position t of cache row r, a vector (size), is at
+// data + r * row_stride + t * stride. T is float or uint16_t (bf16).
 template <class T>
 struct CachedRows {
   const T* data;

@@ -29,8 +29,8 @@ MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t firs
   }
 }
 
-// Copies from (heads, width) to elements first … first + count - 1 of each head, rounded to T. Head i is at to + i *
-// stride.
+// Copies from (heads, width) to elements first … first + count - 1 of each head, rounded to T. Head i is at
+// to + i * stride.
 template <class T>
 MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t count, T* to, int64_t stride) {
   for (int64_t i = 0; i < heads; ++i) {

@@ -1,12 +1,18 @@
-// Attention with head mixing after the softmax (Mixhead, Zhang et al. 2022, and any linear map across heads) on a CPU:
-// P_j = softmax(scale * Q_j K_jᵀ), or another normaliser, P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i, for query heads j
-// and output heads i. All types accumulate in fp32; bf16 products take bf16 operands.
+// Attention with head mixing after the softmax (Mixhead, Zhang et al. 2022, and any linear map across heads) on a CPU,
+// for query heads j and output heads i:
+//
+//   P_j = softmax(scale * Q_j K_jᵀ), or another normaliser;  P̄_i = Σ_j m[j, i] P_j;  out_i = P̄_i V_i
+//
+// All types accumulate in fp32; bf16 products take bf16 operands.
 //
 // Tiling: a tile is 32 to 64 queries against all keys, of all heads. If its probabilities do not fit in the cache, a
 // tile has only a span of keys, and the keys are read twice: the first pass computes the log-sum-exp of each query, the
-// second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp. With dP̄_i = dO_i
-// V_iᵀ and G[j, i] = Σ_s P_j dP̄_i, which is the gradient of m, the gradient of the logits is P_j (Σ_i m[j, i] dP̄_i -
-// Σ_i m[j, i] G[j, i]); with spans, a first pass over the keys computes G.
+// second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
+//
+//   dP̄_i = dO_i V_iᵀ;  G[j, i] = Σ_s P_j dP̄_i, summed over the keys s, which is the gradient of m
+//   dS_j = P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]), the gradient of the logits
+//
+// With spans of keys, a first pass over the keys computes G, and a second pass the gradients of the logits.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. The recomputed probabilities are therefore
 // divided by their sum; without that, the gradients of a query's logits would not sum to zero if the logits are large.
@@ -20,9 +26,9 @@
 
 namespace mh::kernels {
 
-// A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at data + h * head_stride
-// + t * row_stride. T is float or uint16_t (bf16). With a table, which only the decode path supports, data is a
-// key/value cache with batch stride batch_stride, and position t is in cache row table[t].
+// A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at
+// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With a table, which only the decode path
+// supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row table[t].
 template <class T>
 struct Heads {
   T* data;

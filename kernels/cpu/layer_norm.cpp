@@ -74,8 +74,8 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
   }
 }
 
-// With s' = (s - mean) * factor and g = weight * dn, the gradient of the layer norm with respect to the sum s is factor
-// * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
+// With s' = (s - mean) * factor and g = weight * dn, the gradient of the layer norm with respect to the sum s is
+// factor * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
 template <Level L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
                                   float* scratch) {

@@ -1,7 +1,7 @@
-// Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries first … first
-// + m - 1 and n consecutive keys of a run are n + m - 1 consecutive rows of r. In the products of the queries with
-// these rows, (m, n + m - 1), key s of query first + i is in column m - 1 - i + s: the relative shift (Dai et al. 2019,
-// appendix B) is an offset into the row of the query.
+// Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries
+// first … first + m - 1 and n consecutive keys of a run are n + m - 1 consecutive rows of r. In the products of the
+// queries with these rows, (m, n + m - 1), key s of query first + i is in column m - 1 - i + s: the relative shift
+// (Dai et al. 2019, appendix B) is an offset into the row of the query.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct DistanceRange {
   int64_t key, keys, row, rows;
 };
 
-// Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys low …
-// width - 1.
+// Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
+// low … width - 1.
 MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low,
                                        int64_t width) {
   const int64_t skipped = std::max<int64_t>(0, low - run.first);

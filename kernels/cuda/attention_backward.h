@@ -13,8 +13,8 @@
 namespace mh::kernels {
 
 // Computes x.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since `out` contains the dropout of
-// the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
-// heads) blocks of 128 threads.
+// the probabilities and the scale of the head. One warp computes one query. Grid:
+// (queries / 4 rounded up, batch * heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
   const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;

@@ -115,8 +115,8 @@ struct DistanceGradient {
 constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum threads of a block
 constexpr int kMinSplit = 64;  // minimum number of keys of a split; shorter splits are slower
 
-// Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is q
-// + u.
+// Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
+// q + u.
 inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
   AttentionTensors t = x;
   if (x.q_u.data != nullptr) t.q = x.q_u;

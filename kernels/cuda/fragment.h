@@ -76,8 +76,8 @@ MH_DEVICE void load(const Thread& thread, FragmentA<float>& to, const float* til
   MH_FOR (i, 8) to.x[i] = tile[(g + i % 2 * 8) * stride + i / 4 * 8 + 2 * t + i / 2 % 2];
 }
 
-// Loads two right operands, together (16, 16), from shared memory, transposed: row r, column c is at tile[c * stride +
-// r].
+// Loads two right operands, together (16, 16), from shared memory, transposed: row r, column c is at
+// tile[c * stride + r].
 template <class Thread, class T>
 MH_DEVICE void load_transposed(const Thread& thread, FragmentB<T> (&to)[2], const T* tile, int stride) {
   uint32_t x[4];

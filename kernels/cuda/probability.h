@@ -69,8 +69,8 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int re
     }
 }
 
-// The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit a = scale *
-// product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns log2 f(product).
+// The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
+// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns log2 f(product).
 // times_slope() returns x * d ln f(product) / d product; probability: the probability of the product.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
@@ -132,8 +132,8 @@ MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[k
 }
 
 // Applies dropout to the probabilities, or to the gradients of probabilities, in a lane's accumulators, whose rows are
-// queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by 1 /
-// (1 - p).
+// queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by
+// 1 / (1 - p).
 template <int kColumns>
 MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Accumulator (&sums)[kColumns]) {
   const uint32_t keep_bits = accumulator_bits<kColumns, 2>([&](int c) {

@@ -143,9 +143,9 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix (end, size), with row r at data
-// + r * row_stride, rounded to T. factor: the factors of a lane's two rows. staging (16, kStride): shared memory of the
-// warp. Rows and columns outside the matrix are not stored.
+// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix (end, size), with row r at
+// data + r * row_stride, rounded to T. factor: the factors of a lane's two rows. staging (16, kStride): shared memory
+// of the warp. Rows and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
                           const float (&factor)[2], T* data, int64_t row_stride, int first, int end, int size,

@@ -103,8 +103,8 @@ struct GemmOperands {
   }
 
   // Return addresses in shared memory for head `head`: streamed_rows() of the streamed rows (16, kStride),
-  // resident_rows() of the resident rows (rows of the block, kStride), and window_of() of the window (rows of the block
-  // + 16, kStride). begin: first head in the stage. n: 0, or 1 for the second streamed or resident tensor.
+  // resident_rows() of the resident rows (rows of the block, kStride), and window_of() of the window (rows of the
+  // block + 16, kStride). begin: first head in the stage. n: 0, or 1 for the second streamed or resident tensor.
   MH_DEVICE const T* streamed_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
     return stage + (n * plan.heads_per_stage + head - begin) * 16 * kStride;
   }

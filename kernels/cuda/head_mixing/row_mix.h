@@ -97,8 +97,8 @@ struct MixMatrix {
   float scale[2];  // power of two by which each of the lane's two rows was divided
 
   // Loads the matrix of the first query and, if a product mixes two queries, of the second query, from global memory;
-  // null: zeros. A matrix has `rows` rows (mixed heads) and `columns` columns, and element (i, j) is at index i *
-  // row_stride + j * column_stride.
+  // null: zeros. A matrix has `rows` rows (mixed heads) and `columns` columns, and element (i, j) is at index
+  // i * row_stride + j * column_stride.
   template <class Thread>
   MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns,
                       int row_stride, int column_stride) {
@@ -140,9 +140,10 @@ MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
   else body(std::false_type{});
 }
 
-// Mixes the in_heads heads of a tile to out_heads heads, in place, for the warp's queries: query_of(u) for u <
-// kWarpProducts, and, if a product mixes two queries, also query_of(u) + 1. Elements of type X are replaced by elements
-// of type To. kScaled: multiplies the result by the scales of the matrices; otherwise the caller must. By a warp.
+// Mixes the in_heads heads of a tile to out_heads heads, in place, for the warp's queries: query_of(u) for
+// u < kWarpProducts, and, if a product mixes two queries, also query_of(u) + 1. Elements of type X are replaced by
+// elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise the caller must. By a
+// warp.
 template <class X, class To, bool kScaled, int kMatrixHeads, int kWarpProducts, class Tile, class Thread, class QueryOf>
 MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf& query_of, int in_heads, int out_heads,
                            const MixMatrix<X, kMatrixHeads> (&matrices)[kWarpProducts]) {
