@@ -35,18 +35,18 @@ check 1 other table
 printed "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
 SIZE=128 compile 0 wide
 check 1 wide table
-printed "failed: resources/probe<float, 128> sm_90: expected one in table; found none"
+printed "failed: resources/probe<float, 128> sm_90: expected this kernel in table; found none"
 cat log wide > both
 check 0 both both.table --write
 check 0 log both.table
 check 1 log both.table --all
-printed "failed: resources/probe<float, 128> sm_90: expected one in the build; found none"
+printed "failed: resources/probe<float, 128> sm_90: expected this kernel in the build; found none"
 printed "mh-tests: 1 passed, 1 failed, 0 skipped"
 
 # With another compiler version only spills are compared; the table gives their maximum.
 REGISTERS=41 VERSION=2.0 compile 0 later
 check 0 later table --all
-printed "skipped: resources (but for spills: table is of nvcc 1.2.3, this build of nvcc 2.0)"
+printed "skipped: resources (except spills: table has values of nvcc 1.2.3, this build uses nvcc 2.0)"
 VERSION=2.0 SPILL=8 compile 0 spills
 check 1 spills table
 printed "expected no spills; found 8 bytes"

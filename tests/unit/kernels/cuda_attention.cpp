@@ -134,5 +134,5 @@ TEST_CASE("relative positions of every head size fit into the shared memory of a
   CHECK(refused_sizes(0.0F, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(refused_sizes(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(AttentionLaunches<float, 64>::why_no_relative(small) ==
-        std::string("relative positions of heads that exceed the shared memory of a block"));
+        std::string("relative positions with a head size whose tiles exceed the shared memory of a block"));
 }

@@ -268,5 +268,5 @@ TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared 
   const host::Launcher ampere{device, 163 << 10};
   CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(ampere, 32, 32, false)) == "");
   CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
-        "head counts or sizes that exceed the shared memory of a block");
+        "head counts or head sizes whose tiles exceed the shared memory of a block");
 }
