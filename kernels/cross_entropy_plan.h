@@ -1,4 +1,4 @@
-// The parameters and per-row results of softmax cross-entropy, on every device.
+// Parameters and per-row results of softmax cross-entropy, on CPUs and GPUs.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace mh::kernels {
 
 struct CrossEntropy {
-  int64_t vocabulary;  // logits in a row
-  float smoothing;     // e: loss = (1 - e) * nll(target) + e / vocabulary * sum over all entries of their nll
-  bool gradient;       // replaces the logits by d loss / d logits
+  int64_t vocabulary;  // number of logits of a row
+  float smoothing;     // label smoothing e: loss = (1 - e) * nll(target) + e / vocabulary * Σ_i nll(i)
+  bool gradient;       // whether d loss / d logits replaces the logits
 };
 struct CrossEntropyRow {
   double nll;       // -log p(target), nats

@@ -1,4 +1,4 @@
-// Optimiser updates of one element, for the loops on every device; formulas in lib/train/optimizer.h.
+// Optimiser steps of one parameter element, for the loops on CPUs and GPUs. lib/train/optimizer.h has the formulas.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct AdamPlan {
   float lr, beta1, beta2, epsilon;
   float correction1, correction2;  // 1 - beta^t, or 1 without bias correction
   float decay;                     // lr * weight decay: p -= decay * p before the step
-  float scale;                     // the gradient is scale * g
+  float scale;                     // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
 MH_EVERYWHERE void adam_one(const AdamPlan& a, float step, float root, float& p, float g, float& m, float& v) {
@@ -27,7 +27,9 @@ MH_EVERYWHERE void adam_one(const AdamPlan& a, float step, float root, float& p,
 }
 
 struct MomentumPlan {
-  float lr, momentum, decay, scale;  // decay: weight decay, added to the gradient
+  float lr, momentum;
+  float decay;  // weight decay, added to the gradient
+  float scale;  // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
 // buf = momentum * buf + g + decay * p; p -= lr * buf
@@ -37,9 +39,10 @@ MH_EVERYWHERE void sgd_one(const MomentumPlan& a, float& p, float g, float& buff
 }
 
 struct NagPlan {
-  float lr, momentum, correction;  // correction: lr / lr of the update before
-  float decay;                     // lr * weight decay
-  float scale;
+  float lr, momentum;
+  float correction;  // lr / lr of the previous update
+  float decay;       // lr * weight decay
+  float scale;       // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
 MH_EVERYWHERE void nag_one(const NagPlan& a, float& p, float g, float& buffer) {

@@ -1,5 +1,5 @@
-// The end of each sublayer: residual sum with dropout of the sublayer's output, and the layer norm of the sum: s = x +
-// dropout(y), n = weight * (s - mean) * factor + bias, factor = 1 / sqrt(variance + epsilon).
+// Residual sum and layer norm at the end of a sublayer with output y:
+//   s = x + dropout(y),   n = weight * (s - mean) * factor + bias,   factor = 1 / sqrt(variance + epsilon)
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,27 @@
 namespace mh::kernels {
 
 struct SumNorm {
-  int64_t size = 0;                                // size of a row
+  int64_t size = 0;                                // number of elements of a row
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;
-  const Dropout* dropout =
-      nullptr;  // dropout of y, or null: element i of row r is element dropout_first + r * size + i
+  // Dropout of y; null: none. Element i of row r is element dropout_first + r * size + i of the random stream.
+  const Dropout* dropout = nullptr;
   uint64_t dropout_first = 0;
 };
 
-// (rows, size), except mean and factor (rows); y and dy have a type that the call names, all others are fp32.
+// Tensors of shape (rows, size), except mean and factor, (rows). The call names the element type of y and dy; all other
+// tensors are fp32.
 struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
   const void* y = nullptr;
-  float *sum = nullptr, *norm = nullptr, *mean = nullptr,
-        *factor = nullptr;  // norm null: only the sum; sum null: not stored; mean and factor: both or none
-  // Gradients. The backward pass reads sum, mean and factor if dnorm is set. One of dsum and dnorm may be null. dy
-  // null: it equals dx. dweight and dbias (chunks of `piece` rows, size): sums over the rows of each chunk.
+  float *sum = nullptr, *norm = nullptr;     // sum null: s is not stored; norm null: no layer norm
+  float *mean = nullptr, *factor = nullptr;  // both null: not stored
+  // Gradients. With dnorm, the backward pass reads sum, mean and factor. Either dsum or dnorm may be null.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
-  void* dy = nullptr;
+  void* dy = nullptr;  // null on a GPU: dy equals dx and is not stored
+  // Sums of the gradients of weight and bias over each chunk of `piece` rows, (chunks, size).
   float *dweight = nullptr, *dbias = nullptr;
   int64_t piece = 0;
 };
