@@ -1,7 +1,8 @@
-// Rows of tokens to predict, in training and in evaluation, and batches of them.
+// Rows (the sequences of a batch) and batches, for training and evaluation.
 //
-// Token i is predicted from token i - 1 and the tokens before it in its row, and in the memory before that; the first
-// token of a text, and of each target of a pair, is predicted from an end-of-line symbol.
+// A decoder predicts each token of a row from all earlier tokens of the row and from the Transformer-XL memory, if the
+// model has one. The first token of a text and the first target token of each sentence pair have no earlier token;
+// their input is the end-of-line token.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,18 +13,20 @@
 
 namespace mh::data {
 
-// The targets of a row: tokens [first, first + length) of a text, scored from `scored` on; or the whole target of a
-// pair, which begins at `first` among all targets; or the targets of an example, with `first` 0.
+// The targets of one row, in tokens. The corpus determines the meaning of the members:
+//   text      tokens [first, first + length) of the text; the first `scored` of them are context and not scored
+//   pairs     the target sentence of pair `pair`; `first`: number of target tokens in all earlier pairs
+//   examples  the `length` targets of example `pair`; first = scored = 0
 struct Row {
   int64_t first = 0, length = 0, scored = 0;
-  int64_t pair = -1;  // number of the pair or example; -1: a row of a text
+  int64_t pair = -1;  // index of the pair or example in the corpus; -1 for a row of a text
 };
 
-// A batch in main memory.
+// The input and the targets of B rows, in CPU memory.
 struct Batch {
-  model::Input input;  // with lengths
-  at::Tensor targets;  // (B, n) int64; -1 for padding and for targets that are not scored
-  double next_weight = 1;
+  model::Input input;      // input.lengths is always set
+  at::Tensor targets;      // (B, n) int64, model::Targets; negative for padding and for targets that are not scored
+  double next_weight = 1;  // weight of a next-sentence class in the loss, relative to a masked word
   model::Targets model_targets() const { return {targets, next_weight}; }
 };
 

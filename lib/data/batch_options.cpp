@@ -14,7 +14,7 @@ namespace {
 }  // namespace
 
 void BatchOptions::check() const {
-  const std::string least = str("at least a block of ", block, " tokens");
+  const std::string least = str("at least train.batch.block, ", block, " tokens");
   if (tokens < block)
     refuse("train.batch.tokens", least, std::to_string(tokens), "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)

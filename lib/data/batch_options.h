@@ -1,4 +1,4 @@
-// Options of the rows of an update: [train.batch].
+// Options of the batches of training: the configuration section [train.batch].
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,25 @@ struct BatchOptions {
   void describe(Fields& f) {
     f.choice(
         "order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
-        "Order of the rows. blocks: shuffled blocks of a text, or shuffled pairs of similar length. streams: rows in "
-        "the order of the text, which a memory requires");
-    f.field("block", block, "Tokens in a row; of pairs the largest length of the longer side.", between(1, 1 << 20));
+        "Order of the training rows. blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
+        "similar length. streams: parallel streams in the order of the text, which a model with a memory requires");
+    f.field("block", block, "Row length in tokens; for sentence pairs, maximum length of source and target.",
+            between(1, 1 << 20));
     f.field("tokens", tokens, "Maximum number of tokens in an update, padding included.", between(1, 1 << 30));
-    f.field("rows", rows, "Rows in an update of examples, in place of tokens; 0: tokens / block.", between(0, 1 << 24));
-    f.field("micro_tokens", micro_tokens, "Maximum number of tokens in a micro-batch; 0: the whole update.",
+    f.field("rows", rows, "Examples in an update; 0: train.batch.tokens / train.batch.block.", between(0, 1 << 24));
+    f.field("micro_tokens", micro_tokens,
+            "Maximum number of tokens in a micro-batch, padding included; 0: no gradient accumulation.",
             between(0, 1 << 30))
         .changeable();
     f.field("bucket_updates", bucket_updates,
-            "Length bucketing of examples: the rows of this many updates are sorted by length and divided among the "
-            "updates; 1: no bucketing.",
+            "Length bucketing of examples: number of updates whose rows are sorted by length together; 1: no "
+            "bucketing.",
             between(1, 1 << 16));
-    f.field("long_block", long_block, "Tokens in a row of examples from long_from on; 0: block.", between(0, 1 << 20));
-    f.field("long_from", long_from, "Update from which on rows of examples have long_block tokens.");
+    f.field("long_block", long_block,
+            "Row length in tokens of the second phase of training on examples; 0: no second phase.",
+            between(0, 1 << 20));
+    f.field("long_from", long_from,
+            "Start of the second phase of training on examples, whose rows have train.batch.long_block tokens.");
   }
 };
 

@@ -1,17 +1,17 @@
-// The rows of each update. They follow from the number of the update alone, and an epoch contains every target exactly
-// once.
+// Batches of training. The rows of an update are a function of the update number and the seed, so a resumed run needs
+// no state of the data loader. Every epoch contains each target exactly once, except that an epoch of sampled documents
+// is cut or filled up to the length of the first epoch (example_batches.cpp).
 //
-//   blocks   of a text, fairseq's `none`: the text in one row, split into blocks of n tokens, blocks shuffled in each
-//            epoch by (seed, epoch), no state across blocks
-//   streams  of a text, Transformer-XL: the text split into B contiguous streams in its own order (Streams); each
-//   update
-//            takes the next n tokens of each, so that a memory holds the tokens before them. The last update of an
-//            epoch takes the remaining tokens. Each epoch begins at the start of every stream, with an empty memory, as
-//            the published code does.
-//   examples rows for an encoder with a head, shuffled in each epoch by (seed, epoch)
-//   pairs    pairs of similar length, as many as fit when all are padded to the longest side; the pairs of one length
-//   that
-//            share a batch, and the order of batches, are shuffled in each epoch by (seed, epoch)
+//   blocks    Text, as fairseq's sample-break-mode `none`: the text is split into consecutive blocks of n tokens, which
+//             are shuffled in each epoch by (seed, epoch). No state passes from block to block.
+//   streams   Text, as Transformer-XL: the text is split into B contiguous streams (class Streams), and each update
+//             takes the next n tokens of every stream, so that the memory holds the preceding tokens. The last update
+//             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
+//             memory, as in the published code.
+//   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
+//   pairs     Sentence pairs of similar length; an update takes as many as fit when all are padded to the longest
+//             source or target. Pairs of equal length are shuffled among batches, and batches are shuffled, in each
+//             epoch by (seed, epoch).
 #pragma once
 
 #include <cstdint>
@@ -31,43 +31,49 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // A micro-batch: rows of an update that are in memory together.
+  // A micro-batch: the rows [first, first + count) of the batch of an update, which one forward pass processes.
   struct MicroBatch {
-    int64_t first = 0, count = 0;  // range of the update's rows
+    int64_t first = 0, count = 0;
   };
-  // Returns the micro-batches of update `update` (from 0), in order.
+  // Returns the micro-batches of update `update` (from 0), in the order of their rows.
   virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;
+  // Returns the input and targets of a micro-batch that micro_batches(update) returned.
   virtual Batch load(int64_t update, const MicroBatch& part) = 0;
-  // Describes the rows for messages: "20 rows, the first from token 4096".
+  // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
   virtual std::string place(int64_t update) = 0;
-  // Returns whether each row of the update continues its row of the update before, and thus its memory.
+  // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
   virtual bool continues(int64_t /*update*/) const { return false; }
-  // Return the rows of an update, and of each of its micro-batches but the last, if updates continue each other.
+  // Returns the number of rows in an update of a text; 0 for other corpora, whose updates differ in size.
   int64_t rows_per_update() const { return rows_; }
+  // Returns the number of rows in each micro-batch of a text, of which the last may be smaller; 0 for other corpora.
   int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
-  int64_t tokens_per_update() const { return tokens_; }  // maximum
-  // Returns the number of updates in a length; epochs and tokens are rounded up.
+  // Returns the maximum number of tokens in an update, padding included.
+  int64_t tokens_per_update() const { return tokens_; }
+  // Converts a length of training to updates. Tokens are rounded up to whole updates.
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:
   int64_t rows_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
 };
 
-// Returns the number of updates in `epochs` epochs. Throws Error(usage) about `length` if it is too large.
+// Returns epochs · per_epoch, where `per_epoch` is the number of updates in an epoch. Throws Error(usage), which quotes
+// `length`, if the product overflows.
 int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
-// Returns the number of updates in a length of any unit; `of_tokens` converts a number of tokens.
+// Converts a length of any unit to updates. `per_epoch`: updates in an epoch; `of_tokens`: converts tokens to updates.
 int64_t count_updates(const Length& length, int64_t per_epoch, const std::function<int64_t(int64_t tokens)>& of_tokens);
-// Returns the number of updates in a length of training on a text; 0 for a length in epochs if `tokens` is 0, unknown.
+// Converts a length of training to updates of a text with `tokens` tokens. If `tokens` is 0 (unknown), a length in
+// epochs gives 0.
 int64_t updates_in(const Length& length, const BatchOptions& options, int64_t tokens);
 
-// Batches of a text.
+// Batches of a text: shuffled blocks or streams.
 class TextBatches : public Batches {
  public:
+  // The rows of one update.
   struct Rows {
-    std::vector<Row> rows;  // in order
-    int64_t width = 0;      // tokens in a row; the same in all micro-batches of an update
+    std::vector<Row> rows;
+    int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
   };
   virtual Rows rows_of(int64_t update) = 0;
   std::vector<MicroBatch> micro_batches(int64_t update) override;
@@ -82,16 +88,20 @@ class TextBatches : public Batches {
   const int64_t seed_;
 };
 
-// Throws Error(usage) for fewer tokens in an update than in a block, and for more streams than the text has tokens.
+// Returns the batches of a text in the order options.order. `options` must have passed BatchOptions::check(). Throws
+// Error(usage) if there are more streams than tokens.
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
-// Throws Error(usage) for a pair with a side longer than options.block.
+// Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than
+// options.block.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
-// Fixed cost of a micro-batch of examples, in tokens: the gradients of all weights.
+// Cost of a micro-batch of examples beyond the cost of its tokens, in tokens: each backward pass reads and writes the
+// gradients of all weights.
 constexpr int64_t kPartTokens = 64;
-// Returns batches of options.rows examples, sorted by length within an update, in the cheapest micro-batches. Throws
-// Error(input) without examples, Error(usage) for lengths in tokens.
+// Returns batches of options.rows examples, sorted by length within an update and split into the micro-batches of
+// lowest cost. Throws Error(input) if there are no examples; Batches::updates() throws Error(usage) for a length in
+// tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

@@ -1,4 +1,4 @@
-// The corpus that a model is trained or scored on: a text, pairs of sentences, or examples.
+// The interface of a corpus that a model is trained or scored on: a text, sentence pairs, or examples.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@ namespace mh::data {
 class Batches;        // batches.h
 struct BatchOptions;  // batch_options.h
 
-// Copies share the records.
+// Copies of a corpus share its tokens.
 class Corpus {
  public:
   virtual ~Corpus() = default;
-  // Returns the number of tokens of a text, of tokens of all targets of pairs, or of rows of examples.
+  // Returns the number of tokens of a text, of target tokens of sentence pairs, or of examples.
   virtual int64_t targets() const = 0;
-  // Returns the options with all defaults of this corpus and a model filled in; for a text, block must be set. For
-  // independent rows, block becomes the longest side, and batch the number of rows in a forward pass. Throws
-  // Error(usage) for options that exclude each other or that the model does not have, and for a sample larger than the
-  // corpus.
+  // Returns the options with every default replaced by its value for this corpus and model. A text requires
+  // options.block > 0. For pairs and examples, `block` becomes the length of the longest row, and `batch` the number of
+  // rows of that length in a forward pass. Throws Error(usage) for options that exclude each other, for options that
+  // the model or the corpus does not support, and for a sample larger than the corpus.
   virtual ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const = 0;
-  // Returns the mini-batches of one pass over the corpus, by resolved options. The corpus must outlive them.
+  // Returns the mini-batches that score the corpus once. `resolved`: options from resolve(). The corpus must outlive
+  // the mini-batches.
   virtual MiniBatches mini_batches(const ScoringOptions& resolved) const = 0;
-  // Returns the batches of training. The source of the records must outlive them.
+  // Returns the batches for training. The file or memory that holds the tokens must outlive the batches.
   virtual std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const = 0;
 };
 
