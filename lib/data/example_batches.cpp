@@ -11,25 +11,29 @@ namespace {
 
 using text::Example;
 
-// Rows shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows of another
-// epoch are left out, missing ones are repeated. Within an update, rows are sorted by length to reduce padding, which
-// changes the update only by rounding. With options.bucket_updates, updates take rows of similar length.
+// Batches of examples, shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows
+// of a longer epoch are left out, and a shorter epoch repeats rows. Within an update, rows are sorted by length to
+// reduce padding, which changes the update only by rounding. With options.bucket_updates > 1, the rows of an update
+// have similar lengths.
 class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
       : examples_(std::move(examples)), options_(o), seed_(seed) {
     count_ = examples_.size();
-    if (count_ == 0) throw Error(Exit::input, Problem{"the training data", "rows to train on", "none", ""});
+    if (count_ == 0)
+      throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
     wanted_rows_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
     updates_per_epoch_ = divided_up(count_, wanted_rows_);
     tokens_ = wanted_rows_ * o.block;
   }
 
-  // Returns the cheapest micro-batches, padding included.
+  // Splits the sorted rows of an update into consecutive micro-batches of minimal total cost, by dynamic programming.
+  // The cost of a micro-batch is kPartTokens plus its tokens, padding included. A micro-batch that exceeds micro_tokens
+  // has a single row.
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(update_rows_.size());
-    // For the rows from each one on: their cost, and the end of their first micro-batch.
+    // By row r: minimal cost of rows [r, rows), and the end of the first micro-batch of the split that reaches it.
     std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), next(static_cast<size_t>(rows));
     for (int64_t first = rows - 1; first >= 0; --first) {
       const auto at = static_cast<size_t>(first);
@@ -63,8 +67,8 @@ class ExampleBatches : public Batches {
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t) -> int64_t {
       throw Error(Exit::usage,
-                  Problem{"a length of training", "updates or epochs, since examples are not a stream of tokens",
-                          to_string(length), "such as 3e or 1000u"});
+                  Problem{"a length in [train]", "a number of updates or epochs, since examples differ in length",
+                          to_string(length), "for example 3e or 1000u"});
     });
   }
 
@@ -84,8 +88,9 @@ class ExampleBatches : public Batches {
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
-  // Sorts the rows of bucket_updates updates by length, makes the longest one update, the next longest another, and
-  // shuffles these updates. Rows that do not fill an update are left out.
+  // Sorts the rows of every bucket_updates consecutive updates by length, divides the sorted rows among these updates
+  // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Rows that do not
+  // fill an update are the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> shuffled;
     for (int64_t first = 0; first < count_; first += options_.bucket_updates * wanted_rows_) {
@@ -127,10 +132,10 @@ class ExampleBatches : public Batches {
   const Examples examples_;
   const BatchOptions options_;
   const int64_t seed_;
-  int64_t count_ = 0, wanted_rows_ = 0;  // rows of an epoch, of an update
-  int64_t epoch_ = -1, update_ = -1, first_ = 0;
-  std::vector<int64_t> order_;        // rows of the epoch
-  std::vector<Example> update_rows_;  // rows of the update, longest first
+  int64_t count_ = 0, wanted_rows_ = 0;           // number of rows in an epoch, and in an update
+  int64_t epoch_ = -1, update_ = -1, first_ = 0;  // epoch and update that are loaded; index of the update's longest row
+  std::vector<int64_t> order_;                    // shuffled row indices of epoch_
+  std::vector<Example> update_rows_;              // examples of update_, longest first
   double next_weight_ = 1;
 };
 

@@ -1,4 +1,5 @@
-// Rows for an encoder with a head (model.bert.head): documents for pre-training, classified sentences, questions.
+// Examples: rows of an encoder model with an output head (model.bert.head). A row holds text for pre-training, one or
+// two sentences to classify, or a question with a paragraph.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +12,26 @@
 
 namespace mh::data {
 
-// The source of rows. Safe to use from several threads.
+// The interface of a source of examples. Safe to use from several threads.
 class ExampleSource {
  public:
   virtual ~ExampleSource() = default;
-  // Returns the number of rows of an epoch. Rows of documents are sampled in each epoch; other rows are the same in
-  // all.
+  // Returns the number of rows in an epoch. Rows for pre-training are sampled from documents in each epoch; all other
+  // rows are the same in every epoch.
   virtual int64_t rows(int64_t epoch) const = 0;
-  // Returns the number of tokens of the row that make() returns.
+  // Returns the number of tokens in the row that make(epoch, row) returns.
   virtual int64_t length(int64_t epoch, int64_t row) const = 0;
   virtual text::Example make(int64_t epoch, int64_t row) const = 0;
-  // Returns whether minus the length of its row follows the targets of each row (model::Targets).
+  // Returns whether load_examples() appends minus the number of tokens of each row to the targets of the row, as the
+  // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
-  // Returns the weight of a next-sentence class relative to a word in an update of these rows.
+  // Returns the weight of a next-sentence class in the loss of an update of these rows, relative to a masked word.
   virtual double next_weight(std::span<const text::Example> /*update*/) const { return 1; }
 };
 
 class Examples : public IndependentRows {
  public:
-  // `padding`: padding token of rows.
+  // `padding`: the token that fills rows up to the length of the longest row.
   explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding = 0)
       : source_(std::move(source)), padding_(padding) {}
 
@@ -47,7 +49,7 @@ class Examples : public IndependentRows {
   int32_t padding_;
 };
 
-// Returns rows padded to the longest; the caller sets next_weight.
+// Returns a batch of examples, padded to the longest. The caller sets Batch::next_weight.
 Batch load_examples(const Examples& corpus, std::span<const text::Example> examples);
 
 }  // namespace mh::data

@@ -17,7 +17,7 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   const ScoringOptions o = corpus.resolve(options, model);
   const MiniBatches batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
-  // While a GPU computes, the host is idle.
+  // The CPU is idle while a GPU computes, so it prepares the next mini-batches in the meantime.
   std::optional<Prefetcher<MiniBatch>> prefetched;
   if (!device.is_cpu())
     prefetched.emplace(kPrefetchDepth, [&batches] {

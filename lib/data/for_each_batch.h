@@ -14,20 +14,22 @@ class Observer;
 
 namespace mh::data {
 
-// A mini-batch and the results of its forward pass.
+// A mini-batch and the result of its forward pass.
 struct VisitedBatch : MiniBatch {
-  at::Tensor hidden;  // (B, n, d), last hidden states
+  at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };
 
 struct BatchVisitor {
-  attention::Observer* observer = nullptr;  // observes the visited forward passes; receives their lengths
-  std::function<void(const VisitedBatch&)> visit;
-  std::function<void(int64_t done, int64_t all)> progress;  // in rows; may be empty
+  // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin() receives
+  // the lengths of the rows first.
+  attention::Observer* observer = nullptr;
+  std::function<void(const VisitedBatch&)> visit;           // called after each forward pass
+  std::function<void(int64_t done, int64_t all)> progress;  // receives numbers of rows; may be empty
 };
 
-// Runs the model over the corpus by `options`; mini-batches that only fill a memory are not visited. Computes gradients
-// if the caller has enabled them; memories never carry them. Ends early if a signal asks the process to stop
-// (base/signals.h). Throws the errors of Corpus::resolve().
+// Runs the model over the corpus. `options` are completed by Corpus::resolve(), whose errors this function throws. Does
+// not visit mini-batches that only fill the Transformer-XL memory. Computes gradients if the caller has enabled them;
+// no gradient passes through the memory. Returns early after a stop signal (base/signals.h).
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor);
 

@@ -10,7 +10,8 @@ namespace mh::data {
 
 namespace {
 
-// Window of rows sorted by length; at most this many results are held to be reported in the order of the rows.
+// Number of rows that are sorted by length together. Results are reported in the order of the corpus, so at most this
+// many results wait in memory.
 constexpr int64_t kSortedRows = 4096;
 
 }  // namespace
@@ -18,15 +19,15 @@ constexpr int64_t kSortedRows = 4096;
 ScoringOptions IndependentRows::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
   if (requested.sentences) return requested;  // already resolved
   auto refuse = [](const char* option, int64_t found) {
-    throw Error(Exit::usage, Problem{option, "a text; sentences and examples are independent rows", str(found),
-                                     "leave the option out"});
+    throw Error(Exit::usage, Problem{option, "0 for sentence pairs and examples; only a text supports this option",
+                                     str(found), "leave the option out"});
   };
   ScoringOptions o = requested;
   if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
   if (o.streams > 0) refuse("--streams", o.streams);
-  o.sample.blocks = sample_size(o.sample, size(), "the number of pairs or rows", "lower --blocks");
+  o.sample.blocks = sample_size(o.sample, size(), "the number of sentence pairs or examples", "lower --blocks");
   o.memory = 0;
   o.sentences = true;
   o.block = std::max<int64_t>(1, longest());

@@ -1,4 +1,4 @@
-// Corpora of independent rows: pairs of sentences, examples.
+// Corpora whose rows are independent of each other: sentence pairs and examples.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace mh::data {
 
 class IndependentRows : public Corpus {
  public:
-  virtual int64_t size() const = 0;     // rows
-  virtual int64_t longest() const = 0;  // tokens of the longest row or side
-  // Returns the tokens of a row's target and source; rows are sorted by both.
+  virtual int64_t size() const = 0;     // number of rows
+  virtual int64_t longest() const = 0;  // number of tokens in the longest source, target or example
+  // Returns the numbers of tokens (target, source) of a row, by which rows are sorted; an example has source length 0.
   virtual std::pair<int64_t, int64_t> lengths(int64_t row) const = 0;
-  // Loads the rows with these numbers and appends them to `rows`.
+  // Returns a batch of the rows with the indices `numbers`, and appends a Row for each of them to `rows`.
   virtual Batch load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const = 0;
 
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;

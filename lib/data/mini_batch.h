@@ -1,4 +1,4 @@
-// Rows that a model scores together.
+// Mini-batches of scoring: the rows of one forward pass.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,23 @@ namespace mh::data {
 struct MiniBatch {
   std::vector<Row> rows;
   Batch batch;
-  // Rows of a stream continue each other from mini-batch to mini-batch; each pair or example is a stream of its own.
+  // Stream of rows[0] of a text; row i belongs to stream first_stream + i. A row of a stream continues the row of the
+  // same stream in the previous mini-batch.
   int64_t first_stream = 0;
-  bool begins = false;  // the streams begin here, with an empty memory
-  bool visited = true;  // false: only fills the memory
-  bool last = false;    // the next mini-batch begins other streams
-  int64_t done = 0;     // rows for the progress bar
+  bool begins = false;  // whether the rows are the first rows of their streams, so that the memory is empty
+  bool visited = true;  // whether the rows are scored; false: they only fill the memory
+  bool last = false;    // whether the next mini-batch, if any, belongs to other streams
+  int64_t done = 0;     // number of rows that this mini-batch adds to the progress bar
 
+  // Returns the stream of a row; each sentence pair or example is a stream of one row.
   int64_t stream_of(size_t row) const {
     return rows[row].pair >= 0 ? rows[row].pair : first_stream + static_cast<int64_t>(row);
   }
 };
 
 struct MiniBatches {
-  std::function<std::optional<MiniBatch>()> next;  // returns the next mini-batch; none after the last
-  int64_t rows = 0;                                // total rows for the progress bar
+  std::function<std::optional<MiniBatch>()> next;  // returns the next mini-batch, or nullopt after the last
+  int64_t rows = 0;                                // total number of rows for the progress bar
 };
 
 }  // namespace mh::data

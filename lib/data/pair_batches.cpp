@@ -15,7 +15,8 @@ class PairBatches : public Batches {
     check();
     order_.resize(static_cast<size_t>(pairs_.size()));
     sort(0);
-    // Sorted by length, pair after pair has the same lengths in every epoch, so batches have the same boundaries.
+    // Sorting by (target length, source length) gives position i the same lengths in every epoch, so the boundaries of
+    // batches are computed once.
     int64_t widest = 0, first = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
       const int64_t now = std::max(widest, width(order_[static_cast<size_t>(i)]));
@@ -58,7 +59,8 @@ class PairBatches : public Batches {
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
-      // Batches hold different numbers of tokens; a part of an epoch is converted with their mean.
+      // Batches differ in their number of tokens, so the remainder of an epoch is converted with the mean of the
+      // batches.
       return updates_of(tokens / pairs_.targets(), updates_per_epoch_, length) +
              divided_up(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
     });
@@ -70,12 +72,12 @@ class PairBatches : public Batches {
     for (int64_t i = 0; i < pairs_.size(); ++i) longer += width(i) > options_.block;
     if (longer > 0)
       throw Error(Exit::usage,
-                  Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest side of a pair"),
+                  Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest source or target"),
                           str(options_.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
                           "raise train.batch.block and train.batch.tokens, or make the shard with mh-prep translation "
                           "--max-length"});
   }
-  // Returns the tokens of the pair's longer side.
+  // Returns the larger of the source length and the target length of a pair, in tokens.
   int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }
 
   void sort(int64_t epoch) {
@@ -95,7 +97,7 @@ class PairBatches : public Batches {
     random.shuffle(batch_order_);
   }
 
-  // Returns the range of `order_` that an update takes.
+  // Returns the range of positions in order_ that an update takes, after shuffling for the update's epoch if needed.
   MicroBatch batch_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
@@ -110,10 +112,10 @@ class PairBatches : public Batches {
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<MicroBatch> batches_;  // batches of the sorted pairs, the same in every epoch
-  int64_t epoch_ = 0;
-  std::vector<int64_t> order_;        // pairs of the epoch, sorted by length
-  std::vector<int64_t> batch_order_;  // batch that each update of the epoch takes
+  std::vector<MicroBatch> batches_;   // ranges of positions in order_, the same in every epoch
+  int64_t epoch_ = 0;                 // epoch of order_ and batch_order_
+  std::vector<int64_t> order_;        // pair at each position after sorting by length
+  std::vector<int64_t> batch_order_;  // index in batches_ of each update of the epoch
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const std::vector<int32_t> from = pairs.source(row.pair), to = pairs.target(row.pair);
     std::copy(from.begin(), from.end(), source);
-    if (!to.empty()) std::copy(to.begin(), to.end() - 1, in + 1);  // after the end-of-line symbol
+    if (!to.empty()) std::copy(to.begin(), to.end() - 1, in + 1);  // in[0] is the end-of-line token
     std::copy(to.begin(), to.end(), out);
     *length++ = row.length;
     *source_length++ = static_cast<int64_t>(from.size());

@@ -1,4 +1,4 @@
-// A corpus of sentences and their translations.
+// A corpus of sentence pairs: sources and their translations, the targets.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,12 @@
 
 namespace mh::data {
 
-// Each side ends with the end-of-line token of its vocabulary. The target of a sentence to translate may be empty.
+// Source and target end with the end-of-line token of their vocabularies. A pair without a reference translation has an
+// empty target, without that token.
 class Pairs : public IndependentRows {
  public:
-  // `runs`: the first source, its target, the second source, …
+  // `runs`: token sequences in the order source 0, target 0, source 1, target 1, …
+  // `source_end`, `target_end`: end-of-line tokens of the two vocabularies.
   Pairs(text::Sequences runs, int32_t source_end, int32_t target_end);
 
   int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
@@ -36,15 +38,15 @@ class Pairs : public IndependentRows {
  private:
   struct Lengths {
     std::vector<int64_t> targets_before;  // number of target tokens before each pair's target
-    int64_t targets = 0;                  // tokens of all targets
-    int64_t longest = 0;
+    int64_t targets = 0;                  // number of tokens in all targets
+    int64_t longest = 0;                  // number of tokens in the longest source or target
   };
   std::shared_ptr<const text::Sequences> runs_;
   std::shared_ptr<const Lengths> lengths_;
   int32_t source_end_, target_end_;
 };
 
-// Returns rows of pairs, each side padded to its longest.
+// Returns a batch of these rows, with sources padded to the longest source and targets to the longest target.
 Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
 
 }  // namespace mh::data

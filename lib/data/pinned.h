@@ -1,15 +1,15 @@
-// Batches in pinned memory, for asynchronous copies to a GPU.
+// Copies batches to pinned memory, for asynchronous transfers to a GPU.
 #pragma once
 
 #include "data/batch.h"
 
 namespace mh::data {
 
-// Number of batches prepared in advance: one to copy from and one to fill.
+// Depth of the prefetch queue: one batch is copied to the GPU while the next one is prepared.
 constexpr size_t kPrefetchDepth = 2;
 
-// Returns the batch in pinned memory, from which Input::to() copies asynchronously; lengths, which the host reads, stay
-// in ordinary memory. Requires a GPU (nn/device.h).
+// Returns the batch with its tokens and targets in pinned memory, so that model::Input::to() copies asynchronously. The
+// lengths stay in pageable memory, since only the CPU reads them. Requires a GPU (nn/device.h).
 Batch pinned(Batch batch);
 
 }  // namespace mh::data

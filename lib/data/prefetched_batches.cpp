@@ -28,7 +28,7 @@ class PrefetchedBatches : public Batches {
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return at(update).parts; }
-  // Returns the batch of a micro-batch that micro_batches() returned; shared by the passes of an update.
+  // Returns a batch that shares tensors with the prefetched one, which every pass of the update loads.
   Batch load(int64_t update, const MicroBatch& part) override {
     const Update& now = at(update);
     const auto same = [&](const MicroBatch& p) { return p.first == part.first && p.count == part.count; };
@@ -36,7 +36,7 @@ class PrefetchedBatches : public Batches {
         static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
   }
   std::string place(int64_t update) override {
-    prefetched_.reset();  // stops the thread, which must not load at the same time
+    prefetched_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
     return batches_->place(update);
   }
   bool continues(int64_t update) const override { return batches_->continues(update); }
@@ -47,17 +47,17 @@ class PrefetchedBatches : public Batches {
     if (current_ && current_->number == update) return *current_;
     if (prefetched_ == nullptr || !current_ || update != current_->number + 1) begin(update);
     current_ = prefetched_->next();
-    if (!current_) {  // past the end
+    if (!current_) {  // `update` is past the end of the queue, end_
       begin(update);
       current_ = prefetched_->next();
     }
     return *current_;
   }
 
-  // Starts prefetching at this update.
+  // Restarts the prefetch queue at `update`.
   void begin(int64_t update) {
     prefetched_.reset();
-    current_.reset();  // also if loading throws: the next update is then not the one after current_
+    current_.reset();  // otherwise, if loading threw, at() would take the queue's next update for current_ + 1
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
@@ -68,11 +68,11 @@ class PrefetchedBatches : public Batches {
         });
   }
 
-  const std::unique_ptr<Batches> batches_;  // used by the thread while it runs
+  const std::unique_ptr<Batches> batches_;  // used only by the prefetch thread while that thread runs
   const int64_t end_;
   const std::function<Batch(Batch)> prepare_;
   std::optional<Update> current_;
-  std::unique_ptr<Prefetcher<Update>> prefetched_;  // the updates after now_
+  std::unique_ptr<Prefetcher<Update>> prefetched_;  // queue of the updates after current_
 };
 
 }  // namespace

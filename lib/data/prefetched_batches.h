@@ -1,5 +1,5 @@
-// Batches loaded in advance by a thread. While a GPU computes, the host is idle; on a CPU the thread would take as much
-// time from computation as it saves.
+// Prefetches training batches in a thread. Use only with a GPU: the CPU is idle while the GPU computes, whereas on a
+// CPU the thread would take as much time from the computation as it saves.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace mh::data {
 
-// Returns the same batches, each passed through `prepare`, of updates below `end`. Any update may be requested; the
-// updates after it are then prefetched. As a batch follows from its number, prefetched batches are no part of a
-// training state and are dropped when another update is requested.
+// Returns Batches that pass every batch of `batches` through `prepare` (such as pinned()) and prefetch the updates
+// below `end` that follow the last requested one. Updates may be requested in any order; a request out of order
+// discards the queue. The queue is not part of a training state, since the update number determines a batch.
 std::unique_ptr<Batches> prefetch(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare);
 
 }  // namespace mh::data
