@@ -8,7 +8,7 @@
 
 namespace mh::data {
 
-// Floyd's algorithm.
+// Implements Floyd's sampling algorithm.
 std::vector<int64_t> draw_sample(int64_t count, int64_t all, int64_t seed) {
   RandomSequence random(RandomStream(static_cast<uint64_t>(seed), "sample"), 0, 0);
   std::set<int64_t> chosen;

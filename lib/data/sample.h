@@ -1,4 +1,4 @@
-// Samples of the blocks of a text, or of the rows of a corpus, uniform without replacement.
+// Uniform samples, without replacement, of the blocks of a text or of the rows of another corpus.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace mh::data {
 
-// Returns `count` different numbers of 0 … all - 1, in ascending order.
+// Returns `count` distinct indices in [0, all), in ascending order.
 std::vector<int64_t> draw_sample(int64_t count, int64_t all, int64_t seed);
 
-// Returns the number of blocks of a sample of `all` blocks. Throws Error(usage) about `what`, with the advice `next`,
-// if the sample is larger and must not be reduced.
+// Returns the size of a sample from a population of `all` blocks or rows. If sample.blocks exceeds `all`, returns `all`
+// with sample.at_most, and otherwise throws Error(usage). `what` describes `all` in the error; `next` is its advice.
 int64_t sample_size(const Sample& sample, int64_t all, const std::string& what, const char* next);
 
 }  // namespace mh::data

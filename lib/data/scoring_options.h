@@ -1,12 +1,12 @@
-// The scoring protocols: how a corpus is split into rows on which a model is scored.
+// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row):
 //
-//   independent-blocks  blocks of n tokens, each without context
-//   context-window      chunks of n - c tokens, each after the c tokens before it (fairseq)
-//   streams             contiguous parallel streams, block by block, each after a memory of the blocks before it
-//                       (Transformer-XL)
-//   sentences           independent rows: each target of a pair after its source, each example
+//   independent-blocks  Text: consecutive blocks of n tokens, each scored without the tokens before it.
+//   context-window      Text: each row scores n - c tokens and has the c preceding tokens as context, as in fairseq.
+//   streams             Text: parallel contiguous streams, read in blocks of n tokens; the memory holds the preceding
+//                       tokens of each stream, as in Transformer-XL.
+//   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
 //
-// Every token, or every known target of a row, is scored exactly once.
+// Every token of a text, and every known target of another corpus, is scored exactly once.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,16 @@
 
 namespace mh::data {
 
-// A uniform sample, without replacement, of a text's blocks or of independent rows.
+// A uniform sample, without replacement, of the blocks of a text or of the rows of another corpus.
 struct Sample {
-  int64_t blocks = 0;
+  int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
-  bool at_most = false;  // a corpus with fewer blocks is taken whole; otherwise that is an error
+  bool at_most = false;  // whether a corpus with fewer blocks is scored as a whole; false: that is an error
   void describe(Fields& f) {
-    f.field("blocks", blocks, "size of a random sample of the text's whole blocks, or of pairs; 0: all", at_least(0));
-    f.field("seed", seed, "seed of the sample", at_least(0));
+    f.field("blocks", blocks,
+            "size of a random sample, in blocks of a text or in sentence pairs; 0: no sample, the whole corpus",
+            at_least(0));
+    f.field("seed", seed, "seed of the random sample of blocks or sentence pairs", at_least(0));
   }
 };
 
@@ -32,19 +34,24 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  Sample sample;           // described separately by tools that take a sample
-  bool sentences = false;  // independent rows; set by Corpus::resolve()
+  Sample sample;           // not in describe(): tools that support samples call sample.describe()
+  bool sentences = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   void describe(Fields& f) {
-    f.field("block", block, "text: tokens in a row of a forward pass; 0: the block size of training", at_least(0));
-    f.field("context", context, "text: tokens of a row that are context and not scored; 0: none", at_least(0));
-    f.field("memory", memory, "length of the Transformer-XL memory in tokens; -1: as in the model, or 0 with --context",
+    f.field("block", block, "length of a text row in tokens, context included; 0: row length of training", at_least(0));
+    f.field("context", context,
+            "number of context tokens at the start of each text row, which are not scored; 0: no context",
+            at_least(0));
+    f.field("memory", memory,
+            "length of the Transformer-XL memory in tokens; -1: length in the model, or 0 with --context",
             between(-1, 1 << 24));
-    f.field("streams", streams, "with a memory: number of parallel streams of the text; 0: 10", between(0, 1 << 24));
-    f.field("batch", batch, "rows in a forward pass; 0: about 4096 tokens. Changes speed, not the score", at_least(0));
+    f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
+            between(0, 1 << 24));
+    f.field("batch", batch, "rows in a forward pass, which affect speed, not the score; 0: about 4096 tokens",
+            at_least(0));
   }
 };
 
-// Returns the protocol of resolved options, by the names above.
+// Returns the name of the scoring protocol of resolved options.
 inline const char* protocol_of(const ScoringOptions& resolved) {
   if (resolved.sentences) return "sentences";
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";

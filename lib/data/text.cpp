@@ -10,29 +10,32 @@ namespace mh::data {
 
 namespace {
 
-constexpr int64_t kStreams = 10;  // batch of the published evaluation
+// Default number of streams: the batch size of the published evaluation of Transformer-XL.
+constexpr int64_t kStreams = 10;
 
-// Rows that pass through the model one after another in `count` parallel streams, each with its own memory. The rows of
-// neighbouring streams form a contiguous part of the text unless they are a sample.
+// The rows of `count` parallel streams. Each stream has its own memory and feeds one row per step to the model, for
+// `steps` steps.
 struct StreamRows {
   int64_t count, steps;
   std::function<Row(int64_t stream, int64_t step)> row;
-  int64_t warm_up = 0;  // number of first steps, which fill the memory
+  int64_t warm_up = 0;  // number of initial steps that only fill the memory and are not scored
 };
 
 void require_context(int64_t block, int64_t context) {
   if (context >= block)
-    throw Error(Exit::usage, Problem{"--context", str("less than the block of ", block, " tokens"), str(context),
+    throw Error(Exit::usage, Problem{"--context", str("less than --block, ", block, " tokens"), str(context),
                                      "raise --block, or lower --context"});
 }
 
-// Returns the blocks of the sample, each after the blocks that fill its memory.
+// Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
-  // Scored blocks begin at multiples of `wide`, preceded by their whole context and memory.
+  // A sampled block begins at a multiple of `wide` and has its full context and memory before it in the text.
   const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
   const int64_t blocks = sample_size(
-      o.sample, all, str("the text's whole blocks of ", o.block, " tokens", before > 0 ? " after a full memory" : ""),
+      o.sample, all,
+      str("the number of full blocks in the text, each of ", o.block, " tokens",
+          before > 0 ? " with a full memory before it" : ""),
       "lower --blocks or --block");
   const auto chosen = draw_sample(blocks, all, o.sample.seed);
   return {blocks, before + 1,
@@ -69,7 +72,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   for (const Row& row : rows) {
     *length++ = row.length;
     if (row.length > 0) {
-      // Also reads the token before the row, the row's first input.
+      // Also reads the token before the row, which is the first input; at the start of the text, the end-of-line token.
       const int64_t before = row.first > 0 ? 1 : 0;
       tokens[0] = text.end_of_line;
       text.read(row.first - before,
@@ -104,13 +107,13 @@ ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageMod
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
   };
   ScoringOptions o = requested;
-  if (o.memory > 0 && o.context > 0) refuse("--context", "a context or a memory, not both", o.context, "");
+  if (o.memory > 0 && o.context > 0) refuse("--context", "0 with --memory above 0", o.context, "");
   if (o.memory > 0 && model.memory() == 0)
-    refuse("--memory", "a model with a memory", o.memory, "--context works with every model");
+    refuse("--memory", "0 for a model without a memory", o.memory, "use --context, which every model supports");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
   if (o.streams > 0 && o.memory == 0)
-    refuse("--streams", "a memory, without which --streams has no effect", o.streams, "");
-  // With more streams than tokens, some streams would be empty.
+    refuse("--streams", "0 without a memory", o.streams, "");
+  // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
@@ -128,13 +131,14 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
       if (step == streams.steps) continue;
       const int64_t end = std::min(streams.count, begin + at_once);
       MiniBatch batch;
-      int64_t width = 0, following = 0;  // width of these rows, and of the rows after them
+      int64_t width = 0, following = 0;  // tokens in the longest row of this step, and of the next step
       for (int64_t stream = begin; stream < end; ++stream) {
         batch.rows.push_back(streams.row(stream, step));
         width = std::max(width, batch.rows.back().length);
         if (step + 1 < streams.steps) following = std::max(following, streams.row(stream, step + 1).length);
       }
-      if (width == 0) continue;  // the shorter streams have ended
+      // All streams of this mini-batch have ended; those of another mini-batch may be one token longer.
+      if (width == 0) continue;
       batch.batch = load_rows(*this, batch.rows, width);
       batch.first_stream = begin;
       batch.begins = step == 0;

@@ -41,7 +41,7 @@ class ShuffledBlocks : public TextBatches {
 
  private:
   int64_t epoch_ = -1;
-  std::vector<int64_t> order_;  // blocks of the epoch
+  std::vector<int64_t> order_;  // indices of the blocks in the shuffled order of epoch_
 };
 
 class OrderedStreams : public TextBatches {
@@ -50,7 +50,7 @@ class OrderedStreams : public TextBatches {
       : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_, o.block) {
     if (text_.tokens < rows_)
       throw Error(Exit::usage,
-                  Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, one token in each"),
+                  Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, one for each token"),
                           str(rows_, " streams of ", o.block, " tokens per update"), "lower train.batch.tokens"});
   }
 
@@ -91,7 +91,7 @@ int64_t count_updates(const Length& length, int64_t per_epoch,
 int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
   const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
   return count_updates(length, in_epoch, [&](int64_t count) {
-    // The last update of an epoch is short, so whole epochs are converted by the tokens that they hold.
+    // The last update of an epoch has fewer tokens, so whole epochs are converted to updates first, then the remainder.
     if (tokens == 0) return divided_up(count, per_update);
     return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, divided_up(count % tokens, per_update));
   });
