@@ -1,6 +1,8 @@
-// Classification of a text or a pair of texts, or regression to a number, such as the tasks of GLUE (Wang et al. 2018).
+// The task "classification": predicts the class of a text or of a pair of texts, or a number (regression), as in GLUE
+// (Wang et al. 2018).
 //
-// Scores: those that the shard names (metrics/scores.h): accuracy, f1, matthews; for numbers pearson, spearman.
+// Scores (metrics/scores.h): the header of the shard selects accuracy, f1 and matthews for classes, and pearson and
+// spearman for numbers.
 #include "text/records/classification.h"
 
 #include <algorithm>
@@ -30,7 +32,7 @@ double score_of(const std::string& name, std::span<const double> truth, std::spa
   return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
 }
 
-// Collects one value of each row: its class, or its number.
+// Collects the true and the predicted class or number of each row.
 class ClassTally : public ExampleTally {
  public:
   explicit ClassTally(const text::Classification& examples)
@@ -39,7 +41,7 @@ class ClassTally : public ExampleTally {
         truth_(static_cast<size_t>(examples.size()), -1),
         found_(truth_) {}
   void add(const ScoredExamples& seen) override {
-    const at::Tensor logits = require_finite(seen.model.logits(seen.hidden)).select(1, 0);  // (B, classes), or (B, 1)
+    const at::Tensor logits = require_finite(seen.model.logits(seen.hidden)).select(1, 0);  // (B, classes) or (B, 1)
     const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
     const double unit = numbers_ ? kNumberUnit : 1;
     for (size_t i = 0; i < seen.rows.size(); ++i) {
@@ -58,10 +60,10 @@ class ClassTally : public ExampleTally {
   }
 
  private:
-  static constexpr double kNumberUnit = 0.001;  // unit of the numbers in a shard
-  std::vector<std::string> names_;
-  bool numbers_;
-  std::vector<double> truth_, found_;  // truth: below 0 if unknown
+  static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
+  std::vector<std::string> names_;              // names of the scores
+  bool numbers_;                                // whether the labels are numbers, not classes
+  std::vector<double> truth_, found_;           // label and prediction by row; truth_ is negative for an unknown label
 };
 
 class ClassificationDataset : public ExampleDataset {
@@ -86,14 +88,15 @@ class ClassificationDataset : public ExampleDataset {
   std::string shard_;
 };
 
-// Throws Error if the model does not predict the labels of these examples.
+// Throws Error(input) or Error(usage) if the output head of the model does not predict the labels of the shard.
 void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::input, Problem{shard, expected, found, next});
   };
   if (task.is_number() != (model.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
-           task.is_number() ? "numbers" : "classes", "use a model with the other head");
+           task.is_number() ? "numbers" : "classes",
+           "use a model whose model.bert.head predicts these labels");
   if (!task.is_number() && model.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0", ""});
@@ -101,7 +104,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
     refuse(str(model.classes, " classes, as in the model"), str(task.labels.size()), "");
   if (!model.labels.empty() && task.labels != model.labels)
     refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
-           "make the shard with these labels, or, if they have the same meaning, set model.bert.labels=[]");
+           "make the shard with the model's labels, or, if both lists mean the same, set model.bert.labels=[]");
 }
 
 class Classification : public Task {
@@ -127,7 +130,7 @@ class Classification : public Task {
             str("model.bert.classes=", labels.size()), "model.bert.labels=[" + join(labels, ", ") + "]",
             "model.bert.next_sentence=false"};
   }
-  // A checkpoint thus names its classes.
+  // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes.
   void complete(model::ModelOptions& model, const io::ShardHeader& header, const std::string& name) const override {
     if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
     const std::vector<std::string> labels = text::task_of(header, name).labels;
@@ -135,7 +138,7 @@ class Classification : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index out of range
+    records.verify();  // a token or label above its limit would cause an access out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);
@@ -143,7 +146,7 @@ class Classification : public Task {
     require_segments(task.sentences, o, name);
     const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
     if (const int64_t without = examples->unlabelled(); o.learn && without > 0)
-      throw Error(Exit::input, Problem{name, "a label for each example",
+      throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(without, " of ", examples->size(), " examples without a label"), ""});
     if (const int64_t truncated = examples->truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
@@ -152,7 +155,8 @@ class Classification : public Task {
   }
 };
 
-const Registration<Classification> entry(tasks(), "classification", "classes of texts, or numbers");
+const Registration<Classification> entry(tasks(), "classification",
+                                         "the class of a text or of a pair of texts, or a number");
 
 }  // namespace
 

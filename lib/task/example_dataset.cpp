@@ -16,8 +16,8 @@ namespace mh::task {
 
 namespace {
 
-// The losses over words and over next sentences are averaged separately, since batches hold different proportions of
-// them.
+// Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
+// classes are computed separately, since the proportion of the two varies between batches.
 struct Loss {
   double sum = 0, next = 0;
   int64_t scored = 0, nexts = 0;
@@ -29,7 +29,7 @@ struct Loss {
     next += at::cross_entropy_loss(seen.next, labels.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
     nexts += labels.ge(0).sum().item<int64_t>();
   }
-  // Returns NaN without targets.
+  // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.
   double mean() const {
     if (scored == 0 && nexts == 0) return std::numeric_limits<double>::quiet_NaN();
     return sum / static_cast<double>(std::max<int64_t>(1, scored)) +
@@ -37,7 +37,7 @@ struct Loss {
   }
 };
 
-constexpr int64_t kTokens = 4096;  // tokens of a padded batch
+constexpr int64_t kTokens = 4096;  // maximum number of tokens in a batch of several rows, padding included
 
 }  // namespace
 
@@ -51,7 +51,8 @@ const at::Tensor& require_finite(const at::Tensor& logits) {
 void require_known(bool any, const std::string& name) {
   if (!any)
     throw Error(Exit::input,
-                Problem{name, "labels or answers, which the loss requires", "none", "use data with labels or answers"});
+                Problem{name, "labels or answers, which the loss requires", "records without labels or answers",
+                        "use a shard with labels or answers"});
 }
 
 Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const EvaluationOptions& options) const {

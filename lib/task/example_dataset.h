@@ -1,4 +1,4 @@
-// Datasets of examples: rows for an encoder with a head, scored in batches of similar length.
+// Datasets of examples (rows of an encoder model with an output head), which are scored in batches of similar length.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,21 +13,21 @@
 
 namespace mh::task {
 
-// A batch of examples and the outputs of the model.
+// A batch of examples and the outputs of the model for it.
 struct ScoredExamples {
   model::LanguageModel& model;
-  const std::vector<int64_t>& rows;  // indices of the rows in the dataset, in the batch's order
-  const data::Batch& batch;          // targets (B, n) on the CPU
-  at::Tensor hidden;                 // (B, T, d)
-  at::Tensor next;                   // (B, 2): logits of the next sentence; undefined without such a head
+  const std::vector<int64_t>& rows;  // index in the dataset of each row of the batch
+  const data::Batch& batch;          // on the CPU
+  at::Tensor hidden;                 // (B, T, d), hidden states after the last layer
+  at::Tensor next;                   // (B, 2), logits of the next-sentence classes; undefined if the model has none
 };
 
-// Accumulates the statistics of a task's scores, batch by batch.
+// The interface that accumulates the statistics of a task's scores, batch by batch.
 class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
   virtual void add(const ScoredExamples& batch) = 0;
-  // Fills in the scores and predictions; called after the last row.
+  // Sets the scores and predictions of `result`. Called once, after all rows were added.
   virtual void finish(Evaluation& result) = 0;
 };
 
@@ -35,17 +35,18 @@ class ExampleDataset : public Dataset {
  public:
   explicit ExampleDataset(data::Examples examples) : examples_(std::move(examples)) {}
   const data::Examples& corpus() const override { return examples_; }
-  // Scores the rows of the first epoch, those of similar length together, in batches of about 4096 tokens.
+  // Scores the rows of epoch 0, in batches of similar length and about 4096 tokens.
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override;
 
  protected:
+  // Returns a new, empty tally of the scores of the task.
   virtual std::unique_ptr<ExampleTally> tally() const = 0;
 
  private:
   data::Examples examples_;
 };
 
-// Examples whose rows are the same in every epoch.
+// A source of examples whose rows are the same in every epoch. `Rows` has size(), length(row) and make(row).
 template <class Rows>
 class FixedExamples : public data::ExampleSource {
  public:
@@ -58,10 +59,10 @@ class FixedExamples : public data::ExampleSource {
   std::shared_ptr<const Rows> rows_;
 };
 
-// Returns the logits. Throws Error(failed) if one is not finite, since the largest of such logits is undefined.
+// Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the argmax is then undefined.
 const at::Tensor& require_finite(const at::Tensor& logits);
 
-// Throws Error(input) about the shard `name` if no record has a label or an answer.
+// Throws Error(input) about the shard `name` unless `any`: whether any of its records has a label or an answer.
 void require_known(bool any, const std::string& name);
 
 }  // namespace mh::task

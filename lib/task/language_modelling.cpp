@@ -1,4 +1,4 @@
-// Language modelling: predicts each token of a text from the tokens before it.
+// The task "language-modelling": predicts each token of a text from the tokens before it.
 #include "data/text.h"
 #include "io/shard.h"
 #include "model/language_model.h"

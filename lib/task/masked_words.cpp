@@ -1,7 +1,8 @@
-// Masked words and next sentences: the pre-training of BERT (Devlin et al. 2019), on documents.
+// The task "masked-words": the pre-training of BERT on documents (Devlin et al. 2019), which predicts masked words and
+// whether the second segment of a row follows the first in its document (next sentence).
 //
-// Scores: word_accuracy, the fraction of masked words predicted; with model.bert.next_sentence also next_accuracy, the
-// fraction of rows.
+// Scores: word_accuracy, the fraction of masked words that are predicted correctly; with model.bert.next_sentence also
+// next_accuracy, the fraction of rows with a correct next-sentence prediction.
 #include "task/masked_words.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ namespace mh::task {
 
 namespace {
 
-// The plan of the last requested epoch is cached.
+// The source of rows that are sampled from documents in each epoch. Caches the sampled rows of the last requested
+// epoch.
 class Documents : public data::ExampleSource {
  public:
   Documents(text::Sequences runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
@@ -80,7 +82,7 @@ class WordTally : public ExampleTally {
   }
 
  private:
-  static constexpr int64_t kAtOnce = 256;  // rows of logits in memory at once
+  static constexpr int64_t kAtOnce = 256;  // number of positions whose logits are in memory at the same time
   int64_t words_ = 0, right_ = 0, nexts_ = 0, right_next_ = 0;
 };
 
@@ -111,10 +113,12 @@ class MaskedWords : public Task {
   void check(int64_t long_block) const override {
     if (options_.long_predictions > 0 && long_block == 0)
       throw Error(Exit::usage,
-                  Problem{"mlm.long_predictions", "0, or a value for train.batch.long_block, whose rows it limits",
-                          str(options_.long_predictions), "set mlm.max_predictions, or train.batch.long_block"});
+                  Problem{"mlm.long_predictions", "0, unless train.batch.long_block is set",
+                          str(options_.long_predictions),
+                          "set train.batch.long_block, or use mlm.max_predictions instead"});
   }
-  // Earlier versions gave long rows the bound of the other rows.
+  // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
+  // limited rows of train.batch.long_block tokens to max_predictions.
   void fill_stored(Config& config, int64_t long_block) const override {
     const auto stored = config.keys_below(section());
     if (long_block == 0 || stored.empty() ||
@@ -126,7 +130,7 @@ class MaskedWords : public Task {
   }
   std::optional<int64_t> long_predictions(int64_t block, int64_t long_block) const override {
     if (options_.long_predictions > 0) return options_.long_predictions;
-    const int64_t shorter = std::min(options_.max_predictions, block);  // a row has no more tokens to predict
+    const int64_t shorter = std::min(options_.max_predictions, block);  // at most one prediction per token
     return (shorter * long_block + block - 1) / block;
   }
   std::unique_ptr<Task> for_long_rows(int64_t block, int64_t long_block) const override {
@@ -140,7 +144,7 @@ class MaskedWords : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index out of range
+    records.verify();  // a token above its limit would cause an access out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = o.bert.next_sentence;

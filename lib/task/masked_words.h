@@ -1,4 +1,4 @@
-// The task of masked words, for rows of any origin.
+// The dataset of the task "masked-words", for examples from any source.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace mh::task {
 
-// Returns the rows, whose targets are words and next sentences (text/records/example.h), as a dataset.
+// Returns a dataset of examples whose targets are masked words and next-sentence classes (text/records/example.h).
 std::unique_ptr<Dataset> masked_words_of(data::Examples examples);
 
 }  // namespace mh::task

@@ -1,7 +1,7 @@
-// Extractive question answering: where a paragraph answers a question, or whether it does. SQuAD 1.1 and 2.0 (Rajpurkar
-// et al. 2016, 2018).
+// The task "questions": extractive question answering, which predicts the span of a paragraph that answers a question,
+// or that the paragraph has no answer. SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 //
-// Scores: exact and f1, those of the official scripts, in percent.
+// Scores: exact and f1 in percent, as computed by SQuAD's official scripts.
 #include "text/records/questions.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace mh::task {
 
 namespace {
 
-// Options of splitting paragraphs into windows, and of choosing answers.
+// Options of the section [squad]: how paragraphs are split into windows, and how answers are selected.
 struct QuestionOptions {
   text::WindowOptions windows;
   metrics::AnswerOptions answers;
@@ -146,7 +146,7 @@ class Questions : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& o) const override {
-    records.verify();  // a number beyond its field's limit would be an index out of range
+    records.verify();  // a token above its limit would cause an access out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     text::WindowOptions windows = options_.windows;
@@ -158,7 +158,7 @@ class Questions : public Task {
                                                 o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, name);
     report(questions->cut(), str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     report(questions->left_out(),
-           str(" questions of ", name, " are omitted, since their answer is not in the paragraph"));
+           str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
   }
 

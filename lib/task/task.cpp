@@ -72,7 +72,7 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
   });
   if (task == nullptr)
     throw Error(Exit::input, Problem{shard, "a shard of one of the kinds " + join(kinds, ", "), "the kind " + kind,
-                                     "make it with mh-prep"});
+                                     "make the shard with mh-prep"});
   return task;
 }
 
@@ -89,7 +89,7 @@ const std::vector<std::string>& all_score_names() {
 
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {
   if (segments > options.bert.segments)
-    throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, for the two segments of the rows of " + shard,
+    throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, the number of segments in rows of " + shard,
                                      str(options.bert.segments), ""});
 }
 
