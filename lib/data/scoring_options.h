@@ -39,8 +39,7 @@ struct ScoringOptions {
   void describe(Fields& f) {
     f.field("block", block, "length of a text row in tokens, context included; 0: row length of training", at_least(0));
     f.field("context", context,
-            "number of context tokens at the start of each text row, which are not scored; 0: no context",
-            at_least(0));
+            "number of context tokens at the start of each text row, which are not scored; 0: no context", at_least(0));
     f.field("memory", memory,
             "length of the Transformer-XL memory in tokens; -1: length in the model, or 0 with --context",
             between(-1, 1 << 24));

@@ -32,11 +32,10 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
   // A sampled block begins at a multiple of `wide` and has its full context and memory before it in the text.
   const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
-  const int64_t blocks = sample_size(
-      o.sample, all,
-      str("the number of full blocks in the text, each of ", o.block, " tokens",
-          before > 0 ? " with a full memory before it" : ""),
-      "lower --blocks or --block");
+  const int64_t blocks = sample_size(o.sample, all,
+                                     str("the number of full blocks in the text, each of ", o.block, " tokens",
+                                         before > 0 ? " with a full memory before it" : ""),
+                                     "lower --blocks or --block");
   const auto chosen = draw_sample(blocks, all, o.sample.seed);
   return {blocks, before + 1,
           [=](int64_t stream, int64_t step) -> Row {
@@ -111,8 +110,7 @@ ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageMod
   if (o.memory > 0 && model.memory() == 0)
     refuse("--memory", "0 for a model without a memory", o.memory, "use --context, which every model supports");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
-  if (o.streams > 0 && o.memory == 0)
-    refuse("--streams", "0 without a memory", o.streams, "");
+  if (o.streams > 0 && o.memory == 0) refuse("--streams", "0 without a memory", o.streams, "");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));

@@ -95,8 +95,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
   };
   if (task.is_number() != (model.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
-           task.is_number() ? "numbers" : "classes",
-           "use a model whose model.bert.head predicts these labels");
+           task.is_number() ? "numbers" : "classes", "use a model whose model.bert.head predicts these labels");
   if (!task.is_number() && model.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0", ""});

@@ -50,9 +50,8 @@ const at::Tensor& require_finite(const at::Tensor& logits) {
 
 void require_known(bool any, const std::string& name) {
   if (!any)
-    throw Error(Exit::input,
-                Problem{name, "labels or answers, which the loss requires", "records without labels or answers",
-                        "use a shard with labels or answers"});
+    throw Error(Exit::input, Problem{name, "labels or answers, which the loss requires",
+                                     "records without labels or answers", "use a shard with labels or answers"});
 }
 
 Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const EvaluationOptions& options) const {

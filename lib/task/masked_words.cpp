@@ -112,10 +112,9 @@ class MaskedWords : public Task {
   void describe(Fields& f) override { options_.describe(f); }
   void check(int64_t long_block) const override {
     if (options_.long_predictions > 0 && long_block == 0)
-      throw Error(Exit::usage,
-                  Problem{"mlm.long_predictions", "0, unless train.batch.long_block is set",
-                          str(options_.long_predictions),
-                          "set train.batch.long_block, or use mlm.max_predictions instead"});
+      throw Error(Exit::usage, Problem{"mlm.long_predictions", "0, unless train.batch.long_block is set",
+                                       str(options_.long_predictions),
+                                       "set train.batch.long_block, or use mlm.max_predictions instead"});
   }
   // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
   // limited rows of train.batch.long_block tokens to max_predictions.

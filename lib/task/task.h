@@ -1,5 +1,5 @@
-// The tasks that models are trained for and scored on, one file each: rows made of the records of a shard, scores, and
-// options.
+// The interface of tasks. A task turns the records of a shard into rows, defines the scores of a model on them, and has
+// options. Each task is one source file of this folder.
 #pragma once
 
 #include <cstdint>
@@ -31,141 +31,147 @@ class Pairs;
 
 namespace mh::task {
 
-using NamedScores = std::vector<std::pair<std::string, double>>;         // in the task's order
-double score_named(const NamedScores& scores, const std::string& name);  // NaN if there is no such score
+using NamedScores = std::vector<std::pair<std::string, double>>;  // (name, value), in the order of the task
+// Returns the score with this name; NaN if `scores` lacks it.
+double score_named(const NamedScores& scores, const std::string& name);
 
 // The results of a model on a dataset.
 struct Evaluation {
-  double loss = 0;                // mean, as in training: nats per token; for examples, the loss of the model's head
-  int64_t rows = 0;               // scored rows; all rows unless a signal stopped the evaluation
-  int64_t scored = 0;             // targets with a known value
-  NamedScores scores;             // empty without known targets
-  std::vector<double> predicted;  // class or number of each row
-  std::vector<metrics::Answers> answers;  // answers to each question
+  double loss = 0;                // mean loss as in training: nats per token; for examples, of the output head
+  int64_t rows = 0;               // number of scored rows; smaller than the corpus if a signal stopped the evaluation
+  int64_t scored = 0;             // number of scored targets, which are those with a known value
+  NamedScores scores;             // empty if no target is known
+  std::vector<double> predicted;  // predicted class or number of each row, for classification
+  std::vector<metrics::Answers> answers;  // predicted answers to each question, for question answering
 };
 
-// Returns an evaluation with the mean loss per token and the number of scored tokens.
+// Converts summed log-probabilities to an evaluation, with the mean loss per token and the number of scored tokens.
 Evaluation evaluation_of(const Score& score);
 
-// Options of an evaluation.
 struct EvaluationOptions {
-  data::ScoringOptions scoring = {};                             // for a text, block must be set
-  std::string metric = "loss";                                   // a score that evaluate() returns beside the loss
-  TranslationOptions translation = {};                           // options of decoding
-  metrics::BleuOptions bleu = {};                                // options of BLEU
-  attention::Observer* observer = nullptr;                       // observes every forward pass; may be null
-  std::function<void(int64_t done, int64_t all)> progress = {};  // in rows; may be empty
+  data::ScoringOptions scoring = {};        // for a text, scoring.block must be above 0
+  std::string metric = "loss";              // a score that evaluate() must return in addition to the loss
+  TranslationOptions translation = {};      // decoding options, for BLEU
+  metrics::BleuOptions bleu = {};           // tokenisation, case and smoothing of BLEU
+  attention::Observer* observer = nullptr;  // observes forward passes, in evaluate() not those of BLEU; may be null
+  std::function<void(int64_t done, int64_t all)> progress = {};  // receives numbers of rows; may be empty
 };
 
-// The records of a task as rows, for training or scoring.
+// The records of a shard, as rows for training or scoring.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const data::Corpus& corpus() const = 0;
-  // Returns the name of the records' task, such as "mrpc", or of their kind.
+  // Returns the name of the data set in the header of the shard, such as "mrpc", or the kind of the shard.
   virtual std::string name() const = 0;
-  // Throws Error(input) if no record has a label or an answer, without which there is no loss.
+  // Throws Error(input) if no record has a label or an answer, so that the loss is undefined.
   virtual void require_targets() const {}
-  // Throws Error(usage) for records that the model does not support.
+  // Throws Error(usage) if the model does not support the records, for example their length.
   virtual void check(model::LanguageModel& /*model*/) const {}
 
-  // Returns the names of these records' scores, besides the loss.
+  // Returns the names of the scores of this dataset, the loss excluded.
   virtual std::vector<std::string> score_names() const { return {}; }
-  // Returns the loss, the scores that need no further pass, and the score options.metric. Ends early if a signal asks
-  // the process to stop (base/signals.h).
+  // Returns the loss, all scores that need no further forward pass, and the score options.metric. Returns early after a
+  // stop signal (base/signals.h).
   virtual Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const = 0;
-  // Returns one of score_names().
+  // Returns the score `name`, one of score_names().
   virtual double score(model::LanguageModel& model, const std::string& name, const EvaluationOptions& options) const;
-  // Throws Error(usage) if the model and these options do not support the score.
+  // Throws Error(usage) if the model or the options do not support the score `name`.
   virtual void check_score(model::LanguageModel& /*model*/, const std::string& /*name*/,
                            const EvaluationOptions& /*options*/) const {}
 
-  // Return whether evaluate() returns predictions, or the best answers, that can be written.
+  // Returns whether write_predictions() is supported.
   virtual bool writes_predictions() const { return false; }
+  // Returns whether write_best_answers() is supported.
   virtual bool writes_best_answers() const { return false; }
-  // Write the results of evaluate() in the formats of official scripts and evaluation servers.
+  // Writes the predictions of evaluate() in the format of the official scoring script or evaluation server.
   virtual void write_predictions(ByteSink& sink, const Evaluation& evaluation) const;
+  // Writes the best answers to each question, with scores, in the n-best format of SQuAD's run_squad.py.
   virtual void write_best_answers(ByteSink& sink, const Evaluation& evaluation) const;
-  // Returns the task's options that change its scores, as columns of a table.
+  // Returns the options of the task that affect its scores, as (column name, value) for the table of results.
   virtual nlohmann::ordered_json columns() const;
 
-  // Returns the pairs to translate; null in other tasks.
+  // Returns the sentence pairs of a translation dataset; null for other tasks.
   virtual const data::Pairs* pairs() const { return nullptr; }
 };
 
-// Options of opening a shard as a dataset.
+// Options of Task::open().
 struct DatasetOptions {
   model::BertOptions bert;
-  int64_t block = 512;  // maximum number of tokens in a row of examples
-  uint64_t seed = 1;
-  // For training: examples without a label are an error, and questions without an answer in the paragraph have no rows.
-  // Otherwise masks are those of seed 1, so that all models are scored on the same masked words.
+  int64_t block = 512;  // maximum number of tokens in an example
+  uint64_t seed = 1;    // seed of masks and sampled rows in training
+  // true: training. Unlabelled examples are an error, and a question whose answer is not in the paragraph has no rows.
+  // false: scoring. Masks are drawn with seed 1, so that all models are scored on the same masked words.
   bool learn = false;
 };
 
-// The options of training that have a meaning in a task.
+// Properties of a task that determine which options of training apply to it.
 struct Traits {
-  bool perplexity = false;   // the loss is in nats per token
-  bool text_order = false;   // rows may follow the order of a text, with a memory, and may have any length
-  bool counts_rows = false;  // updates count rows: train.batch.rows, bucket_updates and long_block
-  const char* rows = "rows";
+  bool perplexity = false;    // whether the loss is in nats per token, so that exp(loss) is a perplexity
+  bool text_order = false;    // whether rows are consecutive parts of a text: streams and memory apply, any row length
+  bool counts_rows = false;   // whether train.batch.rows, bucket_updates and long_block apply
+  const char* rows = "rows";  // plural noun for the rows in messages
 };
 
 class Task {
  public:
   virtual ~Task() = default;
   virtual std::unique_ptr<Task> clone() const = 0;
-  // Returns what the model predicts, for messages: "masked words".
+  // Returns a plural noun for the predictions of the model, for messages: "masked words".
   virtual const char* predicts() const = 0;
-  virtual const char* record_kind() const = 0;  // kind of its shards (io/shard.h)
-  // Returns the subcommands of mh-prep that make its shards.
+  // Returns the kind of the shards that the task reads (io/shard.h).
+  virtual const char* record_kind() const = 0;
+  // Returns the subcommands of mh-prep that make shards for the task.
   virtual std::vector<std::string> preparations() const = 0;
-  // Returns whether models with these options have this task.
+  // Returns whether models with these options are trained and scored on this task.
   virtual bool serves(const model::ModelOptions& model) const = 0;
   virtual Traits traits() const = 0;
-  // Returns the names of all scores that records of the task can have.
+  // Returns the names of all scores that a dataset of the task can have, the loss excluded.
   virtual std::vector<std::string> score_names() const { return {}; }
 
-  // Returns the section of its options in a configuration; "" if it has none.
+  // Returns the configuration section of the task's options; "" if the task has no options.
   virtual const char* section() const { return ""; }
   virtual void describe(Fields& /*f*/) {}
-  // Returns whether the options may be set when a model is scored, not only when it is trained.
+  // Returns whether the options affect scores, so that tools that score a model accept them.
   virtual bool options_steer_scores() const { return false; }
-  // Throws Error(usage) for options that contradict train.batch.long_block.
+  // Throws Error(usage) if an option of the task contradicts train.batch.long_block.
   virtual void check(int64_t /*long_block*/) const {}
-  // Adds options that a configuration stored by an earlier version lacks.
+  // Sets options that are missing in a configuration written by an earlier version to the behaviour of that version.
   virtual void fill_stored(Config& /*config*/, int64_t /*long_block*/) const {}
-  // Returns the maximum number of predicted tokens in a row of `long_block` tokens if other rows have `block` tokens;
-  // none if a row has no such bound. for_long_rows() returns the task with that bound.
+  // Returns the maximum number of predicted tokens in a row of `long_block` tokens (train.batch.long_block), given rows
+  // of `block` tokens in the first phase of training; nullopt if the task has no such limit.
   virtual std::optional<int64_t> long_predictions(int64_t /*block*/, int64_t /*long_block*/) const { return {}; }
+  // Returns a copy of the task whose maximum number of predicted tokens is long_predictions(block, long_block).
   virtual std::unique_ptr<Task> for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
 
-  // Returns assignments of keys that give a model a head for the shard `name`: "model.bert.head='classes'". Throws
-  // Error(input) for a shard that does not hold examples.
+  // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
+  // shard `name`. Throws Error(input) for a shard that does not hold examples.
   virtual std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const;
-  // Fills in the options of the model that depend on the training shard, such as the names of classes.
+  // Sets the model options that depend on the training shard `name`, such as the names of classes.
   virtual void complete(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
                         const std::string& /*name*/) const {}
-  // Returns whether shards may come from a pipe, to be held in memory.
+  // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
   virtual bool reads_pipes() const { return false; }
-  // Returns the records as a dataset, which the records' source and all tokenizers must outlive. Logs truncated and
-  // dropped records. Throws Error(input) for a damaged shard, for classes other than the model's, and for a shard
-  // without labels to learn from; Error(usage) for options that leave no room for rows, and for two segments if the
-  // model has one. A text is checked while it is read.
+  // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
+  // records are truncated or left out. Throws Error(input) if the shard is damaged, if its classes are not those of the
+  // model, or if options.learn and labels are missing. Throws Error(usage) if options.block leaves no room for text, or
+  // if rows have two segments and the model has one. The tokens of a text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };
 Registry<Task>& tasks();
 
-// Return a task with its default options. Throw std::logic_error for a model without a task, and Error(input) for a
-// shard of an unknown kind.
+// Returns the task of models with these options, with default task options. Throws std::logic_error if there is none.
 std::unique_ptr<Task> task_of(const model::ModelOptions& model);
+// Returns the task that reads shards of a kind, with default task options. Throws Error(input) about the file `shard`
+// for an unknown kind.
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard);
 
-// Returns the names of all scores of all tasks.
+// Returns the names of the scores of all tasks, without duplicates.
 const std::vector<std::string>& all_score_names();
 
-// Throws Error(usage) if the rows have more segments (`segments`) than the model.
+// Throws Error(usage) if the rows of the shard have `segments` segments and the model supports fewer
+// (options.bert.segments).
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard);
 
 }  // namespace mh::task

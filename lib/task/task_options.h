@@ -1,4 +1,4 @@
-// The options of all tasks in the configuration of a run: one section for each task with options.
+// The options of all tasks in a training configuration, with one section for each task that has options.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace mh::task {
 
-// Copies are independent.
+// Owns one task of each kind with its options. Copies are independent of each other.
 class TaskOptions {
  public:
   TaskOptions();
@@ -19,18 +19,20 @@ class TaskOptions {
   TaskOptions& operator=(TaskOptions&&) = default;
   ~TaskOptions() = default;
 
-  // Reads the sections. Throws Error(usage) for a key of a task that models with these options do not have.
+  // Reads the sections of all tasks. Throws Error(usage) for a key of a task that does not serve models with these
+  // options.
   void read(Config& config, const model::ModelOptions& model);
-  void describe(Fields& f);  // visits all sections
-  // Visits the section of the task of these models, if it has one.
+  // Visits the sections of all tasks.
+  void describe(Fields& f);
+  // Visits the section of the task that serves models with these options, if the task has a section.
   void describe(Fields& f, const model::ModelOptions& model);
-  // Returns the task of these models, with its options. Throws std::logic_error if there is none.
+  // Returns the task that serves models with these options. Throws std::logic_error if there is none.
   const Task& of(const model::ModelOptions& model) const;
-  // Replaces the task of the same kind of records.
+  // Replaces the stored task that has the same Task::record_kind() as `task`.
   void replace(std::unique_ptr<Task> task);
 
  private:
-  std::vector<std::unique_ptr<Task>> tasks_;  // all tasks, in the order of their names
+  std::vector<std::unique_ptr<Task>> tasks_;  // all registered tasks, sorted by name
 };
 
 }  // namespace mh::task

@@ -11,7 +11,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
             const ScoreObserver& observer) {
   c10::NoGradGuard no_gradient;
   Score score;
-  // Streams are computed in parallel but reported one after the other.
+  // Scores by stream. A mini-batch has one row of each of its streams, but tokens are reported stream by stream.
   std::map<int64_t, std::vector<TokenScore>> held;
   const auto report = [&] {
     for (const auto& [stream, all] : held)
@@ -39,7 +39,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
     if (now.last) report();
   };
   data::for_each_batch(model, corpus, options, visitor);
-  report();  // reports the streams that a signal interrupted
+  report();  // the scores computed before a stop signal
   return score;
 }
 

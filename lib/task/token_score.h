@@ -1,4 +1,4 @@
-// Log-probabilities of a corpus, token by token, and their sum.
+// Scores a corpus: the log-probability of each target token under a model, and their sum.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 namespace mh::task {
 
 struct Score {
-  double nll = 0;      // nats, summed
-  int64_t tokens = 0;  // scored
+  double nll = 0;      // negative log-likelihood, summed over all scored tokens, nats
+  int64_t tokens = 0;  // number of scored tokens
 };
 
-// A target and its log-probability under the model.
+// A target token and its log-probability under the model.
 struct TokenScore {
-  int64_t index;  // index among all targets
+  int64_t index;  // position in the text, or among all target tokens of the sentence pairs
   int32_t token;
   double log_probability;  // nats
 };
 
-// Receives results while a corpus is scored; each member may be empty.
+// Callbacks of score(); each may be empty or null.
 struct ScoreObserver {
-  std::function<void(const TokenScore&)> each;              // called once for each target, in order
-  std::function<void(int64_t done, int64_t all)> progress;  // in rows
-  attention::Observer* observer = nullptr;                  // observes every forward pass
+  std::function<void(const TokenScore&)> each;              // called once for each scored token, in corpus order
+  std::function<void(int64_t done, int64_t all)> progress;  // receives numbers of rows
+  attention::Observer* observer = nullptr;                  // observes every forward pass that scores tokens
 };
 
-// Returns the sum over the corpus. Ends early, with the sum so far, if a signal asks the process to stop
-// (base/signals.h).
+// Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
+// sum over the tokens scored so far.
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
             const ScoreObserver& observer = {});
 

@@ -1,6 +1,6 @@
-// Translation: predicts the target of a pair of sentences from its source.
+// The task "translation": predicts the target of a sentence pair from the source.
 //
-// Scores: bleu, of translations against the targets.
+// Scores: bleu, of the model's translations of the sources, with the targets as references.
 #include <algorithm>
 
 #include "base/signals.h"
@@ -34,7 +34,7 @@ class PairsDataset : public Dataset {
     EvaluationOptions unobserved = options;
     unobserved.observer = nullptr, unobserved.progress = {};
     unobserved.translation.max_source =
-        std::max<int64_t>(1, pairs_.longest());  // check() ensures that the model supports it
+        std::max<int64_t>(1, pairs_.longest());  // supported by the model, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, unobserved)}};
     return result;
   }
@@ -66,7 +66,7 @@ class Translation : public Task {
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    records.verify();  // a token beyond the vocabulary of its side would be an index out of range
+    records.verify();  // a token beyond the source or target vocabulary would cause an access out of range
     return std::make_unique<PairsDataset>(
         data::Pairs(records.runs(), tokenizers.of_source().end_of_line(), tokenizers.target->end_of_line()), tokenizers,
         records.name());

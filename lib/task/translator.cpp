@@ -14,18 +14,20 @@ namespace mh::task {
 
 namespace {
 
-constexpr int64_t kSortedPairs = 4096;  // pairs that are sorted by length together
+constexpr int64_t kSortedPairs = 4096;  // number of pairs that are sorted by length together
 
-// A character of category "private use": BLEU's tokenisation neither splits nor drops it, and no text contains it.
+// U+E000, a private-use character, which replaces unknown tokens in references: BLEU's tokenisation neither splits nor
+// drops it, and no translation contains it.
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
-// Appends the tokens of some text; returns how many are unknown.
+// Appends the tokens of `text` to `tokens`. Returns the number of unknown tokens in `tokens`. Throws Error(input) about
+// `place` if the text contains the end-of-line token.
 int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::string_view text,
                const std::string& place, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
   if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
     throw Error(Exit::input, Problem{place, "text without the end-of-line token",
-                                     "'" + tokenizer.piece(end) + "' in the text", "remove it from the text"});
+                                     "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
 }
 
@@ -60,7 +62,7 @@ Translator::Translator(model::LanguageModel& model, const SideTokenizers& tokeni
       source_encoder_(tokenizers.source->encoder()),
       target_encoder_(tokenizers.target->encoder()) {
   options.search.check(model);
-  model.new_state();  // refuses stages that cannot decode
+  model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
 }
 
@@ -87,7 +89,8 @@ void Translator::fit(search::Sentence& s, const Name& name) {
   if (!options_.truncate)
     throw Error(Exit::input,
                 Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, end token included"),
-                        str(length), "split it, raise --max-source up to the limit of the model, or pass --truncate"});
+                        str(length),
+                        "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();
   s.source.resize(static_cast<size_t>(options_.max_source));
   s.source.back() = end;
@@ -107,15 +110,15 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
       continue;
     }
     if (!sentences[i].prefix.empty())
-      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since its translation has a prefix",
-                                       "an empty line", "leave that line of the prefixes empty"});
+      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since the line has a prefix",
+                                       "an empty line", "leave this line of the prefix file empty"});
     found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), search::Hypothesis{{ends.end}, 0, 0});
   }
   const auto size = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
   auto count = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
-  const nn::DecodingProducts products;  // packs the weights once for all batches
+  const nn::DecodingProducts products;  // packs the weights once for all batches, not once for each
   for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
     const size_t longest = std::max<size_t>(1, size(order[at]));
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);

@@ -1,5 +1,5 @@
-// Translates sentences, or continues prefixes without a source. Results come in the order of the sentences, whatever
-// the batches.
+// Translates sentences, or continues prefixes with a model that has no source. Results are in the order of the input
+// sentences, although batches are formed by length.
 #pragma once
 
 #include <cstdint>
@@ -23,57 +23,62 @@ struct TranslationOptions {
   int64_t batch_tokens = 1024;
   void describe(Fields& f) {
     f.section("", search);
-    f.field("max_source", max_source, "maximum length of a source in tokens, end token included; limited by the model",
+    f.field("max_source", max_source,
+            "maximum length of a source in tokens, end token included; the model may impose a lower maximum",
             between(1, 1 << 20));
-    f.field("truncate", truncate, "truncate longer sources instead of rejecting them");
-    f.field("batch_tokens", batch_tokens, "source tokens in a batch, padding included; affects speed, not results",
+    f.field("truncate", truncate, "whether sources above the maximum length are truncated instead of rejected");
+    f.field("batch_tokens", batch_tokens,
+            "number of source tokens in a batch of the search, padding included; affects speed, not results",
             between(1, 1 << 24));
   }
 };
 
-// Describes the search: "beam 5, length penalty 1, at most 0·s + 200 tokens, at least 1"; or the sampling: "3 samples
-// at temperature 1, length penalty 1, …".
+// Describes the decoding options in words: for beam search, "beam 5, length penalty 1, at most 0·s + 200 tokens, at
+// least 1" (s: source length); for sampling, "3 samples at temperature 1, length penalty 1, …".
 std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
-// The tokenizers of source and target, which must outlive this.
+// Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SideTokenizers {
   const text::Tokenizer *source, *target;
-  SideTokenizers(const text::Tokenizers& both)  // NOLINT: the same without ownership
+  SideTokenizers(const text::Tokenizers& both)  // NOLINT: implicit
       : source(&both.of_source()), target(both.target.get()) {}
 };
 
 class Translator {
  public:
-  // All arguments must outlive this. Throws Error(usage) for options that the model does not support.
+  // All arguments must outlive the translator. Throws Error(usage) for options that the model does not support.
   Translator(model::LanguageModel& model, const SideTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
-  // Returns the name of a sentence for messages: "test.de:17".
+  // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
   using Name = std::function<std::string(int64_t number)>;
-  // Returns the hypotheses of each sentence, best first, or its samples; empty for sentences that a signal left out. A
-  // source that holds only its end is not translated: its single hypothesis, or each of its samples, is the end, with
-  // score 0. `done`: callback with the number of sentences so far; may be empty. Throws Error(input) for a source that
-  // is too long, and for a prefix of an empty source.
+  // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
+  // sentences that are not translated. An empty sentence, whose source is only the end token, is not passed to the
+  // model: its single hypothesis, or each sample, is the end token with score 0. `done` receives the number of
+  // sentences translated so far; may be empty. Throws Error(input) for a source longer than max_source tokens, unless
+  // `truncate`, and for an empty sentence with a prefix.
   std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences, const Name& name,
                                                          const std::function<void(int64_t done)>& done = {});
 
-  // Return the tokens of a text, a source with its end; unknown tokens are counted. Throw Error(input) about `place`
-  // for a text that contains the end-of-sentence token.
+  // Returns the tokens of a source sentence, end token included, and counts unknown tokens in unknown(). Throws
+  // Error(input) about `place` if the line contains the end-of-line token.
   std::vector<int32_t> source_of(std::string_view line, const std::string& place);
+  // Returns the tokens of a target prefix, without an end token, and counts unknown tokens in unknown_in_prefixes().
+  // Throws Error(input) about `place` if the text contains the end-of-line token.
   std::vector<int32_t> prefix_of(std::string_view text, const std::string& place);
-  // Returns a hypothesis as one line of UTF-8: control characters, which a model of bytes may write, become blanks, and
-  // stray bytes U+FFFD.
+  // Returns the text of a hypothesis as one line of UTF-8. Control characters, which a byte-level model may produce,
+  // become blanks; invalid bytes become U+FFFD.
   std::string text_of(const search::Hypothesis& hypothesis) const;
 
-  void set_observer(attention::Observer* observer) {
-    observer_ = observer;
-  }  // observes each pass from now on; null: none
+  // Sets the observer of all later forward passes; null: no observer.
+  void set_observer(attention::Observer* observer) { observer_ = observer; }
   const SideTokenizers& tokenizers() const { return tokenizers_; }
-  int64_t truncated() const { return truncated_; }                 // truncated sources so far
-  int64_t unknown() const { return unknown_; }                     // unknown tokens of sources given as text
-  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // unknown tokens of prefixes
+  int64_t truncated() const { return truncated_; }                 // number of sources truncated so far
+  int64_t unknown() const { return unknown_; }                     // number of unknown tokens in source_of() so far
+  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // number of unknown tokens in prefix_of() so far
 
  private:
+  // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
   void fit(search::Sentence& sentence, const Name& name);
   model::LanguageModel& model_;
   SideTokenizers tokenizers_;
@@ -84,31 +89,32 @@ class Translator {
   int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
 };
 
-// Returns the text of a target as a reference for translations. Its unknown tokens become a character that no
-// translation contains.
+// Decodes the tokens of a target to a reference text for BLEU. Unknown tokens become a character that no translation
+// contains.
 std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
-// Translates the sources of all pairs, a few thousand at a time; `each` receives the hypotheses of every pair in order,
-// and is not called for pairs that a signal left out. `shard`: name for messages.
+// Translates the sources of all pairs. `each` receives the hypotheses of every pair, in the order of the pairs; after a
+// stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
                const std::function<void(int64_t done, int64_t all)>& progress = {});
 
-// Receives translations while they are scored; each member may be empty.
+// Callbacks of compare_translations(); each may be empty.
 struct TranslationListener {
-  // Called for each pair in order, with the text of its best hypothesis and the number of its tokens.
+  // Receives the best hypothesis of each pair, in the order of the pairs: its text, and its number of tokens with the
+  // end token.
   std::function<void(const std::string& text, int64_t tokens)> each;
-  std::function<void(int64_t done, int64_t all)> progress;  // in sentences
+  std::function<void(int64_t done, int64_t all)> progress;  // receives numbers of sentences
 };
 
-// Returns the statistics of BLEU over the translations of all pairs. `references`: a line for each pair; empty: the
-// decoded targets of the pairs.
+// Translates all pairs and returns the summed BLEU statistics. `references`: one reference for each pair; empty: the
+// decoded targets of the pairs are the references.
 metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                              const metrics::BleuOptions& options,
                                              const std::vector<std::string_view>& references,
                                              const TranslationListener& listener = {});
 
-// Returns BLEU of the translations of all pairs against their targets.
+// Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
                            const std::function<void(int64_t done, int64_t all)>& progress = {});
