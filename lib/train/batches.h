@@ -1,4 +1,4 @@
-// The batches of training, and conversions of lengths to updates before batches exist.
+// Imports data::Batches, and converts lengths of training to updates when batches may not exist yet.
 #pragma once
 
 #include "data/batches.h"
@@ -8,8 +8,8 @@ namespace mh::train {
 
 using data::Batches;
 
-// Returns the number of updates in a length. `batches`: null before the data are opened; an epoch then has an unknown
-// number of updates, and a length in epochs returns 0.
+// Converts a length of training to updates. `batches`: null before the data are opened; an epoch then has an unknown
+// number of updates, and a length in epochs gives 0.
 inline int64_t updates_in(const Length& length, const BatchOptions& options, const Batches* batches) {
   return batches != nullptr ? batches->updates(length) : data::updates_in(length, options, 0);
 }

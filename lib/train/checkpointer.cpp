@@ -45,7 +45,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   parts_.optimizer.last_lr = state.last_lr;
   parts_.optimizer.set_steps(state.steps);
   if (state.memory && model.memory() == 0)
-    throw Error(Exit::input, Problem{checkpoint.name(), "no memory, since the model has none", "a memory", ""});
+    throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
+                                     "tensors of a memory", ""});
   if (state.memory)
     parts_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
                                            batches.rows_per_micro_batch(), width, model.parameters().device());

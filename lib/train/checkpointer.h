@@ -15,26 +15,28 @@
 
 namespace mh::train {
 
-// Everything that an update changes, and so everything that a training state holds.
+// References to everything that an update changes. A training state contains all of it.
 struct TrainedParts {
   model::LanguageModel& model;
   Optimizer& optimizer;
   const Procedures& procedures;
-  std::vector<model::Memories>& memories;  // one for each micro-batch
+  std::vector<model::Memories>& memories;  // Transformer-XL memories, one for each micro-batch
   TrainState& state;
 };
 
 class Checkpointer {
  public:
-  // `toml`: the resolved configuration. All arguments must outlive this.
+  // `toml`: the resolved configuration. All arguments must outlive the checkpointer.
   Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainedParts parts)
       : toml_(toml), tokenizers_(tokenizers), parts_(parts) {}
 
+  // Writes a checkpoint of the parameters without training state.
   void save_weights(const std::string& path) const;
-  // `reason`: why the state is saved, for the log.
+  // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
+  // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores all parts. `batches` and `width`, the width of the model, give the shapes of the memories. Throws
-  // Error(input) for tensors that are missing or do not fit.
+  // Restores everything that save_state() wrote. `batches` and `width` (model.width, d) determine the shapes of the
+  // memories. Throws Error(input) for tensors that are missing or have another shape.
   void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
 
  private:

@@ -15,7 +15,7 @@ namespace mh::train {
 
 namespace {
 
-// Without data, assumes that batches are as full as they may be.
+// Returns the maximum number of tokens in an update, padding included. `batches` may be null (no data).
 int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   if (batches != nullptr) return batches->tokens_per_update();
@@ -25,10 +25,10 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Sets the members of `out` that are measured in updates, if they are known.
+// Sets out.updates, out.warmup_updates and out.epochs as far as they are known; `batches` may be null (no data).
 void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
-  // 0 for a length in epochs without data, which leave the updates of an epoch unknown
+  // Returns 0 for a length in epochs without data, since the number of updates in an epoch is then unknown.
   const auto updates_of = [&](const Length& length) { return updates_in(length, t.batch, batches); };
   out.updates = updates_of(t.length);
   out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
@@ -58,14 +58,14 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   }
   if (vocabulary.target == 0)
     throw Error(Exit::usage,
-                Problem{where, "model.vocabulary_rows or --train, for the size of the vocabulary", "neither", ""});
+                Problem{where, "model.vocabulary_rows or --train, which set the vocabulary size", "neither", ""});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
-  // the checks of training, except for missing data and length
+  // All checks of training, except those that require data and a length of training.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  // A dry run may lack a length; without --valid it is assumed that training gets a validation set.
+  // Procedures plan only with a known length. Assumes a validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);

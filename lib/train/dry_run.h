@@ -1,4 +1,5 @@
-// The dry run: what a configuration would build and train.
+// Dry run: reports the size of the model and the length of the training that a configuration describes, without
+// training.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,23 @@
 namespace mh::train {
 
 struct DryRun {
-  int64_t parameters = 0;          // elements of all parameters
-  int64_t trained_parameters = 0;  // elements of the parameters that train at some time of the run
-  int64_t vocabulary = 0;          // entries of the vocabulary that the model predicts
-  int64_t source_vocabulary = 0;   // entries of the encoder's own vocabulary; 0: none
-  int64_t tokens_per_update = 0;
-  Length length;
-  int64_t memory_bytes = 0;                 // memory_estimate()
-  int64_t updates = 0;                      // 0: unknown, as for lengths in epochs or tokens without data
-  int64_t warmup_updates = 0;               // 0: none, or unknown
-  std::optional<double> epochs;             // rounded to hundredths; only with data
-  std::optional<int64_t> long_predictions;  // masked words of a long row, if the run takes long rows
+  int64_t parameters = 0;          // number of elements of all parameters
+  int64_t trained_parameters = 0;  // number of elements of the parameters that change in at least one update
+  int64_t vocabulary = 0;          // size of the vocabulary that the model predicts
+  int64_t source_vocabulary = 0;   // size of the separate vocabulary of the encoder; 0: no separate vocabulary
+  int64_t tokens_per_update = 0;   // maximum, padding included
+  Length length;                   // train.length
+  int64_t memory_bytes = 0;        // estimate of the peak main memory (memory_estimate())
+  int64_t updates = 0;             // length of training in updates; 0: unknown, for a length in epochs without data
+  int64_t warmup_updates = 0;      // length of the warm-up in updates; 0: no warm-up, or unknown
+  std::optional<double> epochs;    // length of training in epochs, rounded to hundredths; nullopt without data
+  // Maximum number of masked words in a row of train.batch.long_block tokens; nullopt without such rows.
+  std::optional<int64_t> long_predictions;
 };
 
-// Checks the run as training does. Data are needed only if the configuration does not set the size of the vocabulary.
-// `from`: the checkpoint of a warm start, or null; must outlive the call. Throws the errors of training, and
-// Error(usage) about the option `where` without a vocabulary.
+// Checks a configuration as training does, and reports what it would build. A training shard is required only if the
+// configuration does not set the size of the vocabulary. `from`: checkpoint of a warm start, or null. Throws the errors
+// of training, and Error(usage) about the option `where` if the size of the vocabulary is unknown.
 DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& where);
 
 }  // namespace mh::train

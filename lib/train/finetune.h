@@ -1,11 +1,11 @@
-// The options that fine-tuning inherits from the training of its checkpoint. Lengths, rates and data are set anew; how
-// a model of its kind is trained is inherited:
+// Selects the options that fine-tuning inherits from the configuration of its checkpoint. Lengths, learning rates and
+// data belong to a run and are not inherited. The options that belong to the kind of model are inherited:
 //
 //   parameter groups   without freeze_until, which is a length, and without patterns that match no parameter
-//   procedures         whose inherited_by_finetuning() is true, such as block-coordinate, which alternates between the
-//                      gates of a mixture and the other parameters
+//   procedures         only those whose inherited_by_finetuning() is true, such as block-coordinate, which alternates
+//                      between the gates of a mixture of experts and the other parameters
 //
-// Regularisers and other procedures are left out.
+// Regularisers and other procedures are not inherited.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace mh::train {
 
-// Returns the inherited options as TOML; "" if there are none.
+// Returns the options that fine-tuning inherits from `checkpoint`, as TOML; "" if there are none.
 std::string inherited_sections(const io::Checkpoint& checkpoint);
 
 }  // namespace mh::train

@@ -9,7 +9,7 @@ namespace mh::train {
 
 namespace {
 
-// Returns the first line of an error of LibTorch; a page of its trace follows.
+// Returns the first line of an error message of LibTorch; the other lines are a stack trace.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -18,7 +18,7 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
   Signature all;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
     all.insert(all.end(), t->sizes().begin(), t->sizes().end());
-  // The host may read lengths.
+  // The values of the lengths, not only their number: the CPU may read them during a forward pass.
   for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
     if (t->defined()) all.insert(all.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
   for (const nn::Parameter& p : model_.parameters().all()) {
@@ -31,7 +31,8 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
 
 nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::ForwardContext& step) {
   if (batch.input.source.defined() || batch.input.segments.defined())
-    throw Error(Exit::failed, "a captured pass supports tokens and targets only");
+    throw Error(Exit::failed,
+                "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments");
   const Signature signature = signature_of(batch);
   repeats_ = signature == last_ ? repeats_ + 1 : 1;
   last_ = signature;
@@ -43,7 +44,7 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
 }
 
 void GraphedPass::record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
-  recording_.reset();  // first, as two captures would need the memory of both
+  recording_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
   Recording& r = recording_.emplace(Recording{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
@@ -65,10 +66,9 @@ void GraphedPass::record(const Signature& signature, const data::Batch& batch, c
     throw;
   } catch (const std::exception& error) {
     recording_.reset();
-    throw Error(
-        Exit::device,
-        Problem{"train.cuda_graph", "kernels that a CUDA graph can capture, without synchronisation with the host",
-                first_line(error.what()), "train.cuda_graph=false launches the kernels one by one"});
+    throw Error(Exit::device, Problem{"train.cuda_graph",
+                                      "kernels that a CUDA graph can capture, without synchronisation with the CPU",
+                                      first_line(error.what()), "set train.cuda_graph=false"});
   }
   for (nn::Parameter& p : model_.parameters().all())
     for (const at::Tensor& leaf : {p.master(), p.value()})

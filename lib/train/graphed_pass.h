@@ -1,6 +1,5 @@
-// The forward and backward pass of an update, captured in a CUDA graph and replayed in the following updates
-// (train.cuda_graph): small models then run at the speed of the GPU instead of the speed of kernel launches on the
-// host.
+// Captures the forward and backward pass of an update in a CUDA graph and replays the graph in the following updates
+// (train.cuda_graph), so that kernel launches on the CPU do not limit the speed of small models.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,39 +18,46 @@ namespace mh::train {
 
 class GraphedPass {
  public:
-  // Computes the losses of rows whose input is on the device, and the gradients of the parameters, which have none
-  // before. Between updates only nn::ForwardContext::update_at may differ in the context. The host must read no tensor
-  // of the device, and of the targets only their number.
+  // A function that computes the losses of a batch, whose input is on the GPU, and accumulates the gradients of the
+  // parameters, which are undefined before the call. During the capture the CPU must not read a GPU tensor, nor the
+  // values of model::Targets::values, only their shape. Between replays only the value at
+  // nn::ForwardContext::update_at changes.
   using Work = std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
-  // Updates of the same signature before the capture: objects that are created once, such as library handles, must
-  // exist by then.
+  // Number of consecutive updates with equal signatures that run without a graph before the capture. They create
+  // objects that cannot be created during a capture, such as handles of cuBLAS.
   static constexpr int kBefore = 3;
 
-  // The model must outlive this.
+  // The model must outlive this object. `work` computes the passes; `make` creates an empty graph.
   GraphedPass(model::LanguageModel& model, Work work, MakeGraph make)
       : model_(model), work_(std::move(work)), make_(std::move(make)) {}
 
-  // Returns the losses of a batch of tokens and targets, valid until the next call; the gradients are in the
-  // parameters. Batches of other shapes than the captured one run kernel by kernel. Throws Error(device) if the work
-  // cannot be captured, Error(failed) for a target beyond the vocabulary.
+  // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
+  // parameters. A batch whose signature differs from the captured one runs without a graph, or replaces the graph
+  // once kBefore consecutive updates had this signature. Throws Error(device) if the work cannot be captured, and
+  // Error(failed) for a target outside the vocabulary.
   nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& step);
+  // Returns whether a graph has been captured.
   bool recorded() const { return recording_.has_value(); }
 
  private:
-  // The properties that must equal those of the capture: sizes, addresses of the parameters, and which of them train.
+  // The values that must be equal for a replay: shapes of the batch, lengths of its rows, and for each parameter its
+  // addresses and whether it is trained.
   using Signature = std::vector<int64_t>;
+  // A leaf tensor of the autograd graph, and the tensor to which a replay writes its gradient.
   struct Gradient {
     at::Tensor leaf, value;
   };
+  // A captured graph. Before each launch, launch() copies the batch to input.tokens and targets.on_device, and the
+  // update number to `update`; all three are on the GPU.
   struct Recording {
     Signature of;
-    model::Input input;  // on the device, as targets.on_device and update; written before each launch
+    model::Input input;
     model::Targets targets;
     at::Tensor update;  // (1) int32
     nn::ForwardContext step;
     std::unique_ptr<nn::DeviceGraph> graph;
-    nn::SlicedLoss loss;
+    nn::SlicedLoss loss;  // loss.nll and loss.smoothed are on the GPU, and each launch overwrites them
     std::vector<Gradient> gradients;
   };
   Signature signature_of(const data::Batch& batch) const;
@@ -62,7 +68,7 @@ class GraphedPass {
   const Work work_;
   const MakeGraph make_;
   Signature last_;
-  int repeats_ = 0;  // consecutive updates with the signature last_
+  int repeats_ = 0;  // number of consecutive updates with the signature last_, the present one included
   std::optional<Recording> recording_;
 };
 

@@ -39,16 +39,17 @@ void Groups::read(Config& config) {
       throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "patterns of parameter names", "none",
                                        "such as [\"*.gate.*\"]"});
     if (group.lr > 0 && group.lr_factor != 1)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "lr or lr_factor", "both", ""});
+      throw Error(Exit::usage, Problem{"train.groups." + name, "either lr or lr_factor", "both keys", ""});
     const bool trains = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 || group.lr_factor != 1 ||
                         group.momentum >= 0 || group.weight_decay >= 0;
     if (!group.decay_norms_and_biases && group.rule != "adamw")
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name + ".decay_norms_and_biases", "rule = \"adamw\" in the group",
-                          group.rule.empty() ? "none" : group.rule, "leave the key out"});
+      throw Error(
+          Exit::usage,
+          Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
+                  group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
     if (group.frozen && trains)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "frozen, or options of training", "both",
-                                       "freeze_until freezes the group for a limited time"});
+      throw Error(Exit::usage, Problem{"train.groups." + name, "either frozen = true or keys of the optimiser", "both",
+                                       "use freeze_until to freeze the group for a limited time"});
   }
 }
 
@@ -89,7 +90,7 @@ std::string Groups::taken(const nn::ParameterList& parameters, const GroupOption
       if (&other == of(p.name()) && in(group, p.name())) earlier.insert(name);
   }
   if (earlier.empty()) return "only parameters that are not trainable";
-  return "all matching parameters in " + join({earlier.begin(), earlier.end()}, ", ");
+  return "all matching parameters in earlier groups, " + join({earlier.begin(), earlier.end()}, ", ");
 }
 
 void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
@@ -104,14 +105,14 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
                     Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
                             "'" + pattern + "'", did_you_mean(pattern, names)});
     }
-  std::map<const GroupOptions*, int64_t> counts;  // trainable parameters by group
+  std::map<const GroupOptions*, int64_t> counts;  // number of trainable parameters in each group
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++counts[of(p.name())];
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the rule sgd or nag", rule,
-                                       "set the group's rule, or leave momentum out"});
+      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
+                                       "set rule in this group, or leave momentum out"});
     if (counts.count(&group) == 0)
       throw Error(
           Exit::usage,

@@ -1,4 +1,5 @@
-// Parameter groups: parameters with training options of their own, chosen by patterns of their names.
+// Parameter groups: sets of parameters, selected by patterns of their names, with their own learning rate, update rule
+// and other training options.
 //
 //   [train.groups.gates]
 //   match = ["*.gate.*"]
@@ -17,7 +18,7 @@
 
 namespace mh::train {
 
-// Options of a group; options that it does not set come from [train].
+// Options of a parameter group. An option that the group does not set has the value from [train].
 struct GroupOptions {
   std::vector<std::string> match;
   bool frozen = false;
@@ -29,49 +30,55 @@ struct GroupOptions {
   double weight_decay = -1;
   bool decay_norms_and_biases = true;
   void describe(Fields& f) {
-    f.field("match", match, "Names of the parameters; * matches any characters, ? one character.");
-    f.field("frozen", frozen, "Whether the parameters never change.");
-    f.field("freeze_until", freeze_until, "Time until which the parameters are frozen; 0u: not frozen.");
-    f.field("rule", rule, "Update rule; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
-    f.field("lr", lr, "Constant learning rate; 0: the schedule's.", at_least(0));
-    f.field("lr_factor", lr_factor, "Factor of the schedule's learning rate.", at_least(0));
+    f.field("match", match,
+            "Patterns of the names of the group's parameters; * matches any characters, ? one character.");
+    f.field("frozen", frozen, "Whether the parameters of the group are frozen throughout training.");
+    f.field("freeze_until", freeze_until,
+            "Length of training for which the parameters of the group are frozen; 0u: not frozen.");
+    f.field("rule", rule, "Update rule of the group; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
+    f.field("lr", lr, "Constant learning rate of the group; 0: learning rate of the schedule.", at_least(0));
+    f.field("lr_factor", lr_factor, "Factor by which the group multiplies the learning rate of the schedule.",
+            at_least(0));
     f.field("momentum", momentum,
-            "Momentum of sgd and nag; -1: 0 with a rule of the group's own, else train.optimizer.momentum.",
+            "Momentum of sgd and nag in the group; -1: train.optimizer.momentum, or 0 if the group sets its own rule.",
             between(-1, 1));
-    f.field("weight_decay", weight_decay, "Weight decay; -1: train.optimizer.weight_decay.", at_least(-1));
+    f.field("weight_decay", weight_decay, "Weight decay of the group; -1: train.optimizer.weight_decay.", at_least(-1));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "Whether adamw decays layer norms and biases too, for rule = adamw; with an empty rule, "
+            "Whether adamw also decays layer norms and biases of the group, if the group sets its own rule; otherwise "
             "train.optimizer.decay_norms_and_biases applies.");
   }
 };
 
 class Groups {
  public:
-  // Reads every [train.groups.NAME]. Throws Error(usage) for a group without a pattern, or with two keys of which one
-  // has no effect.
+  // Reads every section [train.groups.NAME]. Throws Error(usage) for a group without a pattern, and for two keys that
+  // exclude each other.
   void read(Config& config);
   void describe(Fields& f);
   std::string toml() const;
-  // Adapts the groups to a new run of a model: drops freeze_until, and patterns and groups that match no parameter.
+  // Adapts the groups to the fine-tuning of a model: sets freeze_until to 0, and removes patterns and groups that match
+  // no parameter.
   void renew(const nn::ParameterList& parameters);
   bool empty() const { return groups_.empty(); }
 
-  // Returns the group of a parameter: the first by name with a matching pattern; null if no pattern matches.
+  // Returns the group of a parameter: among groups with a matching pattern, the first in alphabetical order of group
+  // names; null if no pattern matches.
   const GroupOptions* of(const std::string& parameter) const;
-  // Throws Error(usage) if a pattern matches no parameter of the model, if a group is left without a trainable
-  // parameter, or if one of its options has no effect. `rule`: train.optimizer.rule.
+  // Throws Error(usage) if a pattern matches no parameter of the model, if a group contains no trainable parameter, or
+  // if a group sets momentum for a rule without momentum. `rule`: train.optimizer.rule.
   void check(const nn::ParameterList& parameters, const std::string& rule) const;
 
  private:
-  // Returns, for an error, which groups take all parameters that `group` matches.
+  // Describes, for an error message, the groups that contain all trainable parameters that match `group`.
   std::string taken(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };
 
-// Returns whether `name` matches a pattern of * and ?.
+// Returns whether `name` matches a pattern, in which * stands for any characters and ? for one.
 bool matches(const std::string& pattern, const std::string& name);
 
-// Returns the trainable parameters that match a pattern. Throws Error(usage) with the problem `none` if there are none.
+// Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `none` if no
+// parameter matches.
 std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
                                           const Problem& none);
 
