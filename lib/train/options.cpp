@@ -23,15 +23,15 @@ std::string toml_text(DecodeOptions options) {
 
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
-    refuse("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "such as [0.9, 0.98]");
+    refuse("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "for example [0.9, 0.98]");
   for (double beta : betas)
-    if (beta >= 1) refuse("train.optimizer.betas", "numbers below 1", str(beta), "such as [0.9, 0.98]");
+    if (beta >= 1) refuse("train.optimizer.betas", "numbers below 1", str(beta), "for example [0.9, 0.98]");
 }
 
 void CheckpointOptions::check() const {
   if (retain_by == "best" && retain == 0)
     refuse("train.checkpoint.retain_by", "newest, or train.checkpoint.retain above 0", retain_by,
-           "such as train.checkpoint.retain=5");
+           "set train.checkpoint.retain to the number of models to retain, for example 5");
 }
 
 void ValidationOptions::check() const {
@@ -40,24 +40,25 @@ void ValidationOptions::check() const {
   decode.bleu.check();
   if (const auto set = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !set.empty() && metric != "bleu")
-    refuse("train.validation.decode", "no keys of this section, or train.validation.metric=bleu", join(set, "; "), "");
+    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu", join(set, "; "),
+           "");
 }
 
 void ScheduleOptions::check() const {
   if (warmup_ratio > 0 && warmup.count > 0)
-    refuse("train.schedule.warmup_ratio", "either this or train.schedule.warmup",
+    refuse("train.schedule.warmup_ratio", "either train.schedule.warmup_ratio or train.schedule.warmup",
            str(warmup_ratio, " and ", to_string(warmup)), "");
   if (decay_from == "start") {
     if (rule != "linear" && rule != "cosine")
       refuse("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine", str("start with ", rule),
              "");
     if (period.count > 0)
-      refuse("train.schedule.decay_from",
-             "warmup, since the cycles of train.schedule.period begin after the warm-up, or no period",
+      refuse("train.schedule.decay_from", "warmup with train.schedule.period, whose cycles begin after the warm-up",
              str("start and train.schedule.period=", to_string(period)), "");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
-    refuse("train.schedule.period", "half the length of a cycle of cyclic-cosine", "0u", "such as 16000u");
+    refuse("train.schedule.period", "half the length of a cycle, for train.schedule.rule=cyclic-cosine", "0u",
+           "for example 16000u");
 }
 
 void TrainOptions::check() const {

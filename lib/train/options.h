@@ -1,4 +1,4 @@
-// Options of training: the section [train].
+// Options of training: the configuration section [train].
 #pragma once
 
 #include <string>
@@ -26,19 +26,22 @@ struct OptimizerOptions {
   double clip_norm = 0;
   void check() const;
   void describe(Fields& f) {
-    f.field("rule", rule, "Update rule", {"adamw", "sgd", "nag"});
-    f.field("betas", betas, "Decay rates of the two moments of adamw.", between(0, 1)).changeable();
+    f.field("rule", rule, "Update rule of the optimiser", {"adamw", "sgd", "nag"});
+    f.field("betas", betas, "Decay rates (β1, β2) of the first and second moment of adamw.", between(0, 1))
+        .changeable();
     f.field("epsilon", epsilon, "Term added to the square root of the second moment of adamw.", at_least(0))
         .changeable();
-    f.field("bias_correction", bias_correction, "Bias correction of the moments of adamw.").changeable();
+    f.field("bias_correction", bias_correction, "Whether adamw corrects the bias of its moments.").changeable();
     f.field("momentum", momentum, "Momentum of sgd and nag.", between(0, 1)).changeable();
     f.field("weight_decay", weight_decay,
-            "Weight decay: times the learning rate with adamw and nag, added to the gradient with sgd.", at_least(0))
+            "Weight decay: decoupled, multiplied by the learning rate (adamw, nag), or L2, added to the gradient "
+            "(sgd).",
+            at_least(0))
         .changeable();
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "Whether adamw decays layer norms and biases too, as fairseq's adam does; false: as PyTorch recipes for "
-            "AdamW do.");
-    f.field("clip_norm", clip_norm, "Gradient clipping norm, of the gradient of the mean loss; 0 disables clipping.",
+            "Whether adamw also decays layer norms and biases, as in fairseq; false: decays neither, as in common "
+            "PyTorch recipes.");
+    f.field("clip_norm", clip_norm, "Maximum norm of the gradient of the mean loss; 0 disables gradient clipping.",
             at_least(0))
         .changeable();
   }
@@ -58,47 +61,51 @@ struct ScheduleOptions {
   double period_shrink = 1;
   void check() const;
   void describe(Fields& f) {
-    f.field("rule", rule, "Learning-rate schedule after the warm-up; see LEARNING RATES",
+    f.field("rule", rule, "Learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
         .changeable();
-    f.field("length", length, "Total length of the schedule, to which fractions of training refer; 0u: train.length.")
+    f.field("length", length,
+            "Length of the learning-rate schedule, of which other options are fractions; 0u: train.length.")
         .changeable();
-    f.field("warmup", warmup, "Length of the linear warm-up from warmup_lr to train.lr.").changeable();
-    f.field("warmup_ratio", warmup_ratio, "Warm-up as a ratio of the schedule's length, in place of warmup.",
-            between(0, 1))
+    f.field("warmup", warmup, "Length of the linear warm-up from train.schedule.warmup_lr to train.lr.").changeable();
+    f.field("warmup_ratio", warmup_ratio,
+            "Length of the warm-up as a fraction of the schedule's length; 0: train.schedule.warmup.", between(0, 1))
         .changeable();
     f.field("warmup_lr", warmup_lr, "Learning rate at the start of the warm-up.", at_least(0)).changeable();
     f.field("decay_from", decay_from,
-            "Origin of linear and cosine decay: the end of the warm-up (fairseq, transformers) or the first update "
-            "(BERT, Transformer-XL)",
+            "Start of linear and cosine decay: the end of the warm-up (as in fairseq, transformers) or the first "
+            "update (as in BERT, Transformer-XL)",
             {"warmup", "start"})
         .changeable();
-    f.field("min_lr", min_lr, "Lowest learning rate of cosine.", at_least(0)).changeable();
+    f.field("min_lr", min_lr, "Lowest learning rate of the cosine schedule.", at_least(0)).changeable();
     f.field("period", period,
-            "Length of the first cycle of cosine; 0u: up to the schedule's end. Half the length of a cycle of "
-            "cyclic-cosine.")
+            "Length of the first cycle of the cosine schedule, or half the length of a cycle of cyclic-cosine; 0u: one "
+            "cosine cycle up to the end of the schedule.")
         .changeable();
-    f.field("period_growth", period_growth, "Factor between the lengths of successive cycles of cosine.", at_least(1))
+    f.field("period_growth", period_growth,
+            "Factor by which each cycle of the cosine schedule is longer than the previous cycle.", at_least(1))
         .changeable();
-    f.field("period_shrink", period_shrink, "Factor between the learning rates of successive cycles of cosine.",
+    f.field("period_shrink", period_shrink,
+            "Factor by which the learning rates of each cycle of the cosine schedule are multiplied after the cycle.",
             positive())
         .changeable();
   }
 };
 
-// Options of decoding for model selection by BLEU: [train.validation.decode]. Defaults as in fairseq's recipes.
+// Options of decoding for validation by BLEU: [train.validation.decode]. The defaults are those of fairseq's recipes.
 struct DecodeOptions {
   search::SearchOptions search{5, 1, 1.2, 10, 1, false};
   int64_t batch_tokens = 1024;
   metrics::BleuOptions bleu;
   void describe(Fields& f) {
     f.section("", search);
-    f.field("batch_tokens", batch_tokens, "Source tokens in a batch of the search.", between(1, 1 << 24));
+    f.field("batch_tokens", batch_tokens, "Number of source tokens in a batch of the beam search, padding included.",
+            between(1, 1 << 24));
     f.section("", bleu);
   }
 };
 
-// Validation, selection of the best model and early stopping: [train.validation].
+// Options of validation, selection of the best model and early stopping: [train.validation].
 struct ValidationOptions {
   Length every{1, Length::Unit::epochs};
   std::string metric = "loss";
@@ -111,29 +118,32 @@ struct ValidationOptions {
   void describe(Fields& f) {
     f.field("every", every, "Interval between validations; 0u: only at the end.").changeable();
     f.field("metric", metric,
-            "Metric by which the best model is selected: loss, BLEU of translations made with "
-            "train.validation.decode, or a score of examples",
+            "Metric that selects the best model: loss, BLEU of translations decoded by train.validation.decode, or a "
+            "score of the task",
             {"loss", "bleu", "word_accuracy", "next_accuracy", "accuracy", "f1", "matthews", "pearson", "spearman",
              "exact"})
         .fixed_once_validated();
-    f.field("block", block, "Tokens in a row of validation; 0: train.batch.block.", between(0, 1 << 20))
+    f.field("block", block, "Row length of a text in validation, in tokens; 0: train.batch.block.", between(0, 1 << 20))
         .fixed_once_validated();
     f.field("memory", memory,
-            "Positions of memory in validation; -1: model.transformer-xl.memory + train.batch.block - block.",
+            "Length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
+            "train.batch.block - train.validation.block.",
             between(-1, 1 << 24))
         .fixed_once_validated();
-    f.field("patience", patience, "Early stopping: validations without improvement; 0 disables it.", at_least(0))
+    f.field("patience", patience,
+            "Number of successive validations without improvement that stops training; 0 disables early stopping.",
+            at_least(0))
         .changeable();
     f.field("min_improvement", min_improvement,
-            "Smallest improvement that resets patience: of perplexity, of the loss of examples, or of the metric; 0: "
-            "any.",
+            "Smallest improvement that early stopping counts, in perplexity, loss of examples or score; 0: any "
+            "improvement.",
             at_least(0))
         .changeable();
     f.section("decode", decode).fixed_once_validated();
   }
 };
 
-// Saving and checkpoint retention: [train.checkpoint].
+// Options of saving training states and of checkpoint retention: [train.checkpoint].
 struct CheckpointOptions {
   Length every{1, Length::Unit::epochs};
   int64_t retain = 0;
@@ -141,8 +151,10 @@ struct CheckpointOptions {
   void check() const;
   void describe(Fields& f) {
     f.field("every", every, "Interval between saved training states; 0u: only at the end.").changeable();
-    f.field("retain", retain, "Number of models retained in checkpoints/, for averaging.", at_least(0)).changeable();
-    f.field("retain_by", retain_by, "Which models are retained: the newest, or those of the best validations",
+    f.field("retain", retain, "Number of models retained in the folder checkpoints/, for example for averaging.",
+            at_least(0))
+        .changeable();
+    f.field("retain_by", retain_by, "Rule of checkpoint retention: the newest models, or those of the best validations",
             {"newest", "best"})
         .changeable();
   }
@@ -168,25 +180,29 @@ struct TrainOptions {
   void check() const;
 
   void describe(Fields& f) {
-    f.field("length", length, "Length of training: updates, epochs or tokens since the start.").changeable();
+    f.field("length", length, "Total length of training in updates, epochs or tokens, resumed parts included.")
+        .changeable();
     f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
-    f.field("label_smoothing", label_smoothing, "Probability of the target that is spread over all entries.",
+    f.field("label_smoothing", label_smoothing,
+            "Label smoothing ε: probability mass of the target that is spread uniformly over the vocabulary.",
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,
-            "Trainable parameters, by patterns of names or by words: gates, mixing, stages, projections, output, "
-            "attention, head; none: all.");
-    f.field("seed", seed, "Seed of initial values, dropout and the order of the data.", at_least(0));
+            "Trainable parameters, as patterns of names or as the words gates, mixing, stages, projections, output, "
+            "attention, head; empty: all parameters.");
+    f.field("seed", seed, "Random seed of initial values, dropout and the order of the data.", at_least(0));
     f.field("precision", precision, "Precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});
-    f.field("attention_path", attention_path, "Attention path; auto: fused where every stage allows it",
+    f.field("attention_path", attention_path,
+            "Implementation of attention; auto: fused in layers whose stages all support it, otherwise composed",
             {"auto", "composed", "fused"})
         .changeable();
     f.field("cuda_graph", cuda_graph,
-            "Capture of the forward and backward pass of an update in a CUDA graph, on a GPU; not with pairs, memory, "
-            "bands, micro-batches or regularisers.")
+            "Whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU and a "
+            "language model without memory, adaptive vocabulary, micro-batches and regularisers.")
         .changeable();
-    f.field("log_every", log_every, "Interval between lines of log.jsonl; 0u: only at the end.").changeable();
+    f.field("log_every", log_every, "Interval between log lines of the training loss; 0u: only at the end.")
+        .changeable();
     f.section("batch", batch);
     f.section("optimizer", optimizer);
     f.section("schedule", schedule);
