@@ -8,7 +8,7 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kProgram = int64_t{300} << 20;  // libraries, threads and the current slice of the logits
+constexpr int64_t kProgram = int64_t{300} << 20;  // bytes of libraries, threads and the current slice of the logits
 
 }  // namespace
 
@@ -23,14 +23,14 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
-    // Queries, keys, values and joined outputs; tensors saved by norms, residuals and dropout; the feed-forward
-    // sublayer, twice.
+    // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals
+    // and dropout; the input and the output of the feed-forward activation.
     const int64_t inner = s.kind == attention::AttentionKind::decoder_cross ? 0 : m.ffn;
     bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
                        product * 2 * inner);
     bytes += 4 * all * m.transformer_xl.memory * m.width;
     if (layer->unfused_reasons(true).empty()) continue;
-    // Probabilities, and probabilities after dropout.
+    // Attention probabilities (fp32), and the same after dropout.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
     bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + m.transformer_xl.memory);
   }

@@ -1,4 +1,4 @@
-// Estimates the peak memory of training before it starts.
+// Estimates the peak memory of a training run from its configuration.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace mh::train {
 
-// Returns bytes of main memory, including the program: parameters with gradients, moments and bf16 copies; the tensors
-// that the layers of `model` (built from run.model; device meta is enough) save for the backward pass of a micro-batch,
-// with attention probabilities only on the composed path; and memories. Small models were measured within a third of
-// the estimate. Regularisers that observe a forward pass need more.
+// Returns the estimated peak main memory of training on a CPU, in bytes. The estimate contains the program, the
+// parameters with their gradients, moments and bf16 copies, the tensors that the layers save for the backward pass of a
+// micro-batch (attention probabilities only on the composed path), and the Transformer-XL memory. `model`: the model of
+// run.model, which may be on the meta device. Measured peaks of small models were within a third of the estimate.
+// Regularisers that observe a forward pass use memory that the estimate does not contain.
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model);
 
 }  // namespace mh::train

@@ -11,7 +11,7 @@ bool ModelSelection::record(const Validation& result) {
   const double value = validator_.selection_score(result);
   const bool better = value < state_.best;
   if (better) state_.best = value, state_.best_update = update_;
-  // Small improvements accumulate: each is measured from the last validation that reset the patience.
+  // The improvement is measured from the last validation that reset the patience, so that small improvements add up.
   const double least = options_.validation.min_improvement;
   const double improved = validator_.improvement(state_.reference_best, value);
   if (better && (least == 0 || !(improved < least))) {
@@ -34,7 +34,7 @@ bool ModelSelection::retain(const Validation& result) {
   auto& kept = state_.kept;
   kept[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(kept.size()) > options_.checkpoint.retain) {
-    auto worst = kept.begin();  // the newest of equal models, since best.safetensors is the oldest of them
+    auto worst = kept.begin();  // among equal scores the newest, since best.safetensors is the oldest
     for (auto it = kept.begin(); it != kept.end(); ++it)
       if (!(it->second < worst->second)) worst = it;
     kept.erase(worst);
@@ -52,7 +52,7 @@ void ModelSelection::restart() {
 std::string ModelSelection::best_weights() const {
   std::string best = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best))
-    throw Error(Exit::failed, Problem{best, "a validation with a finite result, to return to its weights", "none", ""});
+    throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation", ""});
   return best;
 }
 

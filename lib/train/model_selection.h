@@ -1,5 +1,5 @@
-// Judges validations: saves the best model, retains the models of the best validations, and counts validations without
-// improvement for early stopping.
+// Model selection by validation scores: saves the best model, retains the checkpoints of the best validations, and
+// counts validations without improvement for early stopping.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace mh::train {
 
 class ModelSelection {
  public:
-  // All arguments must outlive this.
+  // All arguments must outlive this object.
   ModelSelection(const TrainOptions& options, const Validator& validator, RunFolder& folder,
                  const Checkpointer& checkpointer, TrainState& state)
       : options_(options),
@@ -22,22 +22,24 @@ class ModelSelection {
         update_(state.update),
         state_(state.selection) {}
 
-  // Logs the validation of this update. Returns whether it is the best so far; its weights are then saved.
+  // Logs the validation after the current update. Returns whether its score is the best so far, and saves the weights
+  // to best.safetensors if so.
   bool record(const Validation& result);
-  // Saves the model if it is among the train.checkpoint.retain best validations. Returns whether it is.
+  // Returns whether the validation is among the train.checkpoint.retain best ones, and saves the weights to
+  // checkpoints/ if so.
   bool retain(const Validation& result);
-  // Deletes saved models that are no longer retained. Called once the training state is saved, so that every state
-  // names models that exist.
+  // Deletes the files in checkpoints/ that are no longer retained. Must be called after the training state is saved, so
+  // that every training state names only files that exist.
   void delete_others() const { folder_.keep_checkpoints(state_.kept); }
-  // Whether train.validation.patience is exhausted.
+  // Returns whether as many validations as train.validation.patience brought no improvement.
   bool stopped_early() const {
     return options_.validation.patience > 0 && state_.stale_validations >= options_.validation.patience;
   }
-  // Starts counting again from the best validation.
+  // Resets the count of validations without improvement. Improvements are then measured from the best score.
   void restart();
-  // Returns the path of the best weights. Throws Error(failed) if no validation was finite.
+  // Returns the path of best.safetensors. Throws Error(failed) if no validation had a finite score.
   std::string best_weights() const;
-  // The last validation in a few words, for the progress bar.
+  // Returns the score of the last validation as short text for the progress bar; "" before the first validation.
   const std::string& summary() const { return summary_; }
 
  private:

@@ -17,9 +17,10 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 
+// Returns the sum of squares of a tensor on a CPU.
 double squares(const at::Tensor& x) {
   const auto* data = x.const_data_ptr<float>();
-  // Chunks of a fixed size, added in order, give the same bits with any number of threads.
+  // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
   const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
@@ -31,7 +32,7 @@ double squares(const at::Tensor& x) {
   return sum;
 }
 
-// Returns the sum of squares of all tensors at once, with one synchronisation of the GPU.
+// Returns the sum of squares of all elements of all tensors on a GPU, with one kernel and one synchronisation.
 double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
   std::vector<kernels::FloatSpan> numbers;
   int64_t chunks = 0;
@@ -60,10 +61,11 @@ void loop(int64_t begin, int64_t end, const Update<NagPlan>& u) { kernels::nag(u
 
 }  // namespace
 
-// The parameter updates of a step on a GPU, launched together at its end; a CPU updates each parameter at once.
+// The updates of all parameters in one step on a GPU, with one kernel launch per update rule at the end of the step. On
+// a CPU, step() updates each parameter directly.
 struct Optimizer::BatchedUpdates {
   std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
-  std::vector<at::Tensor> gradients;  // kept alive until the kernel has read them
+  std::vector<at::Tensor> gradients;  // owners of the gradients that `updates` points to
 
   void launch(const nn::Gpu& gpu) const {
     const auto each = [&](const auto& all, const auto& kernel) {

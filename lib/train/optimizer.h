@@ -1,6 +1,9 @@
-// Optimisers over fp32 parameters, one pass over memory for each (kernels/optimizer_rules.h). On a GPU one kernel
-// updates all parameters and their bf16 copies. (LibTorch's _fused_adam_ writes scaled gradients back, always corrects
-// its moments and knows no copies; its _foreach_norm accumulates in fp32.)
+// Optimisers of fp32 parameters (kernels/optimizer_rules.h). An update reads and writes the memory of each parameter
+// once. On a GPU, one kernel per update rule updates all parameters and their bf16 copies. LibTorch's _fused_adam_ is
+// not used, since it writes scaled gradients back, always corrects the bias of the moments and does not support bf16
+// copies; nor is _foreach_norm, which accumulates in fp32.
+//
+// Update rules (p: parameter, g: gradient, buf: momentum buffer, m: momentum, lr: learning rate, wd: weight decay):
 //
 //   adamw        p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
 //                fairseq). With decay_norms_and_biases = false, wd is 0 for biases and norms.
@@ -24,43 +27,45 @@ namespace mh::train {
 
 class Optimizer {
  public:
-  // All arguments must outlive the optimiser. The state starts at zero; parameters that are not trainable have none.
+  // All arguments must outlive the optimiser. Moments start at zero. Parameters whose Traits::trainable is false have
+  // no optimiser state.
   Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
 
-  // Returns the norm of all gradients times `scale`, accumulated in fp64.
+  // Returns `scale` times the L2 norm of the gradients of all parameters together, accumulated in fp64.
   double gradient_norm(double scale) const;
-  // Updates the parameters with their gradients times `scale`, then refreshes bf16 copies; parameters without a
-  // gradient do not change. `lr`: rate of the schedule, which groups may scale or replace. Adam's bias correction
-  // counts the steps of each parameter, so a parameter that is unfrozen late starts like a new one.
+  // Updates every parameter that has a gradient with `scale` times the gradient, and refreshes its bf16 copy. `lr`:
+  // learning rate of the schedule, which parameter groups may scale or replace. Adam's bias correction counts the steps
+  // of each parameter separately, so a parameter that is unfrozen late starts like a new one.
   void step(double lr, double scale);
 
-  // Resets the state to its start.
+  // Sets all moments, step counts and last_lr to zero.
   void reset();
-  // Returns the state tensors by name ("optimizer.<parameter>.first"), for checkpoints; step() changes these tensors in
-  // place.
+  // Returns the moments by name ("optimizer.<parameter>.first", ".second"), for checkpoints. The tensors share memory
+  // with the optimiser; step() changes them in place.
   std::vector<std::pair<std::string, at::Tensor>> state();
-  // Returns the steps taken, by parameter; part of the state.
+  // Returns the number of steps of each parameter, by parameter name. It is part of a training state.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);
-  // Learning rate of the schedule in the last step; set by step(), part of the state (nag). A caller that takes several
-  // steps in one update restores it between them.
+  // Learning rate of the schedule in the last step, which the rule nag reads; 0 before the first step. It is part of a
+  // training state. A caller that takes several steps in one update must restore the value before each of these steps.
   double last_lr = 0;
 
  private:
+  // A parameter with its options and its optimiser state.
   struct Slot {
     nn::Parameter* parameter;
-    // options of [train.optimizer], or of the parameter's group
+    // Options of the parameter's group, or of [train.optimizer].
     std::string rule;
     double momentum = 0, weight_decay = 0;
     bool decay_norms_and_biases = true;
-    double lr = 0, lr_factor = 1;  // lr: constant rate; 0: lr_factor times the rate of the schedule
-    at::Tensor first, second{};
-    int64_t steps = 0;
+    double lr = 0, lr_factor = 1;  // lr: constant learning rate; 0: lr_factor times the learning rate of the schedule
+    at::Tensor first, second{};    // first moment or momentum buffer; second moment, only for adamw; shape of parameter
+    int64_t steps = 0;             // number of steps that changed the parameter
     bool is_adam() const { return rule == "adamw"; }
   };
   struct BatchedUpdates;
   void step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched);
-  // Updates the parameter at once if `batched` is null; otherwise adds it to the update of all parameters.
+  // Updates the parameter of a slot if `batched` is null (CPU); otherwise appends the update to `batched` (GPU).
   template <class Plan>
   void apply(Slot& slot, const Plan& plan, BatchedUpdates* batched);
   const TrainOptions& options_;
