@@ -11,7 +11,7 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // update of unfreezing for parameters frozen forever
 
 }  // namespace
 
@@ -37,7 +37,7 @@ std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) c
     if (requested.empty()) continue;
     if (!requesting.empty())
       throw Error(Exit::usage, Problem{"train.procedures", "at most one procedure that sets the passes of an update",
-                                       str(requesting, " and ", entry.name), "remove one of them"});
+                                       str(requesting, " and ", entry.name), "remove one of the two procedures"});
     passes = std::move(requested), requesting = entry.name;
   }
   return passes;
@@ -112,7 +112,7 @@ void PassPlanner::check() const {
       const std::string pass_text = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
       throw Error(Exit::usage,
                   Problem{str("epoch ", progress.epoch, " (from 0)"), "a trainable parameter in " + pass_text,
-                          "only frozen parameters", "see train.trainable, train.groups and train.procedures"});
+                          "only frozen parameters", "change train.trainable, train.groups or train.procedures"});
     }
   }
 }

@@ -1,4 +1,5 @@
-// Plans the passes of each update and the parameters that each pass trains.
+// Plans the passes of each update (struct Pass: one forward pass, backward pass and optimiser step) and the parameters
+// that each pass trains.
 #pragma once
 
 #include <vector>
@@ -11,32 +12,37 @@ namespace mh::train {
 
 class PassPlanner {
  public:
-  // All arguments must outlive this. `batches`: null before the data are opened; the check that groups unfreeze in time
-  // is then left out.
+  // All arguments must outlive the planner. `batches`: null before the data are opened; check() then ignores
+  // freeze_until of parameter groups.
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
-  // Returns the passes of the update after `progress`. Passes that would train none of the parameters of
-  // train.trainable are left out; if none is left, the update takes a plain pass. Throws Error(usage) if two procedures
-  // request passes.
+  // Returns the passes of update progress.update. Omits requested passes that would train no parameter of
+  // train.trainable; without any pass, returns one default pass, which trains all parameters. Throws Error(usage) if
+  // two procedures request passes.
   std::vector<Pass> passes(const TrainProgress& progress) const;
-  // Enables gradients for the parameters of a pass and disables them for all others.
+  // Enables gradients for the parameters that `pass` trains and disables gradients for all others.
   void apply(const Pass& pass, const TrainProgress& progress);
-  // Throws Error(usage) if all parameters of some pass of the run are frozen. The procedures must have been started.
+  // Throws Error(usage) if any pass of the run would have only frozen parameters. Procedure::start() must have been
+  // called for all procedures.
   void check() const;
-  // Returns the number of elements of the parameters that train at some time of the run.
+  // Returns the number of elements of the parameters that at least one update trains.
   int64_t trained() const;
-  // Returns whether train.trainable leaves out passes of any update.
+  // Returns whether passes() omits any requested pass in the run.
   bool skips_passes() const;
 
  private:
-  std::vector<Pass> requested_passes(const TrainProgress& progress) const;  // passes that procedures request
+  // Returns the passes that a procedure requests for an update; empty if no procedure requests passes.
+  std::vector<Pass> requested_passes(const TrainProgress& progress) const;
+  // Returns whether a pass trains any parameter that train.trainable selects.
   bool acts(const Pass& pass) const;
+  // Returns the first update of each epoch in which a new kind of pass may occur, for checks of the whole run.
   std::vector<TrainProgress> change_points() const;
+  // Returns whether a pass of an update trains the parameter with this index in parameters_.
   bool trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
-  std::vector<bool> named_;            // by parameter: whether train.trainable selects it, or is empty
-  std::vector<int64_t> freeze_until_;  // by parameter: update from which its group trains it
+  std::vector<bool> named_;            // by parameter: whether train.trainable is empty or selects it
+  std::vector<int64_t> freeze_until_;  // by parameter: first update in which its group is not frozen
   const Batches* batches_;
 };
 

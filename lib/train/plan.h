@@ -1,4 +1,4 @@
-// The facts about a run that procedures plan with (Procedure::plan).
+// Computes the Plan of a run, the argument of Procedure::plan().
 #pragma once
 
 #include "train/batches.h"
@@ -7,8 +7,8 @@
 
 namespace mh::train {
 
-// Returns the plan of a run, valid as long as `run` and `batches`. `validates`: the run has a validation set. `state`:
-// where a resume continues.
+// Returns the plan of a run. `run` and `batches` must outlive the plan. `validates`: whether the run has a validation
+// set. `state`: the training state from which a run resumes; default for a new run.
 Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const TrainState& state = {});
 
 }  // namespace mh::train

@@ -1,6 +1,7 @@
-// Regularisers and procedures, each enabled by its section: `[train.regularisers.NAME]`, `[train.procedures.NAME]`.
-// NAME is the implementation's name. A regulariser's section may have any other name if `type` names the
-// implementation, so that one implementation can act several times with different options:
+// Lists of plugins. A plugin is a regulariser or a procedure; a configuration section enables it:
+// `[train.regularisers.NAME]` or `[train.procedures.NAME]`, where NAME is the name of the implementation. The section
+// of a regulariser may have any other name if its key `type` names the implementation, so that one implementation can
+// be used several times with different options:
 //
 //   [train.regularisers.subspace-overlap]
 //   of = "rows"
@@ -19,19 +20,19 @@
 
 namespace mh::train {
 
-// The key of a section that names its implementation.
+// The key `type` of a regulariser's section.
 struct PluginType {
   std::string type;
-  void describe(Fields& f) { f.field("type", type, "regulariser that the section configures; empty: NAME"); }
+  void describe(Fields& f) { f.field("type", type, "name of the regulariser; empty: NAME, the name of the section"); }
 };
 
-// A list of plugins of type T, which has describe(Fields&).
+// A list of plugins of type T (Regulariser or Procedure). T has the function describe(Fields&).
 template <class T>
 class Plugins {
  public:
   struct Entry {
-    std::string name;  // name of the section
-    PluginType named;
+    std::string name;  // last part of the section name: NAME
+    PluginType named;  // `type` of the section; empty if NAME is the name of the implementation
     std::shared_ptr<T> plugin;
     void describe(Fields& f) {
       if (!named.type.empty()) named.describe(f);
@@ -39,8 +40,8 @@ class Plugins {
     }
   };
 
-  // Reads one plugin for each section below `section`, in the order of their names. Throws Error(usage) for an unknown
-  // name or type. `types`: sections may name their implementation by `type`.
+  // Creates and reads a plugin for each section `section`.NAME, in alphabetical order of NAME. Throws Error(usage) for
+  // an unknown name or type. `types`: whether sections may have the key `type`.
   void read(Config& config, const std::string& section, const Registry<T>& registry, bool types = false) {
     section_ = section;
     for (const std::string& key : config.keys_below(section)) {
@@ -60,11 +61,11 @@ class Plugins {
   }
   std::string toml() const {
     TomlWriter writer;
-    Plugins copy = *this;  // shares the plugins, which a writer does not change
+    Plugins copy = *this;  // describe() is not const; the copy shares the plugins, which a writer does not change
     copy.describe(writer);
     return writer.text();
   }
-  // Drops the plugins for which `predicate` returns false.
+  // Removes the plugins for which `predicate` returns false.
   template <class Wanted>
   void keep(const Wanted& predicate) {
     std::erase_if(entries_, [&](const Entry& entry) { return !predicate(*entry.plugin); });

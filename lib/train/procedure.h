@@ -1,4 +1,5 @@
-// Procedures: training methods that act outside the layers, one file each in procedures/, enabled by a section:
+// The interface of procedures: training methods that change the training loop and not the layers, such as alternating
+// optimisation or swaps of heads. Each procedure is a file in procedures/, and a configuration section enables it:
 //
 //   [train.procedures.block-coordinate]
 //   every = 5
@@ -16,27 +17,30 @@
 
 namespace mh::train {
 
-// One forward pass, backward pass and optimiser step over the batch of an update.
+// A forward pass, a backward pass and an optimiser step over the batch of an update. An update has one pass unless a
+// procedure requests several.
 struct Pass {
-  nn::Requests requests{};                                   // requests to the stages of a method
-  std::function<bool(const nn::Parameter& parameter)> acts;  // whether a parameter is trained; empty: all are
-  std::vector<bool> skipped{};                               // skipped layers (nn::ForwardContext); empty: none
+  nn::Requests requests{};  // requests to the attention stages of a method in this pass
+  // Returns whether the pass trains a parameter; empty: it trains all parameters.
+  std::function<bool(const nn::Parameter& parameter)> acts;
+  std::vector<bool> skipped{};  // by layer: whether the pass skips it (nn::ForwardContext); empty: no layer is skipped
 };
 
-// Facts that are fixed for the run.
+// Properties of a run that do not change during the run.
 struct Plan {
-  uint64_t seed = 0;
-  int64_t end = 0;                                // updates in the run
-  std::function<int64_t(const Length&)> updates;  // converts a length to updates
-  bool validates = false;                         // the run has a validation set
-  bool validates_epochs = false;                  // each epoch ends with a validation
-  int64_t next_validation = 0;                    // update of the next validation; 0: none
-  bool has_best = false;                          // a validation before a resume has saved best weights
-  bool weights_move = false;                      // moves_weights() of some procedure
-  std::function<std::string(const std::string& parameter)> optimizer;  // update rule of a parameter, such as adamw
+  uint64_t seed = 0;                              // train.seed
+  int64_t end = 0;                                // number of updates in the run
+  std::function<int64_t(const Length&)> updates;  // converts a length of training to updates
+  bool validates = false;                         // whether the run has a validation set
+  bool validates_epochs = false;                  // whether there is a validation at the end of each epoch
+  int64_t next_validation = 0;                    // number of completed updates at the next validation; 0: none
+  bool has_best = false;                          // whether the run resumes with weights in best.safetensors
+  bool weights_move = false;                      // whether moves_weights() of any procedure is true
+  // Returns the update rule of a parameter by its name, such as "adamw".
+  std::function<std::string(const std::string& parameter)> optimizer;
 };
 
-// The objects that a procedure may change between epochs.
+// References to the objects that Procedure::before_epoch() may change.
 struct Training {
   model::LanguageModel& model;
   Optimizer& optimizer;
@@ -46,40 +50,44 @@ class Procedure {
  public:
   virtual ~Procedure() = default;
   virtual void describe(Fields& f) = 0;
-  // Returns whether fine-tuning inherits this procedure: true if models of a kind are trained this way whatever the
-  // data and the length.
+  // Returns whether fine-tuning inherits this procedure from the configuration of a checkpoint. True for a procedure
+  // that belongs to a kind of model and is independent of data and length.
   virtual bool inherited_by_finetuning() const { return false; }
-  // Called once, before start(). Throws Error(usage) if the procedure cannot act in this run.
+  // Receives the properties of the run. Called once, before start(). Throws Error(usage) if the procedure cannot act in
+  // this run.
   virtual void plan(const Plan&) {}
-  // Called once, before the first update. Throws Error(usage) if the procedure cannot act on the model.
+  // Prepares the procedure for a model. Called once, before the first update. Throws Error(usage) if the procedure does
+  // not support the model.
   virtual void start(model::LanguageModel& model) = 0;
-  // Returns the passes of an update; empty: this procedure does not choose them. At most one procedure may return
-  // passes.
+  // Returns the passes of an update; empty if the procedure does not request passes. At most one procedure of a run may
+  // request passes.
   virtual std::vector<Pass> passes(const TrainProgress&) const { return {}; }
-  // Returns the epochs, from 0, in which passes() returns a kind of pass for the first time. Each needs a parameter
-  // that is not frozen then; as freezing only ends, later epochs need no check.
+  // Returns the epochs, from 0, in which passes() returns a new kind of pass. PassPlanner::check() verifies that these
+  // passes have a trainable parameter. Parameters are only unfrozen during a run, so later epochs need no check.
   virtual std::vector<int64_t> first_epochs() const { return {0}; }
-  // Returns whether the procedure permutes weights between epochs and must know where they are.
+  // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
-  // Changes each pass of an update, whichever procedure requested it.
+  // Modifies a pass of an update. Called for every pass, also those that other procedures requested.
   virtual void change(Pass&, const TrainProgress&) const {}
-  // Returns whether training continues, after `progress.update` updates, from the best weights so far with a fresh
-  // optimiser. `stalled`: train.validation.patience is exhausted; the run stops unless a procedure returns to the best
-  // weights.
+  // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
+  // reset optimiser. `stalled`: whether train.validation.patience is exhausted; the run then stops unless a procedure
+  // returns true.
   virtual bool returns_to_best(const TrainProgress&, bool /*stalled*/) { return false; }
-  // Returns whether observer() ever returns an observer.
+  // Returns whether observer() can return an observer in this run.
   virtual bool observes() const { return false; }
-  // Returns the observer of the validation at the end of this epoch, or null. Called again if that validation was
-  // interrupted.
+  // Returns an observer for the validation at the end of the current epoch, or null. Called a second time for the same
+  // epoch if a signal interrupted that validation.
   virtual attention::Observer* observer(const TrainProgress&) { return nullptr; }
-  // Called after the last update of an epoch and its validation; may change parameters.
+  // Called after the last update of an epoch and the validation that follows it, before the training state is saved;
+  // may change parameters.
   virtual void after_epoch(model::LanguageModel&, const TrainProgress&) {}
-  // Called before the first update of an epoch; may change parameters. The model saved at the end of an epoch is
-  // therefore the model that was validated, and so is the last one of a run. Returns what the procedure did, as JSON
-  // for the log, or "".
+  // Called before the first update of an epoch; may change parameters. The training state of the previous epoch
+  // is already saved, so the saved model is the validated one, without these changes. Returns a JSON object for
+  // log.jsonl that describes the changes, or "".
   virtual std::string before_epoch(const Training&, const TrainProgress&) { return ""; }
-  // Returns the state that a resume needs, as JSON; part of the training state.
+  // Returns the state of the procedure as JSON. The training state contains it, and a resume passes it to set_state().
   virtual std::string state() const { return "{}"; }
+  // Restores a state that state() returned. Throws Error(input) for any other text.
   virtual void set_state(const std::string&) {}
 };
 
