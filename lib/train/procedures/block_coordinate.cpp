@@ -1,10 +1,12 @@
-// Block coordinate descent of a mixture of attentive experts (Peng et al. 2020) alternates between the gates and all
-// other parameters. In one epoch of `every`, each update takes two passes over its batch:
+// The procedure "block-coordinate": block coordinate descent for a mixture of attentive experts (MAE, Peng et al.
+// 2020), which trains the gates and all other parameters in different passes. In one epoch out of `every`, each update
+// takes two passes over its batch, a G pass and an F pass:
 //
-//   G pass  the whole mixture, trains the gates       F pass  one sampled expert, trains all other parameters
+//   G pass  runs the whole mixture of experts and trains the gates
+//   F pass  runs one sampled expert and trains all parameters except the gates
 //
-// In the other epochs each update takes an F pass only. The published gates use plain SGD with rate 1, which a
-// parameter group configures.
+// In all other epochs, each update takes an F pass only. In the paper the gates are trained by plain SGD with learning
+// rate 1, which a parameter group configures.
 #include <memory>
 
 #include "attention/methods/mae/sample_experts.h"
@@ -21,14 +23,15 @@ bool is_no_gate(const nn::Parameter& p) { return !is_gate(p); }
 class BlockCoordinate : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.field("every", every_, "period in epochs; the gates are trained in one epoch of each period", at_least(1));
-    f.field("first", first_, "first epoch in which the gates are trained, from 0", at_least(0));
+    f.field("every", every_, "period in epochs of training the gates, which takes one epoch of each period",
+            at_least(1));
+    f.field("first", first_, "first epoch in which the gates are trained; epochs are counted from 0", at_least(0));
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_matching(
-        model.parameters(), kGates,
-        {"train.procedures.block-coordinate", "a model with gates", "none", "such as attention.combiner = \"mae\""});
+    find_matching(model.parameters(), kGates,
+                  {"train.procedures.block-coordinate", "a model with gates", "no gates",
+                   "for example attention.combiner = \"mae\""});
   }
   std::vector<Pass> passes(const TrainProgress& progress) const override {
     Pass gates, others;

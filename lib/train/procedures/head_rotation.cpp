@@ -1,11 +1,15 @@
-// Rotation of heads (Azov & Landau): between epochs, heads of one layer are exchanged with heads of another layer of
-// the same kind (analysis/swap.h), and later exchanged back.
+// The procedure "head-rotation" (Azov & Landau): between epochs, attention heads of one layer are swapped with heads of
+// another layer of the same kind of attention (analysis/swap.h), and later swapped back. The option `mode` selects the
+// pairs of heads:
 //
-//   manual              the given pairs, before each of the given epochs: exchanged, exchanged back, exchanged, …
-//   hard, soft, random  pairs chosen each time (analysis/rotation.h), exchanged before epoch `start`, exchanged back
-//                       `frequency` epochs later, and so on after `rest` more epochs
+//   manual              Pairs in the option `pairs`. Before each epoch in the option `epochs`, the pairs are swapped if
+//                       they are in place, and otherwise swapped back.
+//   hard, soft, random  Pairs selected by importance or at random (analysis/rotation.h), swapped before epoch `start`
+//                       and swapped back `frequency` epochs later. After `rest` epochs without swapped heads, new pairs
+//                       are selected, and so on.
 //
-// Epochs are counted from 1. hard and soft rank the heads in the validation at the end of the epoch before.
+// Epochs are counted from 1. The modes hard and soft measure the importance of heads in the validation at the end of
+// the epoch before a swap.
 #include <algorithm>
 
 #include "analysis/importance.h"
@@ -34,31 +38,40 @@ class HeadRotation : public Procedure {
   void describe(Fields& f) override {
     f.choice(
         "mode", mode_, {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
-        "selection of swapped heads: the given pairs, by importance over all layers or in opposite layers, or random");
-    f.field("start", schedule_.start, "first epoch, from 1, before which heads are swapped", at_least(1));
-    f.field("frequency", schedule_.frequency, "epochs until the heads are swapped back", at_least(1));
-    f.field("rest", schedule_.rest, "epochs without swapped heads until the next swap", at_least(1));
-    f.field("end", schedule_.end, "last epoch, counted from 1, at whose start heads are swapped", at_least(1));
-    f.field("k", k_, "number of pairs; soft: number of heads in each layer; soft = released: number of pairs of layers",
+        "selection of swapped heads: manual (pairs of the configuration), hard (by importance over all layers), soft "
+        "(by importance in opposite layers) or random");
+    f.field("start", schedule_.start, "first epoch before which heads are swapped; epochs are counted from 1",
+            at_least(1));
+    f.field("frequency", schedule_.frequency, "number of epochs after which swapped heads are swapped back",
+            at_least(1));
+    f.field("rest", schedule_.rest, "number of epochs without swapped heads before the next swap", at_least(1));
+    f.field("end", schedule_.end, "last epoch before which heads are swapped; epochs are counted from 1", at_least(1));
+    f.field("k", k_,
+            "number of swapped pairs of heads; mode soft: in each pair of layers; soft = released: number of pairs of "
+            "layers, each with 4 pairs of heads",
             at_least(1));
     f.field("t_max", t_max_,
             "mode soft: number of layer pairs that swap heads (first and last, second and second to last, …), the "
             "outermost first; 0: all pairs",
             at_least(0));
     f.field("kind", kinds_,
-            "kinds of attention in which heads are swapped, such as decoder.self; none: all of the model");
-    f.field("measure", measure_name_, "hard, soft: measure of the importance of a head",
+            "kinds of attention in which heads are swapped, such as decoder.self; empty: all kinds in the model");
+    f.field("measure", measure_name_, "importance measure of heads in modes hard and soft",
             analysis::importances().names());
     f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
-             "soft: least important heads of each layer, or 4 heads of both layers by the ranking of the first");
+             "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
+             "heads of one layer, and the heads with the same numbers of the other layer)");
     f.field("pairs", pairs_,
-            "manual: pairs such as decoder.self:1.0-5.3, head 0 of layer 1 and head 3 of layer 5, from 0");
-    f.field("epochs", epochs_, "manual: epochs, from 1, before which the pairs are swapped or swapped back",
+            "pairs of heads in mode manual, such as decoder.self:1.0-5.3: head 0 of layer 1 and head 3 of layer 5, "
+            "counted from 0");
+    f.field("epochs", epochs_,
+            "epochs, counted from 1, before which mode manual swaps the pairs, and in turn swaps the pairs back",
             at_least(1));
-    f.field("swap_output", options_.output, "whether the columns of the output projection move with the heads");
+    f.field("swap_output", options_.output, "whether the head's columns of the output projection move with the head");
     f.field("swap_stages", options_.stages,
-            "whether the parameters of stages for a head, such as its gate or alphas, move with the head");
-    f.field("swap_optimizer_state", swap_optimizer_state_, "whether the moments of the optimizer move with the heads");
+            "whether the head's parameters in attention stages, such as a gate or alphas, move with the head");
+    f.field("swap_optimizer_state", swap_optimizer_state_,
+            "whether the optimiser's moments of the head's parameters move with the head");
   }
 
   void plan(const Plan& plan) override {
@@ -69,17 +82,19 @@ class HeadRotation : public Procedure {
       throw Error(Exit::usage,
                   Problem{key("measure"),
                           "a measure that a validation can compute: " + join(analysis::observing_importances(), ", "),
-                          measure_name_ + ", which needs more than forward passes", "mh-swap supports all measures"});
+                          measure_name_ + ", which requires more than forward passes",
+                          "use another measure, or swap heads with mh-swap, which supports all measures"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
       throw Error(Exit::usage, Problem{where, expected, found, next});
     };
     const std::string need = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
     if (!plan.validates)
-      refuse("--valid", "a shard to rank heads on, for " + need, "none", "mode = \"random\" needs none");
+      refuse("--valid", "a shard to rank heads on, for " + need, "no --valid",
+             "pass --valid, or set mode = \"random\"");
     if (!plan.validates_epochs)
       refuse("train.validation.every", "a validation at the end of each epoch, for " + need,
-             "epochs that end without a validation", "such as \"1e\"");
+             "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start < 2)
       refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start), "");
   }
@@ -121,7 +136,7 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const Training& training, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= begin_epoch_) return "";  // the rotation of this epoch is already done
+    if (epoch <= begin_epoch_) return "";  // before a resume, the rotation of this epoch was done
     const auto act = next_action(progress);
     begin_epoch_ = epoch;
     if (act == RotationSchedule::Action::none) return "";
@@ -165,8 +180,8 @@ class HeadRotation : public Procedure {
       begin_epoch_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
       active_ = pairs(j.at("active")), planned_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input,
-                  Problem{"the saved state of head-rotation", "the state of the procedure", error.what(), ""});
+      throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
+                                       error.what(), ""});
     }
   }
 
@@ -184,32 +199,35 @@ class HeadRotation : public Procedure {
     return analysis::importances().make(measure_name_, key("measure"))->observing_measure(analysis::Side::whole);
   }
 
-  // Throws Error(usage) for options of another mode, which would have no effect.
+  // Throws Error(usage) for options that have no effect in this mode, and for missing options of mode manual.
   void check_options() const {
     auto refuse = [](const char* name, const std::string& expected, const std::string& found) {
       throw Error(Exit::usage, Problem{key(name), expected, found, ""});
     };
     if (mode_ != Mode::manual) {
       if (!pairs_.empty()) refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), " pairs"));
-      if (!epochs_.empty()) refuse("epochs", "mode = \"manual\", or none", str(epochs_.size(), " epochs"));
+      if (!epochs_.empty()) refuse("epochs", "mode = \"manual\", or no epochs", str(epochs_.size(), " epochs"));
       if (schedule_.end < schedule_.start) refuse("end", str("at least start, ", schedule_.start), str(schedule_.end));
       if (soft_ != Soft::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_));
-    if (pairs_.empty()) refuse("pairs", "pairs of heads, for mode = \"manual\"", "none");
-    if (epochs_.empty()) refuse("epochs", "epochs before which the pairs are swapped", "none");
+    if (pairs_.empty()) refuse("pairs", "pairs of heads, for mode = \"manual\"", "no pairs");
+    if (epochs_.empty())
+      refuse("epochs", "epochs before which the pairs are swapped, for mode = \"manual\"", "no epochs");
     if (!kinds_.empty())
-      refuse("kind", "none with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "));
+      refuse("kind", "an empty list with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "));
     for (size_t i = 1; i < epochs_.size(); ++i)
       if (epochs_[i] <= epochs_[i - 1])
         refuse("epochs", "epochs in ascending order", str(epochs_[i - 1], ", ", epochs_[i]));
   }
 
-  // Moments can be exchanged only between parameters with the same update rule.
+  // Throws Error(usage) if swap_optimizer_state is set and layers of one kind have different update rules, between
+  // which moments cannot be swapped.
   void check_moments(const nn::ParameterList& parameters) const {
     if (!swap_optimizer_state_ || !optimizer_of_) return;
-    std::map<std::string, std::string> rules;  // by kind and parameter of a layer
+    // Update rules by kind of attention and name of the parameter within the layer.
+    std::map<std::string, std::string> rules;
     for (const nn::Parameter& p : parameters.all()) {
       const auto layer = analysis::layer_of(p.name());
       if (!layer || p.traits().head_axes.empty()) continue;
@@ -218,11 +236,11 @@ class HeadRotation : public Procedure {
       const auto [found, first] = rules.emplace(name_of(layer->kind) + part, rule);
       if (found->second != rule)
         throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
-                                         str(found->second, " and ", rule, " for ", p.name()), "see train.groups"});
+                                         str(found->second, " and ", rule, " for ", p.name()), "change train.groups"});
     }
   }
 
-  // Returns the action before the epoch that begins at `progress`.
+  // Returns the action that is due before epoch progress.epoch + 1 (counted from 1).
   RotationSchedule::Action next_action(const TrainProgress& progress) const {
     const int64_t epoch = progress.epoch + 1;
     if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
@@ -252,12 +270,13 @@ class HeadRotation : public Procedure {
 
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> optimizer_of_;
-  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // head counts of the layers of each kind it acts on
-  std::vector<HeadPair> manual_;
-  std::unique_ptr<analysis::Measure> measure_;
-  // The saved state.
-  int64_t begin_epoch_ = 0, swapped_at_ = 0;  // epochs, from 1; 0: none yet
-  std::vector<HeadPair> active_, planned_;    // currently exchanged pairs; pairs to exchange before the next epoch
+  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // by kind of attention: number of heads by layer
+  std::vector<HeadPair> manual_;                                    // pairs of mode manual
+  std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
+  // The members below are the state that a resume restores.
+  // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
+  int64_t begin_epoch_ = 0, swapped_at_ = 0;
+  std::vector<HeadPair> active_, planned_;  // pairs that are swapped now; pairs to swap before the next epoch
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",

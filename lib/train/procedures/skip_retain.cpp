@@ -36,9 +36,13 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_first, "not-first"},
               {SkipSchedule::not_last, "not-last"},
               {SkipSchedule::not_ends, "not-ends"}},
-             "skipped layers; linear: all but the last, with a probability that rises from 0 to nearly .5");
-    f.field("rate", rate_, "probability that a layer is skipped; unused by linear", between(0, 0.999));
-    f.field("until", until_, "latest end of phase 1, after which training continues from the best weights; 0u: no end");
+             "layers that an update may skip; linear: all but the last, with a probability that rises from 0 in the "
+             "first layer to nearly 0.5");
+    f.field("rate", rate_, "probability that an update skips a layer; without effect for schedule = linear",
+            between(0, 0.999));
+    f.field("until", until_,
+            "latest end of the phase that skips layers, after which training continues from the best weights; 0u: "
+            "layers are skipped throughout training");
   }
 
   void plan(const Plan& plan) override {
@@ -48,25 +52,27 @@ class SkipRetain : public Procedure {
     if (until_.count == 0) return;
     if (plan.weights_move)
       throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain.until", "0u with a procedure that moves weights",
-                          to_string(until_), "the best weights do not contain the positions of moved weights"});
+                  Problem{"train.procedures.skip-retain.until",
+                          "0u with a procedure that swaps heads, since the best weights do not record the swaps",
+                          to_string(until_), "remove one of the two procedures, or set until = \"0u\""});
     if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
-                                       "a validation before it, for the best weights of phase 1",
-                                       plan.validates ? "none this early" : "no --valid",
-                                       plan.validates ? "lower train.validation.every" : ""});
+                                       "a validation before the end of phase 1, which determines the best weights",
+                                       plan.validates ? "no validation by then" : "no --valid",
+                                       plan.validates ? "lower train.validation.every" : "pass --valid"});
     if (end_ >= plan.end)
-      log_warning(str("skip-retain: phase 1 lasts to update ", end_, ", the end of the run or later"));
+      log_warning(str("skip-retain: phase 1 ends at update ", end_, ", so the run ends without phase 2"));
   }
 
   void start(model::LanguageModel& model) override {
     layers_ = model.skippable_layers();
     if (layers_ == 0)
-      throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
-                                       "a model that cannot", "such as model.backbone = \"transformer-xl\""});
+      throw Error(Exit::usage,
+                  Problem{"train.procedures.skip-retain", "a model that can skip layers",
+                          "a model that cannot skip layers", "for example model.backbone = \"transformer-xl\""});
   }
 
-  // One random decision per layer and update serves the whole batch.
+  // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
   void change(Pass& pass, const TrainProgress& progress) const override {
     if (until_.count > 0 && (stalled_ || progress.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
@@ -78,7 +84,8 @@ class SkipRetain : public Procedure {
     }
   }
 
-  // Phase 1 ends when it stops improving: the patience applies to the phase, not to the run.
+  // Returns true at the end of phase 1: at update end_, or earlier if train.validation.patience is exhausted. During
+  // phase 1 the patience thus ends the phase, not the run.
   bool returns_to_best(const TrainProgress& progress, bool stalled) override {
     if (until_.count == 0 || stalled_ || progress.update > end_) return false;
     if (progress.update == end_) return true;
@@ -91,8 +98,8 @@ class SkipRetain : public Procedure {
     try {
       stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input,
-                  Problem{"the saved state of skip-retain", "the state of the procedure", error.what(), ""});
+      throw Error(Exit::input, Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
+                                       error.what(), ""});
     }
   }
 
@@ -102,7 +109,7 @@ class SkipRetain : public Procedure {
   Length until_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
   int64_t end_ = 0, run_end_ = 0, layers_ = 0;
-  bool stalled_ = false;  // phase 1 ended before end_; part of the saved state
+  bool stalled_ = false;  // whether the patience ended phase 1 before update end_; part of the saved state
 };
 
 const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",
