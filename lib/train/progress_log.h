@@ -1,5 +1,5 @@
-// Lines of log.jsonl about the training loss and its speed. Speed counts wall time, saving and logging included,
-// validation excluded.
+// Writes the lines of log.jsonl on training loss and speed. Speed is measured in wall time, which includes saving and
+// logging and excludes validation.
 #pragma once
 
 #include <string>
@@ -12,18 +12,20 @@ namespace mh::train {
 
 class ProgressLog {
  public:
-  // `perplexity`: whether lines have the perplexity, the exponential of the loss. All arguments must outlive this.
+  // `perplexity`: whether lines contain the perplexity, exp(nll). All other arguments must outlive this object.
   ProgressLog(RunFolder& folder, TrainState& state, const Batches& batches, const Optimizer& optimizer, bool perplexity)
       : folder_(folder), state_(state), batches_(batches), optimizer_(optimizer), perplexity_(perplexity) {}
 
-  // Starts the clock.
+  // Starts measuring the time of the first line.
   void start();
-  // Counts an update that took `seconds`. `validation`: the last one in a few words, for the progress bar.
+  // Adds the loss and the tokens of an update that took `seconds`. `validation`: short text on the last validation, for
+  // the progress bar.
   void add(const UpdateStep::Result& sums, double seconds, const std::string& validation);
+  // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
-  // Writes the line of the updates since the last one, if there were any.
+  // Writes a line on all updates since the previous line, unless there were none.
   void write();
-  // The text beside the progress bar.
+  // Returns the text for the end of the progress bar: loss, speed and last validation.
   const std::string& note() const { return note_; }
 
  private:
@@ -32,13 +34,13 @@ class ProgressLog {
   const Batches& batches_;
   const Optimizer& optimizer_;
   const bool perplexity_;
-  // Since the last line or the start of the program.
+  // Time of the previous line or of start() (clock of now()), and duration of validations since then; seconds.
   double logged_at_ = 0, validation_seconds_ = 0;
-  int64_t timed_tokens_ = 0;
+  int64_t timed_tokens_ = 0;  // number of targets trained on since logged_at_
   std::string note_;
 };
 
-// Seconds on a clock that only moves forward.
+// Returns the time of a monotonic clock in seconds.
 double now();
 
 }  // namespace mh::train

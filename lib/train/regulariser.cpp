@@ -10,7 +10,8 @@ Registry<Regulariser>& regularisers() {
 }
 
 void ShownTerm::describe(Fields& f) {
-  f.field("weight", weight_, "weight of this regulariser in the loss per token", at_least(0));
+  f.field("weight", weight_, "weight of the regularisation term, which is added to the mean loss per token",
+          at_least(0));
 }
 
 bool ShownTerm::looks() { return c10::GradMode::is_enabled(); }

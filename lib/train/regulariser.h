@@ -1,11 +1,12 @@
-// Regularisers: loss terms added to the cross-entropy, one file each in regularisers/, enabled by a section:
+// The interface of regularisers: terms that are added to the mean training loss per token. Each regulariser is a file
+// in regularisers/, and a configuration section enables it:
 //
 //   [train.regularisers.orthogonal-mixing]
 //   weight = 1e-3
 //
-// Terms of one regulariser with different options, such as R_d and R_c of subspace-overlap, take a section each
-// (plugins.h). A term is added to the mean loss per token. A regulariser reads a forward pass as an observer, which
-// puts the layers on the composed path, and finds parameters by their names.
+// A regulariser that is used several times with different options, such as subspace-overlap for R_d and R_c, has one
+// section for each use (plugins.h). A regulariser reads the tensors of a forward pass as an attention::Observer, which
+// forces the composed path in all layers, and finds parameters by their names.
 #pragma once
 
 #include <memory>
@@ -24,22 +25,23 @@ namespace mh::train {
 class Regulariser {
  public:
   virtual ~Regulariser() = default;
-  virtual void describe(Fields& f) = 0;  // options, `weight` among them
-  // Called once. Throws Error(usage) if the model has nothing to act on. `attention`: configuration of the layers.
+  virtual void describe(Fields& f) = 0;  // must have the field `weight`
+  // Prepares the regulariser for a model. Called once, before training. `attention`: configuration of the attention
+  // layers. Throws Error(usage) if the model lacks the parameters that the term requires.
   virtual void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) = 0;
-  // Returns the observer of the forward pass, or null.
+  // Returns the observer of training's forward passes, or null if the term does not require one.
   virtual attention::Observer* observer() { return nullptr; }
-  // Returns the term of the last forward pass, times its weight: a scalar with a gradient, or undefined if the
-  // regulariser is inactive.
+  // Returns `weight` times the term for the last forward pass, a scalar with a gradient; undefined if the term is
+  // inactive.
   virtual at::Tensor loss(const TrainProgress& progress) = 0;
-  // Returns whether a parameter is frozen now ("freeze until").
+  // Returns whether the regulariser freezes a parameter at this progress of training.
   virtual bool freezes(const nn::Parameter&, const TrainProgress&) const { return false; }
-  // Returns whether the term depends on the fraction of training completed.
+  // Returns whether the term depends on TrainProgress::fraction(), and thus on the length of training.
   virtual bool follows_share() const { return false; }
 };
 
-// A term computed from tensors that the layers show: the sum of the arguments of add() during a forward pass, times the
-// weight. Padded rows, such as the last of an epoch, count with their real positions only.
+// Base class of regularisers whose term is computed from tensors that attention layers show to observers. The term is
+// `weight` times the sum of all arguments of add() during a forward pass. Padding is excluded from all means.
 class ShownTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // `weight`
@@ -50,19 +52,23 @@ class ShownTerm : public Regulariser, public attention::Observer {
 
  protected:
   explicit ShownTerm(double weight) : weight_(weight) {}
-  // Returns whether gradients are enabled; passes without gradients, which are no training, add nothing.
+  // Returns whether gradients are enabled. Without gradients the pass is not a training pass, and subclasses must not
+  // call add().
   static bool looks();
+  // Adds a scalar to the term of the present forward pass.
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
-  // Returns the number of real queries, or keys, of each row of like's batch, (B) fp32, on its device; `positions` if
-  // begin() received no lengths.
+  // Returns the number of queries in each row without padding, (B) fp32, where B and the device are those of `like`; or
+  // `positions` for each row if begin() received no lengths.
   at::Tensor queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  // Returns the number of keys in each row without padding, (B) fp32, where B and the device are those of `like`; or
+  // `positions` for each row if begin() received no lengths.
   at::Tensor keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
-  // Returns 1 for a real query and 0 for padding, (B, positions) fp32.
+  // Returns the query mask (B, positions) fp32: 1 for a query and 0 for padding.
   at::Tensor real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
-  // Returns the mean of x (B, n, …) over the real queries of all n, (…); 0 if there are none.
+  // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.
   at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
-  // Returns the mean of x (B) over rows with a real position; 0 if there are none.
+  // Returns the mean of x (B) over the rows whose length is above 0; 0 if there are none. `lengths`: (B).
   at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:
@@ -73,14 +79,19 @@ class ShownTerm : public Regulariser, public attention::Observer {
 
 Registry<Regulariser>& regularisers();
 
-// All enabled regularisers as one.
+// The list of all enabled regularisers.
 class Regularisers : public Plugins<Regulariser> {
  public:
+  // Calls Regulariser::start() of all regularisers and combines their observers.
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
-  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }  // null if none observes
-  at::Tensor loss(const TrainProgress& progress) const;                                   // undefined if none is active
+  // Returns the combined observer of all regularisers; null if no regulariser observes.
+  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }
+  // Returns the sum of the weighted terms, a scalar; undefined if no term is active.
+  at::Tensor loss(const TrainProgress& progress) const;
+  // Returns whether any regulariser freezes a parameter at this progress of training.
   bool freezes(const nn::Parameter& parameter, const TrainProgress& progress) const;
-  bool follow_share() const;  // whether some term depends on the fraction of training
+  // Returns whether any term depends on TrainProgress::fraction(), and thus on the length of training.
+  bool follow_share() const;
 
  private:
   std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();

@@ -1,9 +1,11 @@
-// Disagreement of heads (Li et al. 2018), in attention positions or in outputs:
+// The regulariser "disagreement" (Li et al. 2018): penalises pairs of heads (i, j) that attend to the same positions or
+// have similar outputs. P_i (Tq, Tk): attention probabilities; Z_i (Tq dv): head output, flattened over queries; s:
+// key.
 //
-//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, a mean over all queries (lower: heads attend to different positions)
-//   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), a mean over rows; Z_i flattened over queries
+//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, averaged over all queries
+//   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), averaged over rows
 //
-// summed over layers. Both fall as heads disagree, so they are added to the loss.
+// The term is summed over layers. It decreases as heads disagree more, so it is added to the loss with a positive sign.
 #include "train/regulariser.h"
 
 namespace mh::train {
@@ -14,7 +16,8 @@ class Disagreement : public ShownTerm {
   Disagreement() : ShownTerm(0.01) {}
   void describe(Fields& f) override {
     ShownTerm::describe(f);
-    f.field("of", of_, "property in which heads should differ", {"outputs", "positions"});
+    f.field("of", of_, "property in which the term makes heads differ: head outputs or attended positions",
+            {"outputs", "positions"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -39,7 +42,7 @@ class Disagreement : public ShownTerm {
 };
 
 const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement",
-                                                    "heads with different attention or different outputs");
+                                                    "penalty on heads with similar attention or similar outputs");
 
 }  // namespace
 }  // namespace mh::train

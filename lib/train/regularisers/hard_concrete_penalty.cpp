@@ -1,8 +1,9 @@
-// The penalty that closes hard-concrete gates (Voita et al. 2019): the expected number of heads with a nonzero gate,
+// The regulariser "hard-concrete-penalty" (Voita et al. 2019): the expected number of heads with a nonzero
+// hard-concrete gate g, summed over heads and layers, which drives gates to 0:
 //
-//   Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)),
+//   Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r))
 //
-// over heads and layers; temperature t and stretch (l, r) are those of each layer's combiner.
+// log a: gate parameter of a head; temperature t and stretch interval (l, r): options of the layer's combiner.
 #include "analysis/heads.h"
 #include "attention/methods/hard_concrete/hard_concrete.h"
 #include "train/groups.h"
@@ -14,14 +15,15 @@ namespace {
 class HardConcretePenalty : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_, "weight of this regulariser in the loss per token", at_least(0));
+    f.field("weight", weight_, "weight of the regularisation term, which is added to the mean loss per token",
+            at_least(0));
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
-    for (nn::Parameter* p : find_matching(
-             parameters, "*.combiner.log_a",
-             {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"", "none", ""})) {
+    for (nn::Parameter* p : find_matching(parameters, "*.combiner.log_a",
+                                          {"train.regularisers.hard-concrete-penalty",
+                                           "attention.combiner = \"hard-concrete\"", "another combiner", ""})) {
       const auto layer = analysis::layer_of(p->name());
-      if (!layer) throw Error(Exit::failed, p->name() + " belongs to no layer of attention");
+      if (!layer) throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer");
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
       const auto options = stages.find(attention::kHardConcrete);
       gates_.push_back({p, options == stages.end()
@@ -47,8 +49,8 @@ class HardConcretePenalty : public Regulariser {
   std::vector<Gate> gates_;
 };
 
-const Registration<HardConcretePenalty> hard_concrete_penalty_entry(regularisers(), "hard-concrete-penalty",
-                                                                    "L0 penalty of hard-concrete gates");
+const Registration<HardConcretePenalty> hard_concrete_penalty_entry(
+    regularisers(), "hard-concrete-penalty", "L0 penalty: expected number of open hard-concrete gates");
 
 }  // namespace
 }  // namespace mh::train

@@ -1,7 +1,11 @@
-// The load-balancing loss of a mixture of heads (Jin et al. 2024): for the r routed heads of a layer, with f_e the
-// fraction of positions that choose head e and p_e its mean probability,
-//   r² mean_e(f_e p_e),   averaged over all positions of the micro-batch, summed over layers.
-// Its minimum, k, is reached when all heads are chosen equally often. Choices have no gradient; probabilities do.
+// The regulariser "head-balance": the load-balancing loss of a mixture of heads (Jin et al. 2024), summed over layers,
+//
+//   r² mean_e(f_e p_e),
+//
+// where the mean runs over the r routed heads e of a layer, f_e is the fraction of positions whose router selects head
+// e, and p_e is the mean routing probability of head e, both over all positions of a micro-batch. If each position
+// selects k heads, the minimum, k, is reached when all heads are selected equally often. The gradient passes through
+// p_e only.
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
@@ -13,8 +17,9 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
  public:
   HeadBalance() : ShownTerm(0.01) {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    find_matching(parameters, "*.combiner.router.weight",
-                  {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "none", ""});
+    find_matching(
+        parameters, "*.combiner.router.weight",
+        {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner", ""});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!looks()) return;
@@ -27,7 +32,7 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
 };
 
 const Registration<HeadBalance> head_balance_entry(regularisers(), "head-balance",
-                                                   "load balancing of a mixture of heads");
+                                                   "load-balancing loss of a mixture of heads");
 
 }  // namespace
 }  // namespace mh::train

@@ -1,10 +1,11 @@
-// Growth of the nuclear norm of the alphas (head mixing by Azov & Landau): the published loss
+// The regulariser "nuclear-growth": increases the nuclear norm |α|_* of the alphas, the head mixing matrices of Azov &
+// Landau. The published loss is
 //
-//   γ Σ r (|α₀|_* + Δ - |α|_*),  α₀ the present value, detached; r of the layer's kind
+//   γ Σ r (|α₀|_* + Δ - |α|_*),   α₀: present value of α, detached; r: ratio for the layer's kind of attention
 //
-// has the gradient -γ r U Vᵀ (α = U Σ Vᵀ) and the value γ r Δ for each module, whatever α is: Δ has no effect on
-// training. The alphas stay at the identity for the first part of training, in which the term is inactive; alphas of a
-// kind with r = 0 stay there throughout.
+// The sum runs over the layers. For each layer the gradient is -γ r U Vᵀ (α = U Σ Vᵀ), and the value is γ r Δ for any
+// α, so Δ has no effect on training. In the first part of training (option `start`) the term is inactive and the alphas
+// are frozen at the identity matrix; alphas of a kind with r = 0 stay frozen throughout.
 #include <algorithm>
 
 #include "analysis/heads.h"
@@ -20,24 +21,28 @@ constexpr const char* kAlphas = "*.combiner.alpha";
 class NuclearGrowth : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field("weight", weight_,
-            "weight γ of the term in the loss per token; published: 40 divided by the tokens of an update",
-            at_least(0));
+    f.field(
+        "weight", weight_,
+        "weight γ of the term in the mean loss per token; published value: 40 divided by the number of tokens in an "
+        "update",
+        at_least(0));
     f.field("margin", margin_, "margin Δ, which changes the value of the loss but no gradient", at_least(0));
-    f.field("start", start_, "fraction of training during which the alphas are frozen", between(0, 1));
+    f.field("start", start_, "fraction of training, from its start, during which the alphas are frozen", between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ = find_matching(parameters, kAlphas,
-                            {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "none", ""});
+    alphas_ =
+        find_matching(parameters, kAlphas,
+                      {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner", ""});
     for (const auto& [kind, ratio] : ratios_) {
       const bool has_alpha = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());
         return layer && layer->kind == kind;
       });
       if (!has_alpha && ratio.ratio != Ratio().ratio)
-        throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
-                                         "a kind of attention with alphas", "no alphas of this kind in the model", ""});
+        throw Error(Exit::usage,
+                    Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
+                            "a kind of attention whose layers have alphas", "no alphas in layers of this kind", ""});
     }
   }
   at::Tensor loss(const TrainProgress& progress) override {
@@ -48,7 +53,7 @@ class NuclearGrowth : public Regulariser {
       if (r == 0) continue;
       at::Tensor wide = p->value().to(at::kDouble), u, s, v;
       std::tie(u, s, v) = at::linalg_svd(wide.detach(), false);
-      // <U Vᵀ, α> has the required gradient in α; at the present α it equals the norm.
+      // <U Vᵀ, α> has the gradient U Vᵀ with respect to α, and its value is the nuclear norm of α.
       const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * wide).sum());
       sum = sum.defined() ? sum + term : term;
     }
@@ -63,7 +68,8 @@ class NuclearGrowth : public Regulariser {
   struct Ratio {
     double ratio = 1;
     void describe(Fields& f) {
-      f.field("ratio", ratio, "ratio r of the term for this kind of attention; 0: its alphas stay frozen", at_least(0));
+      f.field("ratio", ratio, "factor r of the term for this kind of attention; 0: alphas of this kind stay frozen",
+              at_least(0));
     }
   };
   double ratio_of(const nn::Parameter& p) const {
@@ -78,7 +84,8 @@ class NuclearGrowth : public Regulariser {
 };
 
 const Registration<NuclearGrowth> nuclear_growth_entry(
-    regularisers(), "nuclear-growth", "growth of the nuclear norm of the alphas, which are frozen at first");
+    regularisers(), "nuclear-growth",
+    "growth of the nuclear norm of alphas, which are frozen at the start of training");
 
 }  // namespace
 }  // namespace mh::train

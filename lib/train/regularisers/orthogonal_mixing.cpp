@@ -1,8 +1,9 @@
-// Orthogonality of mixing matrices (Mixhead, equation of R_orth): Σ over layers |MᵀM - I|_F², where M is
+// The regulariser "orthogonal-mixing" (Mixhead, equation of R_orth): |MᵀM - I|_F² summed over layers, which makes the
+// mixing matrix M (h, h) of a layer orthogonal. The option `of` selects M:
 //
-//   parameters  the learned matrix: that of Mixhead A, the constant part of Mixhead B
-//   positions   the matrix that mixes at each position, averaged over positions; for Mixhead A the same
-//
+//   parameters  the learned matrix of Mixhead A, or the constant part of the matrix of Mixhead B
+//   positions   the mixing matrix at each position, with the term averaged over positions; equal to `parameters` for
+//               Mixhead A, whose matrix does not depend on the position
 #include "attention/head_mix.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
@@ -15,13 +16,16 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   OrthogonalMixing() : ShownTerm(1e-3) {}
   void describe(Fields& f) override {
     ShownTerm::describe(f);
-    f.field("of", of_, "matrices of the term: the learned ones, or for Mixhead B the mixing matrix of each position",
-            {"parameters", "positions"});
+    f.field(
+        "of", of_,
+        "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position (differs "
+        "for Mixhead B)",
+        {"parameters", "positions"});
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ = find_matching(parameters, "*.mixer.matrix",
-                              {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "none",
-                               "such as attention.mixer = \"mixhead-a\""});
+                              {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no such mixer",
+                               "for example attention.mixer = \"mixhead-a\""});
   }
   attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
 
@@ -36,7 +40,7 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
   }
 
  private:
-  // (…, h, h) -> |MᵀM - I|_F² (…)
+  // Returns |MᵀM - I|_F², shape (…), for m of shape (…, h, h).
   static at::Tensor distance(const at::Tensor& m) {
     const at::Tensor wide = m.to(at::kFloat);
     return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options())).square().sum({-1, -2});

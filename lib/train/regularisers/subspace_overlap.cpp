@@ -1,9 +1,11 @@
-// The overlap of the spaces that two heads' attention matrices span (Mixhead, equation 20):
+// The regulariser "subspace-overlap" (Mixhead, equation 20): the overlap of the subspaces that the attention matrices
+// P_i (Tq, Tk) of two heads span, summed over pairs of heads i < j. The option `of` selects the subspaces:
 //
 //   rows     R_d = Σ_i<j |P_i P_jᵀ|_F²      columns  R_c = Σ_i<j |P_iᵀ P_j|_F²
 //
-// a mean over the rows of the batch, divided by the number of pairs and by Tq (Tk), summed over layers. The paper has
-// both in one loss, which takes a section for each, of which one at least names its type.
+// The term is divided by the number of pairs of heads and by Tq (rows) or Tk (columns), averaged over the rows of the
+// batch, and summed over layers. The loss of the paper contains both R_d and R_c; a configuration then has two
+// sections, at least one of which has the key `type`.
 #include "train/regulariser.h"
 
 namespace mh::train {
@@ -14,7 +16,8 @@ class SubspaceOverlap : public ShownTerm {
   SubspaceOverlap() : ShownTerm(0.01) {}
   void describe(Fields& f) override {
     ShownTerm::describe(f);
-    f.field("of", of_, "spaces spanned by rows or by columns of the probabilities", {"rows", "columns"});
+    f.field("of", of_, "subspaces compared: those spanned by the rows or by the columns of the attention matrices",
+            {"rows", "columns"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -22,11 +25,11 @@ class SubspaceOverlap : public ShownTerm {
     if (!looks() || h < 2) return;
     const at::Tensor known = p * real(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
     const at::Tensor x = of_ == "rows" ? known : known.transpose(-1, -2);
-    // |P_i P_jᵀ|_F² = tr(G_i G_j) with G = PᵀP, so the sum over pairs needs each Gram matrix once.
+    // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n)
     const at::Tensor all = gram.sum(1).square().sum({-1, -2}), own = gram.square().sum({-1, -2, -3});
     const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
-    // In self-attention, padding after the end of a row is padding of its keys, too, whatever memory precedes them.
+    // In self-attention, queries and keys have the same padding at the end; the additional Tk - Tq keys are memory.
     const at::Tensor n = of_ == "rows" ? rows
                          : layer_spec.kind == attention::AttentionKind::decoder_cross
                              ? keys(layer_spec.kind, p, p.size(3))
@@ -39,7 +42,7 @@ class SubspaceOverlap : public ShownTerm {
 };
 
 const Registration<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
-                                                           "small overlap between the subspaces of heads");
+                                                           "penalty on the overlap of the subspaces of heads");
 
 }  // namespace
 }  // namespace mh::train
