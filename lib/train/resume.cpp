@@ -12,7 +12,7 @@ namespace mh::train {
 
 namespace {
 
-// The keys that a resume of a run may change.
+// Collects the configuration keys that a resume of `run` may change.
 class ChangeableKeys : public Fields {
  public:
   explicit ChangeableKeys(RunConfig run) : validated_(!run.data.valid_checksum.empty()) { run.describe(*this); }
@@ -25,7 +25,7 @@ class ChangeableKeys : public Fields {
  protected:
   bool visit(const Field&, std::string&) override { return false; }
   void mark(const std::string& key, Resume rule) override {
-    // The best model by one validation set or score is not the best by another.
+    // With a validation set, the keys of the validation are fixed: the best model so far was selected by them.
     if (rule == Resume::changeable || (rule == Resume::fixed_once_validated && !validated_)) keys_.push_back(key);
   }
 
@@ -34,7 +34,7 @@ class ChangeableKeys : public Fields {
   std::vector<std::string> keys_;
 };
 
-// Returns whether learning rates or loss terms depend on the length of the run.
+// Returns whether learning rates or loss terms depend on train.length, since train.schedule.length is not set.
 bool depends_on_length(const RunConfig& run) {
   const TrainOptions& t = run.train;
   const bool decays_to_end = t.schedule.rule == "linear" ||
@@ -50,20 +50,20 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   fill_stored(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // Both are resolved again, so a key that is newer than the file has its default in both.
+  // Both configurations are resolved by this version, so a key that the file lacks has its default in both.
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable(old_run);
   std::vector<std::string> different, changed;
   for (const Difference& difference : differences(old_text, new_text))
     (changeable.has(difference.key) ? changed : different).push_back(difference.text);
   if (!different.empty())
-    throw Error(Exit::usage, Problem{file, "the model, data and batches that the run was started with",
-                                     join(different, "; "), "start a new run for other settings"});
+    throw Error(Exit::usage, Problem{file, "the model, data and batches with which the run was started",
+                                     join(different, "; "), "start a new run with another --out for other settings"});
   for (const std::string& change : changed) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +
-                ": the run differs from a new run of this length; train.schedule.length keeps the schedule");
+                ": the run differs from a new run of this length; set train.schedule.length to keep the schedule");
 }
 
 void continue_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
@@ -77,13 +77,14 @@ void continue_state(TrainState& state, const TrainOptions& options, const Schedu
       log_warning(str(
           "the run was started by an earlier version, in which update n used the learning rate at n completed updates; "
           "from update ",
-          with_commas(state.update + 1), " on, update n uses the rate at n - 1 (LEARNING RATES in mh-config(5))"));
+          with_commas(state.update + 1),
+          " on, update n uses the learning rate at n - 1 completed updates (LEARNING RATES in mh-config(5))"));
     state.schedule_rule = kScheduleRule;
   }
   if (state.update < end) log_info(str("resumes at update ", with_commas(state.update), " of ", with_commas(end)));
   if (state.threads != at::get_num_threads())
     log_warning(str("runs with ", at::get_num_threads(), " threads instead of ", state.threads,
-                    ": sums are accumulated in another order, so the weights differ in the last digits"));
+                    ": floating-point sums have another order, so the weights differ in the last digits"));
 }
 
 }  // namespace mh::train

@@ -1,4 +1,4 @@
-// Decides whether a run may resume with a configuration.
+// Checks whether a run can resume with a configuration.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace mh::train {
 
-// Compares the configuration with the one stored in `file`. Throws Error(usage) if the model, the data or the batches
-// differ; logs every other change, and warns if a new length moves the end of the schedule.
+// Compares the configuration `run` with `stored_toml`, the configuration of the run to resume. `file`: name of the file
+// that contains `stored_toml`, for messages. Throws Error(usage) if the model, the data or the batches differ. Logs all
+// other differences, and warns if a new train.length moves the end of the learning-rate schedule.
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
 
-// Checks the restored state of a run that ends after `end` updates. Throws Error(usage) if the run is past its end.
-// Warns if the updates from here on differ from those of an uninterrupted run: another version of the learning-rate
-// rule, or another number of threads. Sets the state to the present version of the rule.
+// Checks the restored state of a run that ends after `end` updates. Throws Error(usage) if more updates than that are
+// completed. Warns if the remaining updates will differ from those of an uninterrupted run, because of another version
+// of the learning-rate rule or another number of threads. Sets state.schedule_rule to kScheduleRule.
 void continue_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end);
 
 }  // namespace mh::train

@@ -45,8 +45,8 @@ void fill_stored(Config& config) {
 
 void RunConfig::check() const {
   if (train.length.count == 0)
-    throw Error(Exit::usage,
-                Problem{"train.length", "the length of training", "none", "such as --set train.length=300u"});
+    throw Error(Exit::usage, Problem{"train.length", "a length of training above 0", "no length",
+                                     "for example --set train.length=300u"});
   if (train.validation.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
                                      "no --valid", ""});
@@ -66,19 +66,19 @@ void RunConfig::check_together() const {
   };
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
-           "an adaptive softmax does not score all entries, over which smoothing spreads the probability");
+           "remove one of the two keys: label smoothing requires a full softmax over the vocabulary");
   check_for_task();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)
     refuse("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
            "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
-    refuse("train.validation.memory", "a model with a memory", str(train.validation.memory),
-           "set model.transformer-xl.memory");
+    refuse("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
+           "set model.transformer-xl.memory, or leave the key out");
   if (memory > 0 && validation_memory() < 0)
     refuse("train.validation.block",
            str("at most model.transformer-xl.memory + train.batch.block, ", memory + train.batch.block),
-           str(train.validation.block), "lower this, or set train.validation.memory");
+           str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
 void RunConfig::check_for_task() const {
@@ -90,10 +90,11 @@ void RunConfig::check_for_task() const {
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
   if (metric == "bleu" && !has_metric)
-    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, a score of translations", "");
+    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which scores translations only",
+           "");
   if (traits.perplexity && !has_metric)
     refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
-           metric + ", a score of examples", "mh-finetune trains a model of examples");
+           metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
   const BatchOptions& batch = train.batch;
   if (batch.rows > 0 && !traits.counts_rows)
     refuse("train.batch.rows", "0, for a model that does not read examples", str(batch.rows), "set train.batch.tokens");
@@ -107,10 +108,10 @@ void RunConfig::check_for_task() const {
            "such as train.batch.long_from=900u");
   task().check(batch.long_block);
   if (!traits.text_order && batch.order == Batching::streams)
-    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"), "streams, which require a text",
+    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"), "streams, for texts only",
            "leave the key out");
   if (traits.perplexity && !traits.text_order && train.validation.block > 0)
-    refuse("train.validation.block", "0, since sentences are scored whole", str(train.validation.block),
+    refuse("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
            "leave the key out");
 }
 
@@ -121,21 +122,21 @@ void RunConfig::check_model(model::LanguageModel& built) const {
     built.require_length(key, block);
   if (train.validation.metric == "bleu") {
     train.validation.decode.search.check(built);
-    built.new_state();  // refuses stages that cannot decode
+    built.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
   if (train.cuda_graph) check_recordable(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage,
-                Problem{"train.attention_path", "auto or composed, since a regulariser observes the attention", "fused",
-                        "leave the regulariser out, or change train.attention_path"});
+                Problem{"train.attention_path", "auto or composed, since a regulariser reads attention probabilities",
+                        "fused", "remove the regulariser, or change train.attention_path"});
   for (const auto& entry : procedures.entries())
     if (entry.plugin->observes())
       throw Error(Exit::usage, Problem{"train.attention_path",
                                        str("auto or composed, since the procedure ", entry.name,
                                            " reads attention probabilities during validation"),
-                                       "fused", "leave the procedure out, or change train.attention_path"});
+                                       "fused", "remove the procedure, or change train.attention_path"});
 }
 
 void RunConfig::check_recordable(model::LanguageModel& built) const {
@@ -149,11 +150,12 @@ void RunConfig::check_recordable(model::LanguageModel& built) const {
   if (train.batch.micro_tokens > 0)
     refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
-    refuse("a vocabulary without bands", "cutoffs, whose bands have shapes that depend on the tokens");
+    refuse("a model without adaptive embeddings or softmax, whose tensor shapes depend on the tokens",
+           "model.input_cutoffs or model.output_cutoffs");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : built.attention_layers())
     if (const std::string draws = layer->samples_on_host(); !draws.empty())
-      refuse("stages that draw no random numbers on the host", draws);
+      refuse("stages that draw no random numbers on the CPU", draws);
 }
 
 task::DatasetOptions RunConfig::dataset_options(bool learn) const {

@@ -1,4 +1,4 @@
-// The resolved configuration of a run.
+// The resolved configuration of a training run.
 #pragma once
 
 #include <optional>
@@ -14,33 +14,37 @@
 
 namespace mh::train {
 
-// The data of the run; stored in its configuration so that a resume reads the same data.
+// The shards of a run: the section [data]. The configuration stores it so that a resume can verify that the data are
+// the same. open_data() sets all members except `train` and `valid`.
 struct DataOptions {
-  std::string train;
-  std::string valid;
-  std::string vocabulary;  // fingerprint
-  std::string source_vocabulary;
-  std::string train_checksum;  // checksum of the tokens
-  std::string valid_checksum;
-  int64_t train_tokens = 0;
-  int64_t valid_tokens = 0;
+  std::string train;              // path of the training shard
+  std::string valid;              // path of the validation shard; empty: no validation
+  std::string vocabulary;         // fingerprint of the target vocabulary
+  std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: joint with the target vocabulary
+  std::string train_checksum;     // hash of the tokens of the training shard
+  std::string valid_checksum;     // hash of the tokens of the validation shard
+  int64_t train_tokens = 0;       // number of tokens in the training shard
+  int64_t valid_tokens = 0;       // number of tokens in the validation shard
   void describe(Fields& f) {
-    f.field("train", train, "shard to train on").changeable();
-    f.field("valid", valid, "shard to validate on; empty: none").changeable();
-    f.field("vocabulary", vocabulary, "fingerprint of the shards' vocabulary; filled in at the start");
+    f.field("train", train, "path of the training shard").changeable();
+    f.field("valid", valid, "path of the validation shard; empty: no validation").changeable();
+    f.field("vocabulary", vocabulary, "fingerprint of the vocabulary of the shards; set when training starts");
     f.field("source_vocabulary", source_vocabulary,
-            "fingerprint of the source vocabulary of pairs with two vocabularies; filled in at the start");
-    f.field("train_checksum", train_checksum, "checksum of the training shard's tokens; filled in at the start");
-    f.field("valid_checksum", valid_checksum, "checksum of the validation shard's tokens; filled in at the start")
+            "fingerprint of the source vocabulary, for sentence pairs with two vocabularies; set when training starts");
+    f.field("train_checksum", train_checksum, "checksum of the tokens in the training shard; set when training starts");
+    f.field("valid_checksum", valid_checksum,
+            "checksum of the tokens in the validation shard; set when training starts")
         .fixed_once_validated();
-    f.field("train_tokens", train_tokens, "tokens in the training shard; filled in at the start", at_least(0));
-    f.field("valid_tokens", valid_tokens, "tokens in the validation shard; filled in at the start", at_least(0))
+    f.field("train_tokens", train_tokens, "number of tokens in the training shard; set when training starts",
+            at_least(0));
+    f.field("valid_tokens", valid_tokens, "number of tokens in the validation shard; set when training starts",
+            at_least(0))
         .changeable();
   }
 };
 
-// Completes the configuration of a run that an earlier version began: keys that did not exist then get the values that
-// match its behaviour if these are not the defaults.
+// Sets keys that are missing in a configuration from an earlier version to the behaviour of that version, where this is
+// not the default.
 void fill_stored(Config& config);
 
 struct RunConfig {
@@ -52,36 +56,43 @@ struct RunConfig {
   Procedures procedures;
   DataOptions data;
 
-  // Reads all sections and refuses unknown keys.
+  // Reads all sections of a configuration. Throws Error(usage) for unknown keys.
   static RunConfig read(Config& config);
-  // Parses the text of a configuration; `name` is its name in messages.
+  // Parses a configuration in TOML. `name`: name of the text in error messages.
   static RunConfig parse(const std::string& toml, const std::string& name);
-  // Visits the options of all sections but [attention], whose fields are fixed.
+  // Visits the options of all sections except [attention], none of which a resume may change.
   void describe(Fields& f);
-  // Throws Error(usage) for contradictions that are visible before anything is built. check_together() leaves out the
-  // checks of length and data, which a dry run may lack.
+  // Throws Error(usage) for options that contradict each other, for a missing train.length, and for options of validation
+  // without a validation shard.
   void check() const;
+  // Does the checks of check() that require neither train.length nor data, for a dry run.
   void check_together() const;
-  void check_for_task() const;  // part of check(): keys of [train] without a meaning in the model's task
-  // Throws Error(usage) for options that the model does not support. The regularisers must have been started for it.
+  // Does the checks of check() that concern keys of [train] without a meaning in the task of the model.
+  void check_for_task() const;
+  // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with
+  // the parameters of the model.
   void check_model(model::LanguageModel& built) const;
-  void check_recordable(
-      model::LanguageModel& built) const;  // train.cuda_graph: features that a CUDA graph cannot capture
-  // Returns the task of the model, with its options.
+  // Throws Error(usage), for train.cuda_graph, if a CUDA graph cannot capture the passes of this model and
+  // configuration.
+  void check_recordable(model::LanguageModel& built) const;
+  // Returns the task of the model, with the options of this configuration.
   const task::Task& task() const { return tasks.of(model.model); }
-  // Returns the options by which the task makes rows of a shard, for training (`learn`) or scoring.
+  // Returns the options with which the task opens a shard, for training (`learn`) or scoring.
   task::DatasetOptions dataset_options(bool learn) const;
-  // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; none if the task has no
-  // bound.
+  // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
+  // no maximum.
   std::optional<int64_t> long_predictions() const;
-  // Return the tokens in a row of validation, and the positions of memory before it. As in the validation of
-  // Transformer-XL, queries see equally far back whichever of the two lengths is set.
+  // Returns the row length of a text in validation, in tokens.
   int64_t validation_block() const;
+  // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory plus row
+  // have the same length as in training, as in the evaluation of Transformer-XL.
   int64_t validation_memory() const;
+  // Returns the resolved configuration as TOML.
   std::string toml() const;
 };
 
-// Returns all keys with types, defaults and help, including those of every stage, for `--list keys`.
+// Returns all configuration keys, those of every attention stage included, with type, default and help text, for
+// `--list keys`.
 std::vector<FieldLister::Row> all_keys();
 
 }  // namespace mh::train

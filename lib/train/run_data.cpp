@@ -9,12 +9,13 @@ namespace mh::train {
 
 namespace {
 
-// A resume may be called from another folder.
+// Makes a path absolute, since a resume may be started in another working directory.
 void make_absolute(std::string& path) {
   path = std::filesystem::absolute(path).lexically_normal().string();
   if (find_invalid_utf8(path) != std::string::npos)
-    throw Error(Exit::usage, Problem{path, "a path in UTF-8, for the configuration of the run",
-                                     "other bytes in the name of a folder", "rename the folder, or use a link to it"});
+    throw Error(Exit::usage, Problem{path, "a path in UTF-8, since the configuration of the run stores the path",
+                                     "a path that is not valid UTF-8",
+                                     "rename the file or folder, or use a symbolic link to the shard"});
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ RunData open_data(RunConfig& config) {
   DataOptions& d = config.data;
   RunData data;
   if (d.train.empty())
-    throw Error(Exit::usage, Problem{"--train", "a shard to train on", "none", "make one with mh-prep lm"});
+    throw Error(Exit::usage, Problem{"--train", "a shard to train on", "no --train", "make a shard with mh-prep"});
   data.train = std::make_unique<io::ShardFile>(d.train);
   const char* kind = config.task().record_kind();
   io::require_kind(data.train->header(), d.train, kind);
@@ -41,7 +42,8 @@ RunData open_data(RunConfig& config) {
     io::require_kind(data.valid->header(), d.valid, kind);
     text::require_vocabularies(data.valid->header(), d.valid, data.tokenizers, d.train);
     d.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
-    if (d.valid_tokens == 0) throw Error(Exit::input, Problem{d.valid, "tokens to validate on", "none", ""});
+    if (d.valid_tokens == 0)
+      throw Error(Exit::input, Problem{d.valid, "at least one token to validate on", "0 tokens", ""});
   }
   d.vocabulary = data.train->header().fingerprint;
   d.source_vocabulary = data.train->header().source_fingerprint;

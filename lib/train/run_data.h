@@ -1,4 +1,4 @@
-// The shards of a run, checked before a model is built.
+// Opens and checks the shards of a training run before its model is built.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,13 @@ struct RunData {
   text::Tokenizers tokenizers;
 };
 
-// Opens the shards of [data] and completes the configuration: fingerprints, checksums and token counts of the shards,
-// their absolute paths, and the names of a classifier's classes. Throws Error(usage) without a training shard, and
-// Error(input) for a shard that is empty, of another kind or of another vocabulary.
+// Opens the shards of config.data and completes the configuration: fingerprints, checksums, token counts and absolute
+// paths of the shards in [data], and the names of the classes in [model.bert]. Throws Error(usage) without a training
+// shard. Throws Error(input) for a shard that is empty or of a kind that the task does not read, and for a validation
+// shard with another vocabulary than the training shard.
 RunData open_data(RunConfig& config);
 
-// Throws Error(input) for a shard without a token to train on.
+// Throws Error(input) about the training shard `shard` if its number of tokens, `tokens`, is 0.
 void require_tokens(int64_t tokens, const std::string& shard);
 
 }  // namespace mh::train
