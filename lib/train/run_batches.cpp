@@ -9,6 +9,7 @@ namespace mh::train {
 
 namespace {
 
+// The batches of two successive phases of training: `first` up to the length `turn`, then `second` from its update 0.
 class Phases : public Batches {
  public:
   Phases(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& turn)
@@ -36,7 +37,7 @@ class Phases : public Batches {
   }
 
   std::unique_ptr<Batches> first_, second_;
-  int64_t turn_;  // first update of the phase of long rows
+  int64_t turn_;  // first update of the second phase, whose rows have train.batch.long_block tokens
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The batches of a run.
+// Makes the batches of a training run from its configuration.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,10 @@
 
 namespace mh::train {
 
-// Returns the batches of the training shard, which must outlive them. With train.batch.long_block, rows of examples
-// have that length from update train.batch.long_from on, and epochs start again from 0 there; in lengths of training,
-// an epoch is one of the shorter rows. Throws the errors of data::Corpus::batches() and task::Task::open().
+// Returns the batches of the training shard. The shard and the tokenizers must outlive the batches. With
+// train.batch.long_block, training on examples has a second phase, which starts at train.batch.long_from: rows then
+// have up to long_block tokens, and the order of the rows starts again with epoch 0. Lengths in epochs always refer to
+// epochs of the first phase. Throws the errors of data::Corpus::batches() and task::Task::open().
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers);
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Removes temporary files that a killed run had not renamed yet.
+// Removes temporary files that a killed run left in a folder.
 void remove_partial_files(const std::string& folder) {
   if (!fs::is_directory(folder)) return;
   std::vector<fs::path> partial;
@@ -50,8 +50,8 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (lock_ < 0)
     throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
-    throw Error(Exit::failed, Problem{path, "a folder that no other training uses", "a running training",
-                                      "wait for the other training, or choose another --out"});
+    throw Error(Exit::failed, Problem{path, "a folder that no other process uses", "a running mh-train or mh-finetune",
+                                      "wait for the other process, or choose another --out"});
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
   if (!resume && has_progress())
@@ -68,7 +68,7 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
-  errno = ENOSPC;  // the cause of a short write; a failing call sets errno itself
+  errno = ENOSPC;  // reported for a short write, which does not set errno
   if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(errno),
@@ -84,8 +84,9 @@ void RunFolder::rewind_log(int64_t update, bool is_complete) {
     const auto at = parsed.find("update");
     if (at == parsed.end() || !at->is_number_integer())
       throw Error(Exit::input,
-                  Problem{file("log.jsonl"), "lines with the number of an update", line, "delete the line"});
-    // Lines that procedures wrote before the update are not written again.
+                  Problem{file("log.jsonl"), "an integer \"update\" in each line", line, "delete the line"});
+    // Lines with these keys are written after the update. Lines without them (start of the program, procedures) are
+    // written before the next update and stay.
     const bool is_later = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
     if (*at < update || (*at == update && (is_complete || !is_later))) kept += line + "\n";
   }

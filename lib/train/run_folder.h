@@ -1,12 +1,12 @@
-// The folder of a run:
+// The folder of a training run:
 //
-//   config.toml            the resolved configuration, written first
-//   log.jsonl              one JSON object a line
-//   last.safetensors       weights and training state: what --resume continues from
-//   best.safetensors       weights with the lowest validation loss
-//   diverged.safetensors   the state before a step whose loss or gradient was not finite
-//   checkpoints/           weights of saved updates, the newest `keep`
-//   lock                   held by the training that runs here
+//   config.toml            resolved configuration
+//   log.jsonl              log, one JSON object per line
+//   last.safetensors       weights and training state from which --resume continues
+//   best.safetensors       weights of the best validation (train.validation.metric)
+//   diverged.safetensors   weights and training state before a step whose loss or gradient was not finite
+//   checkpoints/           weights after several updates, retained by train.checkpoint.retain and retain_by
+//   lock                   lock file of the process that trains in this folder
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ namespace mh::train {
 
 class RunFolder {
  public:
-  // Creates the folder of a new run; throws Error(usage) if the folder holds a run that has begun. A resumed run needs
-  // config.toml in it, or throws Error(input). Throws Error(failed) while another process holds the lock.
+  // Creates or opens the folder and locks it. For a new run, throws Error(usage) if has_progress(). For a resume,
+  // throws Error(input) without config.toml. Throws Error(failed) if another process has locked the folder.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -26,23 +26,25 @@ class RunFolder {
 
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
-  // Returns whether a run has saved anything here.
+  // Returns whether a run has saved weights or a training state in this folder.
   bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
-  // Appends a line to log.jsonl and flushes it. Throws Error(failed) if the disk is full.
+  // Appends a line to log.jsonl. Throws Error(failed) if the disk is full.
   void log(const nlohmann::ordered_json& line);
-  // Removes the lines that a run resumed at `update` writes again: lines of later updates, the lines after this update
-  // if its remaining work is not `is_complete`, and a truncated last line.
+  // Removes from log.jsonl the lines that a run resumed after `update` updates will write again: lines of later
+  // updates, a truncated last line, and, unless `is_complete` (TrainState::is_complete), the lines on the work after
+  // this update.
   void rewind_log(int64_t update, bool is_complete);
-  // Returns the path for the model saved at `update`, in checkpoints/.
+  // Returns the path of the weights after `update` updates in checkpoints/, and creates checkpoints/.
   std::string checkpoint(int64_t update);
-  // Remove all models from checkpoints/ but the newest `keep`, or but those of these updates.
+  // Removes all files of weights from checkpoints/ except the newest `keep`.
   void prune_checkpoints(int64_t keep);
+  // Removes all files of weights from checkpoints/ except those of the updates that are keys of `updates`.
   void keep_checkpoints(const std::map<int64_t, double>& updates);
 
  private:
   std::string path_;
-  int lock_ = -1;
-  int log_ = -1;
+  int lock_ = -1;  // file descriptor of the lock file
+  int log_ = -1;   // file descriptor of log.jsonl; -1: not open
 };
 
 }  // namespace mh::train

@@ -7,10 +7,11 @@ namespace mh::train {
 
 namespace {
 
-// Cosine decay from `high` to `low`; t: fraction of the decay.
+// Returns the cosine decay from `high` (t = 0) to `low` (t = 1).
 double cosine(double low, double high, double t) { return low + 0.5 * (high - low) * (1 + std::cos(M_PI * t)); }
 
-// Cosine decay in cycles from the end of the warm-up.
+// Returns the learning rate of the cosine schedule with cycles, after `completed` updates; cycles start at the end of
+// the warm-up.
 double cosine_cycles(const TrainOptions& o, const ScheduleLengths& l, int64_t completed) {
   auto t = static_cast<double>(completed - l.warmup), period = static_cast<double>(l.period);
   double scale = 1;

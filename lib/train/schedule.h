@@ -1,5 +1,5 @@
-// Learning-rate schedules. An update takes the rate of the number of updates completed before it, as the published
-// programs do: the first update takes the rate at 0 completed updates, and update n the rate at n - 1.
+// Learning-rate schedules. Update n (from 1) takes the learning rate at n - 1 completed updates, as in the published
+// programs; the first update thus takes the learning rate at 0 completed updates.
 #pragma once
 
 #include <functional>
@@ -8,22 +8,23 @@
 
 namespace mh::train {
 
-// Lengths in updates.
+// Lengths of a learning-rate schedule, in updates.
 struct ScheduleLengths {
-  int64_t warmup = 0;
-  int64_t horizon = 0;
-  int64_t period = 0;
+  int64_t warmup = 0;   // length of the warm-up
+  int64_t horizon = 0;  // total length of the schedule
+  int64_t period = 0;   // train.schedule.period: cycle of cosine, or half a cycle of cyclic-cosine; 0: no cycles
 };
 
-// Returns the updates of a warm-up that is a ratio of the schedule's length: rounded down if decay counts from the
-// start, as BERT does, and up otherwise, as transformers does.
+// Returns the length in updates of a warm-up given by train.schedule.warmup_ratio. `horizon`: length of the schedule in
+// updates. Rounds down if decay_from is "start", as BERT does, and up otherwise, as transformers does.
 int64_t warmup_of_share(const TrainOptions& options, int64_t horizon);
 
-// Returns the lengths of a run of `end` updates. `updates`: converts a length to updates.
+// Returns the lengths of the schedule of a run of `end` updates. `updates`: converts a length of training to updates.
 ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
                                  const std::function<int64_t(const Length&)>& updates);
 
-// Returns the learning rate at c = `completed` updates; lr is train.lr, W the warm-up, H the horizon, T the period.
+// Returns the learning rate at c = `completed` updates. lr: train.lr; W, H, T: lengths of the warm-up, of the schedule
+// and of its period.
 //
 // Warm-up, c < W: warmup_lr + c (lr - warmup_lr) / W. From c = W on:
 //   constant       lr
@@ -37,9 +38,9 @@ ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
 //                                                                                    fairseq (Baevski & Auli 2019)
 //   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, no restart                  Skip Cross-Head Transformer-XL
 //
-// The two schedules of Transformer-XL's program, cosine from the start and cyclic-cosine, give the first update (c = 0)
-// the full rate although there is a warm-up: the program sets the rate after each update, and its optimizer starts at
-// lr.
+// The two schedules of the published program of Transformer-XL, cosine with decay_from "start" and cyclic-cosine, give
+// lr to the first update (c = 0) although there is a warm-up: that program sets the learning rate after each update,
+// and its optimiser starts at lr.
 double learning_rate(const TrainOptions& options, const ScheduleLengths& lengths, int64_t completed);
 
 }  // namespace mh::train
