@@ -18,7 +18,7 @@ task::NamedScores scores_of(const Validation& validation) {
   return scores;
 }
 
-// Applies `statistic` to the values of each score over all results.
+// Returns for each score the value of `statistic` on the values of the score in all results.
 task::NamedScores over(const std::vector<SeedResult>& results,
                        const std::function<double(const std::vector<double>&)>& statistic) {
   task::NamedScores all;
@@ -40,12 +40,14 @@ void check_seeds(const Seeds& seeds) {
     const std::string folder = seeds.folder_of(seed);
     const bool exists = std::filesystem::exists(folder);
     if (seeds.resume && !exists)
-      throw Error(Exit::usage, Problem{"--resume --seeds", str("a run with seed ", seed), "none: " + folder,
-                                       str("start this run alone, with --init and the other options as before, --seed ",
-                                           seed, " and --out ", folder, "; then repeat this command")});
+      throw Error(
+          Exit::usage,
+          Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
+                  str("start a new run with the same options but without --seeds and --resume, with --init --seed ",
+                      seed, " --out ", folder, "; then repeat this command")});
     if (!seeds.resume && exists)
       throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which exists",
-                                       "continue with --resume, or choose another folder or --seed"});
+                                       "continue the runs with --resume, or choose another --out or --seed"});
   }
 }
 

@@ -1,4 +1,5 @@
-// Runs that differ only in their seed, each in a folder of its own, and the scores of their best models.
+// Trains several runs that differ only in their seed, each in its own folder, and reports the scores of their best
+// models.
 #pragma once
 
 #include <functional>
@@ -12,33 +13,35 @@
 namespace mh::train {
 
 struct Seeds {
-  std::string folder;  // folder that holds the folders of the runs
-  int64_t first = 1, count = 1;
-  bool resume = false;
-  std::string folder_of(int64_t seed) const;  // "FOLDER/seed3"
+  std::string folder;            // parent folder of the folders of the runs
+  int64_t first = 1, count = 1;  // the runs have the seeds first, first + 1, …, first + count - 1
+  bool resume = false;           // whether the runs are resumed
+  // Returns the folder of the run with a seed: "FOLDER/seed3".
+  std::string folder_of(int64_t seed) const;
 };
 
-// Checks the folders before any work. Throws Error(usage) about --out or --resume --seeds if a new run's folder exists,
-// or the folder of a run to resume does not.
+// Checks the folders of all runs before any training. Throws Error(usage) about --out if the folder of a new run
+// exists, and about --resume --seeds if the folder of a run to resume does not exist.
 void check_seeds(const Seeds& seeds);
 
-// The best model of a run.
+// The scores of the best model of one run.
 struct SeedResult {
   int64_t seed = 0;
-  int64_t update = 0;        // update after which it was saved
-  task::NamedScores scores;  // "loss" (nats), then those of the task
+  int64_t update = 0;        // number of updates after which the best model was saved
+  task::NamedScores scores;  // validation scores of the best model: "loss" (nats), then the scores of the task
 };
 
-// Trains the runs one after another. `begin` returns the trainer of a seed in its folder; `each` receives the result of
-// each run with a validation set as soon as it ends. Returns the exit status of the first run that does not end with 0,
-// after which no other run starts; 0 if all do. A refused run leaves no empty folder.
+// Trains the runs one after another. `begin` creates the trainer of a seed for its folder. `each` receives the result
+// of every run that has a validation set, when the run ends. Stops at the first run with a nonzero exit status and
+// returns that status; returns 0 if all runs end with 0. If `begin` throws, removes the parent folder if it is empty.
 int run_seeds(const Seeds& seeds,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& begin,
               const std::function<void(const SeedResult&)>& each);
 
-// Return the mean and the sample standard deviation (NaN for a single result) of each score over `results`, at least
-// one, all with the same scores.
+// Returns the mean of each score over `results`, which must not be empty and must all have the same scores.
 task::NamedScores mean_of(const std::vector<SeedResult>& results);
+// Returns the sample standard deviation of each score over `results`, which must not be empty and must all have the
+// same scores; NaN for a single result.
 task::NamedScores deviation_of(const std::vector<SeedResult>& results);
 
 }  // namespace mh::train

@@ -1,4 +1,4 @@
-// The progress of training that regularisers and procedures depend on.
+// The progress of a training run, an argument of regularisers and procedures.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,10 @@
 namespace mh::train {
 
 struct TrainProgress {
-  int64_t update = 0;  // from 0
-  int64_t epoch = 0;   // from 0
-  int64_t end = 0;     // update at which schedules end: train.schedule.length, or the length of the run
+  int64_t update = 0;  // number of completed updates, which is the number of the next update, from 0
+  int64_t epoch = 0;   // epoch of the next update, from 0
+  int64_t end = 0;     // length of the schedules in updates: train.schedule.length, or train.length if not set
+  // Returns the completed fraction of the schedules; above 1 if training is longer than the schedules.
   double fraction() const { return end > 0 ? static_cast<double>(update) / static_cast<double>(end) : 0; }
 };
 

@@ -9,29 +9,29 @@ namespace mh::train {
 namespace {
 
 constexpr TrainingKey kTrainingKeys[]{
-    {"update", "Updates done."},
-    {"tokens", "Targets trained on."},
-    {"best_update", "Update of the best validation; 0 before the first."},
-    {"worse", "Validations since the last one that reset train.validation.patience."},
+    {"update", "Number of completed updates."},
+    {"tokens", "Number of targets trained on since the start of training."},
+    {"best_update", "Number of completed updates at the best validation; 0 before the first validation."},
+    {"worse", "Number of validations without improvement, which train.validation.patience limits."},
     {"last_lr", "Learning rate of the last update."},
     {"norm", "Gradient norm of the last update, before clipping."},
     {"settled",
-     "Whether the validation, log line and saves due after the last update are done; if not, a "
-     "resume does them first."},
-    {"threads", "CPU threads of the run that saved the state."},
-    {"nll", "Sum of negative log-likelihoods since the last line of the log, nats."},
-    {"smoothed", "The same sum of the training loss, label smoothing included."},
-    {"counted", "Targets in these two sums."},
-    {"steps", "Optimiser steps by parameter name."},
-    {"procedures", "State of each procedure by name, as JSON text."},
-    {"memory", "Whether the file holds the tensors memory.*."},
-    {"kept", "Update and score of each model that train.checkpoint.retain_by = \"best\" has saved."},
+     "Whether the validation, log line and saves due after the last update are done; if false, a "
+     "resume does this work first."},
+    {"threads", "Number of CPU threads of the process that saved the state."},
+    {"nll", "Sum of negative log-likelihoods since the last line of log.jsonl, in nats."},
+    {"smoothed", "Sum of the training loss, label smoothing included, since the last line of log.jsonl, in nats."},
+    {"counted", "Number of targets trained on since the last line of log.jsonl."},
+    {"steps", "Number of optimiser steps of each parameter, by parameter name."},
+    {"procedures", "State of each procedure, as JSON text, by name of the procedure."},
+    {"memory", "Whether the file contains the tensors memory.* of a Transformer-XL memory."},
+    {"kept", "Score of each model retained by train.checkpoint.retain_by = \"best\", by number of updates."},
     {"schedule_rule",
-     "2: update n takes the learning rate at n - 1 completed updates; 1, also if absent: "
-     "at n."},
+     "Version of the learning-rate rule. 2: update n takes the learning rate at n - 1 completed updates; 1, or "
+     "absent: at n completed updates."},
     {"best",
-     "Score of the best validation, lower is better: loss in nats, or minus BLEU or a task's score. "
-     "Absent before the first."},
+     "Score of the best validation, where lower is better: loss in nats, or minus BLEU or minus a score of the task. "
+     "Absent before the first validation."},
     {"counted_best",
      "Score from which train.validation.min_improvement is measured. Absent before the first "
      "validation."},
@@ -74,12 +74,13 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.is_complete = j.at("settled"), s.threads = j.at("threads");
     s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.counted = j.at("counted");
-    // Keys that earlier versions did not write.
+    // States of earlier versions lack the keys below.
     if (j.contains("kept")) best.kept = j.at("kept").get<std::map<int64_t, double>>();
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
     best.best = j.value("best", best.best), best.reference_best = j.value("counted_best", best.best);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "the state of a training", error.what(), ""});
+    throw Error(Exit::input,
+                Problem{name + ": " + io::kTrainingKey, "the JSON object of a training state", error.what(), ""});
   }
   return s;
 }

@@ -1,5 +1,5 @@
-// The progress of a run: the JSON entry "multihead.training" of a training state, which a resume restores.
-// mh-checkpoint(5) describes the keys.
+// The part of a training state that is not a tensor: the JSON entry "multihead.training" of last.safetensors, which a
+// resume restores. mh-checkpoint(5) describes the keys.
 #pragma once
 
 #include <cmath>
@@ -10,46 +10,46 @@
 
 namespace mh::train {
 
-// The version of the learning-rate rule. 2: update n takes the rate at n - 1 completed updates. 1, of states without
-// the key: at n.
+// The present version of the learning-rate rule. Version 2: update n takes the learning rate at n - 1 completed
+// updates. Version 1, also of training states without the key "schedule_rule": at n completed updates.
 constexpr int64_t kScheduleRule = 2;
 
-// Validation results so far, the lower the better: losses in nats per token, or negative scores
-// (train.validation.metric).
+// The state of model selection. Scores are losses in nats per token, or minus the score that train.validation.metric
+// names, so that lower is better.
 struct SelectionState {
-  double best = INFINITY;
-  int64_t best_update = 0;
-  double reference_best = INFINITY;  // the value that train.validation.min_improvement is measured from
-  int64_t stale_validations = 0;     // validations since reference_best
-  std::map<int64_t, double> kept;    // models of the best validations (train.checkpoint.retain_by), by update
+  double best = INFINITY;            // score of the best validation
+  int64_t best_update = 0;           // number of completed updates at the best validation
+  double reference_best = INFINITY;  // score from which train.validation.min_improvement is measured
+  int64_t stale_validations = 0;     // number of validations without improvement on reference_best
+  std::map<int64_t, double> kept;    // with retain_by = "best": score of each retained model, by number of updates
 };
 
-// Sums over the targets since the last line of the log.
+// Sums over all targets trained on since the last line of log.jsonl.
 struct LogSums {
-  double nll = 0;
-  double smoothed = 0;
-  int64_t counted = 0;
+  double nll = 0;       // negative log-likelihood, nats
+  double smoothed = 0;  // training loss, label smoothing included, nats
+  int64_t counted = 0;  // number of targets
 };
 
 struct TrainState {
-  int64_t update = 0;  // completed updates
-  int64_t tokens = 0;  // targets trained on
+  int64_t update = 0;  // number of completed updates
+  int64_t tokens = 0;  // number of targets trained on
   SelectionState selection;
-  int64_t schedule_rule = kScheduleRule;
-  double last_lr = 0;
-  double norm = 0;  // gradient norm of the last update
-  // Whether the work after the last update (validation, log, saving) is done. A run stopped by a signal leaves that
+  int64_t schedule_rule = kScheduleRule;  // version of the learning-rate rule
+  double last_lr = 0;                     // learning rate of the last update
+  double norm = 0;                        // gradient norm of the last update, before clipping
+  // Whether the work after the last update (validation, log, saving) is done. A run stopped by a signal leaves this
   // work to the resumed run, so that no validation is skipped.
   bool is_complete = true;
-  int64_t threads = 0;                            // of the process that saved the state
-  std::map<std::string, int64_t> steps;           // optimiser steps by parameter
-  std::map<std::string, std::string> procedures;  // states by name
-  bool memory = false;                            // the file has the tensors of a memory
+  int64_t threads = 0;                            // number of CPU threads of the process that saved the state
+  std::map<std::string, int64_t> steps;           // number of optimiser steps by name of the parameter
+  std::map<std::string, std::string> procedures;  // Procedure::state() by name of the procedure
+  bool memory = false;                            // whether the file contains the tensors of a Transformer-XL memory
   LogSums since_log;
 };
 
-// A key of the entry and its meaning, for `mh-train --list training` and mh-checkpoint(5). The command-line case
-// checkpoint_page compares the names with those of real training states.
+// A key of the JSON entry and its meaning, for `mh-train --list training` and mh-checkpoint(5). The test
+// checkpoint_page compares the names with the keys of real training states.
 struct TrainingKey {
   const char* name;
   const char* meaning;
@@ -57,7 +57,8 @@ struct TrainingKey {
 std::span<const TrainingKey> training_keys();
 
 std::string to_json(const TrainState& state);
-// Parses the entry of the file `name`. Throws Error(input) for a missing key or a value of another type.
+// Parses the JSON entry of the training state in the file `name`. Throws Error(input) for a missing key, and for a
+// value of the wrong type.
 TrainState parse_train_state(const std::string& json, const std::string& name);
 
 }  // namespace mh::train

@@ -49,7 +49,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
     const std::string suggestion = did_you_mean(name, all);
     throw Error(Exit::usage,
                 Problem{"train.trainable",
-                        str("patterns that match names of trainable parameters, or words: ", join(known, ", ")),
+                        str("patterns that match names of trainable parameters, or the words ", join(known, ", ")),
                         str("'", name, "', which matches no trainable parameter of this model"),
                         words().count(name) > 0 || name == kHead ? "" : suggestion});
   }

@@ -1,10 +1,13 @@
-// Selects the trainable parameters by train.trainable: patterns of names, or words for the role of a parameter in
-// attention heads (nn::HeadRole):
+// Selects the parameters that are trained (train.trainable). An entry is a pattern of parameter names, or a word that
+// stands for a set of parameters (nn::HeadRole):
 //
-//   gates        of stages that weigh heads        projections  of queries, keys and values
-//   mixing       of stages that mix heads          output       of the layer's output
-//   stages       of all stages                     attention    all of attention layers
-//   head         of an encoder, with its pooler
+//   gates        parameters of stages that weight heads
+//   mixing       parameters of stages that mix heads
+//   stages       parameters of all attention stages
+//   projections  query, key and value projections
+//   output       output projections of attention layers
+//   attention    all parameters of attention layers
+//   head         output head and pooler of an encoder model
 #pragma once
 
 #include <string>
@@ -16,10 +19,12 @@ namespace mh::train {
 
 class TrainableFilter {
  public:
-  // Without names, all parameters train. Throws Error(usage) about train.trainable for a name that matches no trainable
-  // parameter.
+  // `names`: train.trainable; an empty list selects all parameters. Throws Error(usage) about train.trainable for an
+  // entry that matches no trainable parameter.
   TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters);
+  // Returns whether train.trainable selects a parameter.
   bool operator()(const nn::Parameter& parameter) const;
+  // Returns whether train.trainable is empty and thus selects all parameters.
   bool all() const { return names_.empty(); }
 
  private:
