@@ -57,7 +57,7 @@ void Trainer::return_to_best() {
                with_commas(best_update())));
 }
 
-// The order makes a kill between any two steps harmless: the state is saved last, so all work that it records is done.
+// The training state is saved last, so that the work that it records is done and the process may be killed at any time.
 bool Trainer::finish_update() {
   const bool validates_now = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
@@ -81,7 +81,8 @@ bool Trainer::finish_update() {
   return true;
 }
 
-// `result`: null without a validation.
+// Saves what is due after an update. `result`: result of the validation after this update; null without a validation.
+// `better`: whether this validation is the best so far.
 void Trainer::save_after_update(const Validation* result, bool better) {
   const bool returns = begin_phase();
   const bool save_due = is_due(config_.train.checkpoint.every);
@@ -91,8 +92,8 @@ void Trainer::save_after_update(const Validation* result, bool better) {
     checkpointer_->save_weights(folder_->checkpoint(state_.update));
     folder_->prune_checkpoints(config_.train.checkpoint.retain);
   }
-  // Saves the state also after a return to the best weights: these may soon be overwritten, and a resume with other
-  // options (such as another rate) must have the weights of best.safetensors.
+  // The state is also saved after a return to the best weights: a later validation may overwrite best.safetensors, and
+  // a resume must start from the weights that training returned to.
   if (save_due || better || retained || stopped_early() || returns)
     save_state(save_due             ? "train.checkpoint.every"
                : returns            ? "new phase"
@@ -109,8 +110,8 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
       Problem{str("update ", state_.update + 1, ", ", batches_->place(state_.update)), "a finite loss and gradient",
               str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
-                  " is in diverged.safetensors; --resume continues from last.safetensors, with a lower "
-                  "train.lr or with train.optimizer.clip_norm")});
+                  " is in diverged.safetensors; continue from last.safetensors with --resume and a lower train.lr, or "
+                  "set train.optimizer.clip_norm")});
 }
 
 void Trainer::begin_epoch() {
@@ -124,11 +125,12 @@ void Trainer::update() {
   const double start_time = now(), lr = learning_rate(config_.train, lengths_, state_.update);
   const double lr_before = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
-  // Every pass starts from the same memory; the next update continues from that of the last pass.
+  // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
   std::vector<model::Memories> memories;
   const std::vector<Pass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
-    optimizer_->last_lr = lr_before;  // each pass sees the rate of the previous update, not of the previous pass
+    optimizer_->last_lr =
+        lr_before;  // every pass reads the learning rate of the previous update, not of the previous pass
     result = (*step_)(passes[i], progress(), lr, memories = memories_);
     if (!result.finite()) diverge(result, i);
     state_.norm = result.norm;
@@ -150,7 +152,7 @@ void Trainer::announce() const {
   folder_->log(started);
   if (!from_.empty()) log_info("starts from the weights of " + from_);
   if (const int64_t trained = pass_planner_->trained(); trained < model_->parameters().count())
-    log_info(str(with_commas(trained), " parameters are trained, the others are frozen"));
+    log_info(str(with_commas(trained), " parameters are trained, all others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
@@ -160,8 +162,9 @@ void Trainer::announce() const {
                  t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
   if (step_->records())
     log_info(
-        "updates of equal shapes replay one captured CUDA graph; passes that sample experts or skip layers do not");
-  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
+        "updates of equal shapes replay a captured CUDA graph; passes that sample experts or skip layers run without a "
+        "graph");
+  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are omitted");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
 }
@@ -172,12 +175,12 @@ int Trainer::run() {
   if (state_.is_complete && state_.update < end_ && stopped_early() && begin_phase()) save_state("new phase");
   if (finished() && state_.is_complete) {
     log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
-                 state_.update < end_ ? ", stopped early; train.validation.patience=0 continues it"
-                                      : "; a larger train.length continues it"));
+                 state_.update < end_ ? ", stopped early; set train.validation.patience=0 to continue the run"
+                                      : "; set a larger train.length to continue the run"));
     return 0;
   }
   announce();
-  // Detects a full disk before training, and ensures that a folder without a state has no progress.
+  // Detects a full disk before training. Afterwards, a folder without last.safetensors has no other results either.
   if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
@@ -194,7 +197,7 @@ int Trainer::run() {
     return 0;
   }
   log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),
-               "; mh-train --resume continues"));
+               "; continue with mh-train --resume"));
   return 128 + stop_signal();
 }
 

@@ -1,5 +1,6 @@
-// The training loop. All results of a run follow from its configuration and the number of the update, so a run that was
-// killed and resumed has bit-identical weights to an uninterrupted one with the same number of threads.
+// The training loop. Each update depends only on the configuration, the update number and the training state. A run
+// that was killed and resumed therefore has bit-identical weights to an uninterrupted run with the same number of
+// threads.
 #pragma once
 
 #include <memory>
@@ -16,40 +17,51 @@ namespace mh::train {
 
 class Trainer {
  public:
-  // Checks the data, their tokenizer and the folder before anything is built. `resume`: continue from last.safetensors,
-  // or from the start if that file does not exist yet.
+  // Opens the data, builds the model and opens the folder; throws for invalid configurations, data and folders.
+  // `resume`: whether to continue from last.safetensors, or from update 0 if a killed run did not write that file.
+  // `start`: weights that a new run starts from.
   Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, WarmStart start = {});
   ~Trainer();
 
-  // Trains to the end, or until a signal asks to stop, after saving. Returns the exit status: 0, or 128 + the signal.
-  // Throws Error(failed), after saving, if a loss or gradient is not finite.
+  // Trains to the end of the run, or until a stop signal, and saves the training state. Returns the exit status: 0, or
+  // 128 + the number of the signal. If a loss or gradient is not finite, saves diverged.safetensors and throws
+  // Error(failed).
   int run();
 
+  // Returns whether the run has a validation set.
   bool validates() const { return validator_->exists(); }
-  // Validates the best model of the run so far, or the last one without a validation; its weights stay loaded. Requires
-  // a validation set.
+  // Loads the weights of best.safetensors, or of last.safetensors if no validation saved the former, and validates
+  // them. Requires a validation set.
   Validation validate_best();
+  // Returns the number of completed updates at the best validation; 0 before the first validation.
   int64_t best_update() const { return state_.selection.best_update; }
 
  private:
   void build(const std::string& folder, bool resume, const WarmStart& start);
   void open_folder(const std::string& folder, bool resume, const WarmStart& start);
+  // Logs the start of the run: version, number of parameters, length.
   void announce() const;
-  // Runs the passes of one update, each with an optimiser step. Throws if the loss or the gradient is not finite.
+  // Runs the passes of one update, each with an optimiser step. Calls diverge() if the loss or the gradient is not
+  // finite.
   void update();
-  void begin_epoch();  // runs the procedures that act before an epoch
-  // Saves the state and throws. `pass`: which pass of the update diverged.
+  // Calls Procedure::before_epoch() of all procedures and logs the results.
+  void begin_epoch();
+  // Saves the state to diverged.safetensors and throws Error(failed). `pass`: index of the pass whose `result` is not
+  // finite.
   [[noreturn]] void diverge(const UpdateStep::Result& result, size_t pass) const;
-  // Does the work after an update: validation, model selection, procedures, log, saving. Returns false if a signal asks
-  // to stop, after saving the state.
+  // Does the work after an update: validation, model selection, procedures, log, saving. After a stop signal, saves the
+  // state and returns false.
   bool finish_update();
   void save_after_update(const Validation* result, bool better);
   Validation validate(attention::Observer* observer);
-  // Returns to the best weights if a procedure requests it. Returns whether one does.
+  // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether one is.
   bool begin_phase();
-  void return_to_best();  // loads best.safetensors; resets the optimiser and the memories
+  // Loads best.safetensors, resets the optimiser and the count of validations without improvement, and clears the
+  // memories.
+  void return_to_best();
   void save_state(const std::string& reason, const char* name = "last.safetensors") const;
   TrainProgress progress() const;
+  // Returns whether the current update is a multiple of `every` or the last update of the run.
   bool is_due(const Length& every) const;
   bool stopped_early() const { return selection_->stopped_early(); }
   bool finished() const { return state_.update >= end_ || stopped_early(); }
@@ -57,24 +69,24 @@ class Trainer {
   RunConfig config_;
   at::Device device_;
   RunData data_;
-  std::string toml_;
+  std::string toml_;  // resolved configuration
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<model::LanguageModel> model_;
-  int64_t end_ = 0;  // updates in the run
+  int64_t end_ = 0;  // number of updates in the run
   ScheduleLengths lengths_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<PassPlanner> pass_planner_;
   std::unique_ptr<UpdateStep> step_;
-  // Context before the rows of the next update, by micro-batch; empty at the start of an epoch and for models without
-  // memory.
+  // Transformer-XL memory of each micro-batch, which precedes the rows of the next update; empty at the start of an
+  // epoch and for models without memory.
   std::vector<model::Memories> memories_;
   TrainState state_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<ModelSelection> selection_;
   std::unique_ptr<ProgressLog> progress_;
-  std::string from_;  // name of the checkpoint that a new run starts from
+  std::string from_;  // file name of the checkpoint of a warm start; "" without a warm start
 };
 
 }  // namespace mh::train

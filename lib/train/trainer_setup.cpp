@@ -1,4 +1,4 @@
-// Builds the parts of a run.
+// Implements the construction of Trainer: data, model, optimiser, folder and training state.
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -20,14 +20,15 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
                                start.checkpoint->name());
   build(folder, resume, start);
   open_folder(folder, resume, start);
-  if (config_.regularisers.observer() != nullptr) log_info("attention: composed, since a regulariser observes it");
+  if (config_.regularisers.observer() != nullptr)
+    log_info("attention: composed, since a regulariser reads attention probabilities");
   else
     for (const std::string& line : model_->describe_paths(true)) log_info("attention: " + line);
 }
 
 Trainer::~Trainer() = default;
 
-// Builds everything but the folder, so that a refused run leaves no folder.
+// Builds everything except the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::sizes_of(data_.tokenizers), device_);
@@ -43,7 +44,8 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
-  if (validates()) validator_->check(*model_);  // detects damage and rows that are too long now, not after an epoch
+  if (validates())
+    validator_->check(*model_);  // detects rows that are too long before training, not at the first validation
   TrainState state;
   if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::possible(last))
     state = parse_train_state(io::Checkpoint(last).entry(io::kTrainingKey), last);
@@ -54,7 +56,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   pass_planner_ = std::make_unique<PassPlanner>(config_, model_->parameters(), batches_.get());
   pass_planner_->check();
   initialise(*model_, config_.train, start);
-  // After initialise(), which compares models in single precision.
+  // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::path_named(config_.train.attention_path));
   step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
@@ -65,7 +67,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   checkpointer_ = std::make_unique<Checkpointer>(
       toml_, data_.tokenizers, TrainedParts{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
-  // The loss of examples may be a squared error or a sum of two losses, which have no perplexity.
+  // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
   const bool perplexity = config_.task().traits().perplexity;
   progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
   if (const std::string last = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
@@ -77,15 +79,15 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     continue_state(state_, config_.train, lengths_, end_);
   } else if (resume) {
     if (folder_->has_progress())
-      throw Error(Exit::input, Problem{last, "the training state of a run with progress", "no such file",
-                                       "restore the file, or start a new run"});
+      throw Error(Exit::input, Problem{last, "the training state of a run that has saved weights", "no such file",
+                                       "restore the file, or start a new run with another --out"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
   if (start.checkpoint != nullptr) {
     from_ = start.checkpoint->name();
-    save_state("start");  // before config.toml: a resume without this state would start from random weights
+    save_state("start");  // must precede config.toml: a resume without this state would start from random weights
   }
-  // Written last, so that a refused resume changes nothing.
+  // Written after all checks, so that a resume that fails a check changes nothing.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
 }

@@ -34,7 +34,7 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
   const at::Device device = model_.parameters().device();
   const std::vector<Batches::MicroBatch> parts = batches_.micro_batches(progress.update);
   Result sums;
-  at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // nll and smoothed
+  at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // sums of nll and of smoothed
   for (size_t part = 0; part < parts.size(); ++part) {
     const data::Batch batch = batches_.load(progress.update, parts[part]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
@@ -49,7 +49,7 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }
-  losses = losses.to(at::kCPU);  // the only synchronisation with a GPU in these passes
+  losses = losses.to(at::kCPU);  // the only synchronisation of CPU and GPU in this function
   sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
   return sums;
 }
@@ -60,12 +60,14 @@ nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::T
   if (observer != nullptr) observer->begin(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
   nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
-  // Terms are means per token, as is the loss after division by the tokens of the update.
+  // Regularisation terms are added to the mean loss per token. Gradients are later divided by the number of targets in
+  // the update, so a term is multiplied by the number of targets in the micro-batch here.
   const at::Tensor term = config_.regularisers.loss(progress_);
   const at::Tensor total = term.defined()
                                ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
                                : loss.smoothed;
-  // Rows may have no trainable parameter, such as rows whose tokens are in no trainable band of the vocabulary.
+  // The loss of a micro-batch may depend on no trained parameter, for example if only one band of an adaptive
+  // vocabulary is trained and no token of the micro-batch is in that band.
   if (total.requires_grad()) total.backward();
   model_.parameters().collect_gradients();
   return loss;

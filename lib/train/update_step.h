@@ -1,5 +1,5 @@
-// One step of the optimiser: forward and backward passes over the micro-batches of an update, gradient clipping, and
-// the change of the parameters.
+// One optimiser step: forward and backward passes over the micro-batches of an update, with gradient accumulation,
+// gradient clipping and the update of the parameters.
 #pragma once
 
 #include <memory>
@@ -17,30 +17,31 @@ namespace mh::train {
 class UpdateStep {
  public:
   struct Result {
-    double nll = 0, smoothed = 0;  // sums over the targets
-    int64_t tokens = 0;            // targets
-    double norm = 0;               // of the gradient of the mean loss
+    double nll = 0, smoothed = 0;  // negative log-likelihood and training loss, summed over the targets, nats
+    int64_t tokens = 0;            // number of targets in the update
+    double norm = 0;               // norm of the gradient of the mean loss, before clipping
     bool finite() const { return std::isfinite(smoothed) && std::isfinite(norm); }
-    // Factor that turns the sums into means over the targets.
+    // Returns 1 / tokens, the factor from sums to means over the targets.
     double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, tokens)); }
   };
 
-  // All arguments must outlive this.
+  // All arguments must outlive this object.
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
              PassPlanner& planner);
 
-  // Takes a step with the learning rate `lr` over the batch of the update after `progress`. Advances `memories`, one
-  // for each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not finite.
+  // Takes an optimiser step with learning rate `lr` on the batch of update progress.update. Reads and advances
+  // `memories`, one for each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not
+  // finite.
   Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.
   bool records() const { return recorded_ != nullptr; }
 
  private:
-  // Accumulates the gradients of all micro-batches.
+  // Computes the losses and accumulates the gradients of all micro-batches.
   Result forward_backward(const Pass& pass, const TrainProgress& progress, std::vector<model::Memories>& memories);
-  // Adds the gradients of one micro-batch to those of the parameters, and returns its losses on the device. `memory`
-  // may be null.
+  // Runs the forward and backward pass of one micro-batch: accumulates the gradients and returns the losses, whose
+  // tensors are on the device of the model. `memory` may be null.
   nn::SlicedLoss micro_batch(const model::Input& input, const model::Targets& targets,
                              const nn::ForwardContext& context, model::Memories* memory);
 
@@ -49,7 +50,7 @@ class UpdateStep {
   Batches& batches_;
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
-  TrainProgress progress_;                 // of the step in progress
+  TrainProgress progress_;                 // argument of the last call of forward_backward()
   std::unique_ptr<GraphedPass> recorded_;  // null without train.cuda_graph
 };
 
