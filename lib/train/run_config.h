@@ -62,8 +62,8 @@ struct RunConfig {
   static RunConfig parse(const std::string& toml, const std::string& name);
   // Visits the options of all sections except [attention], none of which a resume may change.
   void describe(Fields& f);
-  // Throws Error(usage) for options that contradict each other, for a missing train.length, and for options of validation
-  // without a validation shard.
+  // Throws Error(usage) for options that contradict each other, for a missing train.length, and for options of
+  // validation without a validation shard.
   void check() const;
   // Does the checks of check() that require neither train.length nor data, for a dry run.
   void check_together() const;

@@ -1,4 +1,5 @@
-// Validation: its scores, and the score by which models are compared (train.validation.metric).
+// Validation: computes the loss and the scores of a model on the validation set, and the score that compares models
+// (train.validation.metric).
 #pragma once
 
 #include <memory>
@@ -13,31 +14,36 @@
 namespace mh::train {
 
 struct Validation {
-  double loss = 0;           // nats per token; for examples, the mean loss
-  task::NamedScores scores;  // scores of the task for examples; BLEU if train.validation.metric is bleu
+  double loss = 0;           // mean loss in nats per token; for examples, mean loss of the output head
+  task::NamedScores scores;  // for examples, all scores of the task; for pairs, BLEU if train.validation.metric=bleu
 };
 
 class Validator {
  public:
-  // All arguments must outlive this. `shard` may be null; then exists() is false and no other function may be called.
-  // Throws Error(input) for a shard that is damaged or does not fit the model.
+  // All arguments must outlive the validator. `shard`: null without a validation set; then exists() is false and no
+  // other function may be called. Throws Error(input) for a shard that is damaged or does not match the model.
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
   bool exists() const { return dataset_ != nullptr; }
-  // Throws Error(usage) if the model does not support the rows of the shard, or the task lacks the score.
+  // Throws Error(usage) if the model does not support the rows of the shard, or if the shard has no score
+  // train.validation.metric.
   void check(model::LanguageModel& model) const;
-  // Ends early if a signal asks the process to stop. `observer` may be null.
+  // Evaluates the model on the validation set. Returns early after a stop signal (base/signals.h). `observer` observes
+  // the forward passes of the loss; may be null.
   Validation run(model::LanguageModel& model, attention::Observer* observer) const;
 
-  // Returns the value by which models are compared; lower is better.
+  // Returns the score that compares models, lower is better: the loss, or minus the score train.validation.metric.
   double selection_score(const Validation& validation) const;
-  // Returns the improvement from `before` to `after`: in perplexity, in the loss of examples, or in the selected score.
+  // Returns the improvement from selection score `before` to `after`, positive if the model improved: in perplexity for
+  // the loss of a language model, and otherwise in the selection score.
   double improvement(double before, double after) const;
 
-  // Returns the fields of log.jsonl: valid_nll and valid_perplexity, or valid_loss, and valid_NAME for each score.
+  // Returns the fields for log.jsonl: valid_nll and valid_perplexity, or valid_loss; and valid_NAME for each score.
   nlohmann::ordered_json line(const Validation& validation) const;
+  // Returns loss and scores as text for log messages.
   std::string text(const Validation& validation) const;
-  std::string summary(const Validation& validation) const;  // short text for a progress bar
+  // Returns the perplexity, the loss or the score train.validation.metric as short text for a progress bar.
+  std::string summary(const Validation& validation) const;
 
  private:
   bool by_loss() const { return config_.train.validation.metric == "loss"; }

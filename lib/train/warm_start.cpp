@@ -9,7 +9,7 @@ namespace mh::train {
 
 namespace {
 
-// Names of the new parameters that train.trainable excludes from training.
+// Returns the names of those parameters in `added` that train.trainable does not select.
 std::vector<std::string> never_trained(const std::vector<std::string>& added, nn::ParameterList& parameters,
                                        const TrainOptions& options) {
   const TrainableFilter trainable(options.trainable, parameters);
@@ -22,20 +22,21 @@ std::vector<std::string> never_trained(const std::vector<std::string>& added, nn
 void load_partially(const io::Checkpoint& from, model::LanguageModel& model, const TrainOptions& options) {
   const model::PartialLoad adoption = model::partial_load_of(from, model.parameters(), from.name());
   model::load_matching_parameters(from, model.parameters());
-  for (const auto& [names, what] :
-       {std::pair(&adoption.added, " are new, initialised from the seed: "), {&adoption.left_out, " are left out: "}})
+  for (const auto& [names, what] : {std::pair(&adoption.added, " not in the checkpoint, initialised from the seed: "),
+                                    {&adoption.left_out, " of the checkpoint not loaded: "}})
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
   if (const auto untrained = never_trained(adoption.added, model.parameters(), options); !untrained.empty())
     log_warning(
         str("new parameters that train.trainable excludes keep their random initial values: ", join(untrained, ", "),
-            model::is_of_head(untrained.back()) ? "; --train-only also accepts the word head" : ""));
+            model::is_of_head(untrained.back()) ? "; to train the output head, add head to --train-only" : ""));
   const double change = model::change_by_added_stages(from, model);
   if (change == 0) log_info("the new parameters do not change the hidden states yet");
   else
-    log_warning(str("the new parameters change the hidden states from the start, on a few random tokens by up to ",
-                    change, ": the run does not start where ", from.name(), " ended"));
+    log_warning(str("the new parameters change the hidden states by up to ", change,
+                    " on a few random tokens, so the model computes another function than ", from.name(),
+                    " at the start"));
 }
 
 }  // namespace

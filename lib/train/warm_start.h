@@ -1,4 +1,4 @@
-// The weights that a new run starts from (mh-train --from, mh-finetune).
+// Initialises the weights of a new run, at random or from a checkpoint (warm start: mh-train --from, mh-finetune).
 #pragma once
 
 #include "model/load.h"
@@ -7,15 +7,16 @@
 namespace mh::train {
 
 struct WarmStart {
-  const io::Checkpoint* checkpoint = nullptr;  // null: initial values from the seed
-  // whether parameters may be missing in the checkpoint, or tensors of the checkpoint in the model
-  // (model/partial_load.h); otherwise both must have the same parameters
+  const io::Checkpoint* checkpoint = nullptr;  // checkpoint to load; null: random initial values
+  // Whether the model may have parameters that the checkpoint lacks, and the checkpoint tensors that the model lacks
+  // (partial load, model/partial_load.h). false: both must have the same parameters.
   bool partial = false;
 };
 
-// Initialises the parameters from the seed and then, if there is one, from the checkpoint, whose vocabulary is checked
-// elsewhere. A partial load logs which parameters are new and which tensors are left out, and warns if the new ones
-// change hidden states or never train. Sets the composed path.
+// Initialises the parameters: from the checkpoint, whose vocabulary the caller must have checked, or at random from
+// train.seed. A partial load initialises parameters that the checkpoint lacks at random, logs the names of new
+// parameters and of tensors that are not loaded, and warns if new parameters change the hidden states or are never
+// trained. It sets the composed attention path.
 void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& start);
 
 }  // namespace mh::train
