@@ -17,7 +17,7 @@ constexpr int64_t kSortedRows = 4096;
 }  // namespace
 
 ScoringOptions IndependentRows::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
-  if (requested.sentences) return requested;  // already resolved
+  if (requested.sentences) return requested;  // the options are already resolved
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage, Problem{option, "0 for sentence pairs and examples; only a text supports this option",
                                      str(found), "leave the option out"});

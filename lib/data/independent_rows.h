@@ -19,7 +19,7 @@ class IndependentRows : public Corpus {
   virtual Batch load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const = 0;
 
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
-  // Returns mini-batches of rows of similar length.
+  // Returns mini-batches that score each row once; the rows of a mini-batch have similar lengths.
   MiniBatches mini_batches(const ScoringOptions& resolved) const override;
 };
 

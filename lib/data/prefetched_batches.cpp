@@ -14,7 +14,7 @@ namespace {
 struct Update {
   int64_t number = 0;
   std::vector<Batches::MicroBatch> parts;
-  std::vector<Batch> batches;  // one for each micro-batch
+  std::vector<Batch> batches;  // batches[i]: input and targets of the micro-batch parts[i]
 };
 
 class PrefetchedBatches : public Batches {

@@ -17,7 +17,7 @@ struct Score {
 struct TokenScore {
   int64_t index;  // position in the text, or among all target tokens of the sentence pairs
   int32_t token;
-  double log_probability;  // nats
+  double log_probability;  // natural logarithm (nats)
 };
 
 // Callbacks of score(); each may be empty or null.

@@ -54,7 +54,7 @@ class GraphedPass {
     Signature of;
     model::Input input;
     model::Targets targets;
-    at::Tensor update;  // (1) int32
+    at::Tensor update;  // (1) int32, update number
     nn::ForwardContext step;
     std::unique_ptr<nn::DeviceGraph> graph;
     nn::SlicedLoss loss;  // loss.nll and loss.smoothed are on the GPU, and each launch overwrites them

@@ -74,7 +74,7 @@ class Groups {
   std::map<std::string, GroupOptions> groups_;
 };
 
-// Returns whether `name` matches a pattern, in which * stands for any characters and ? for one.
+// Returns whether `name` matches a pattern, in which * matches any characters and ? one character.
 bool matches(const std::string& pattern, const std::string& name);
 
 // Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `none` if no

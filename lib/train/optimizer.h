@@ -5,11 +5,11 @@
 //
 // Update rules (p: parameter, g: gradient, buf: momentum buffer, m: momentum, lr: learning rate, wd: weight decay):
 //
-//   adamw        p -= lr·wd·p, then Adam's step with bias-corrected moments (Kingma & Ba 2015; decoupled decay as
-//                fairseq). With decay_norms_and_biases = false, wd is 0 for biases and norms.
+//   adamw        p -= lr·wd·p, then an Adam step with bias-corrected moments (Kingma & Ba 2015; decoupled weight decay
+//                as in fairseq). With decay_norms_and_biases = false, wd is 0 for biases and layer norms.
 //   sgd          buf = m·buf + g + wd·p;  p -= lr·buf
-//   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the update before
-//                (fairseq)
+//   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the previous update
+//                (as in fairseq)
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -176,7 +176,7 @@ struct TrainOptions {
   ValidationOptions validation;
   CheckpointOptions checkpoint;
 
-  // Throws Error(usage) for values that contradict each other.
+  // Throws Error(usage) for options of [train] that contradict each other.
   void check() const;
 
   void describe(Fields& f) {

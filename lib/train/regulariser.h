@@ -44,7 +44,7 @@ class Regulariser {
 // `weight` times the sum of all arguments of add() during a forward pass. Padding is excluded from all means.
 class ShownTerm : public Regulariser, public attention::Observer {
  public:
-  void describe(Fields& f) override;  // `weight`
+  void describe(Fields& f) override;  // visits the field `weight`
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }

@@ -1,5 +1,5 @@
-// Selects the parameters that are trained (train.trainable). An entry is a pattern of parameter names, or a word that
-// stands for a set of parameters (nn::HeadRole):
+// Selects the parameters that are trained (train.trainable). An entry is a pattern of parameter names, or a word for
+// a set of parameters (nn::HeadRole):
 //
 //   gates        parameters of stages that weight heads
 //   mixing       parameters of stages that mix heads

@@ -26,7 +26,7 @@ class SubspaceOverlap : public ShownTerm {
     const at::Tensor known = p * real(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
     const at::Tensor x = of_ == "rows" ? known : known.transpose(-1, -2);
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
-    const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n)
+    const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n); n = Tk for rows, Tq for columns
     const at::Tensor all = gram.sum(1).square().sum({-1, -2}), own = gram.square().sum({-1, -2, -3});
     const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
     // In self-attention, queries and keys have the same padding at the end; the additional Tk - Tq keys are memory.
