@@ -18,10 +18,11 @@ void BatchOptions::check() const {
   if (tokens < block)
     refuse("train.batch.tokens", least, std::to_string(tokens), "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
-    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens), "");
+    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens),
+           "raise train.batch.micro_tokens, or leave the key out");
   if (micro_tokens > 0 && micro_tokens < long_block)
     refuse("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block), str(micro_tokens),
-           "");
+           "raise train.batch.micro_tokens, or leave the key out");
 }
 
 }  // namespace mh::data

@@ -106,11 +106,13 @@ ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageMod
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
   };
   ScoringOptions o = requested;
-  if (o.memory > 0 && o.context > 0) refuse("--context", "0 with --memory above 0", o.context, "");
+  if (o.memory > 0 && o.context > 0)
+    refuse("--context", "0 with --memory above 0", o.context, "leave one of the two options out");
   if (o.memory > 0 && model.memory() == 0)
     refuse("--memory", "0 for a model without a memory", o.memory, "use --context, which every model supports");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
-  if (o.streams > 0 && o.memory == 0) refuse("--streams", "0 without a memory", o.streams, "");
+  if (o.streams > 0 && o.memory == 0)
+    refuse("--streams", "0 without a memory", o.streams, "leave the option out, or set --memory");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));

@@ -98,9 +98,11 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
            task.is_number() ? "numbers" : "classes", "use a model whose model.bert.head predicts these labels");
   if (!task.is_number() && model.classes == 0)
     throw Error(Exit::usage,
-                Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0", ""});
+                Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
+                        "set model.bert.classes"});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
-    refuse(str(model.classes, " classes, as in the model"), str(task.labels.size()), "");
+    refuse(str(model.classes, " classes, as in the model"), str(task.labels.size()),
+           "use a shard with the classes of the model, or another model");
   if (!model.labels.empty() && task.labels != model.labels)
     refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
            "make the shard with the model's labels, or, if both lists mean the same, set model.bert.labels=[]");
@@ -146,7 +148,8 @@ class Classification : public Task {
     const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
     if (const int64_t without = examples->unlabelled(); o.learn && without > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
-                                       str(without, " of ", examples->size(), " examples without a label"), ""});
+                                       str(without, " of ", examples->size(), " examples without a label"),
+                                       "use a shard whose examples all have labels"});
     if (const int64_t truncated = examples->truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
                    " tokens"));

@@ -44,7 +44,7 @@ constexpr int64_t kTokens = 4096;  // maximum number of tokens in a batch of sev
 const at::Tensor& require_finite(const at::Tensor& logits) {
   if (!logits.isfinite().all().item<bool>())
     throw Error(Exit::failed, Problem{"the model", "finite logits", "NaN or infinity",
-                                      "its parameters are damaged, or its training diverged"});
+                                      "use another checkpoint: the parameters are damaged, or training diverged"});
   return logits;
 }
 

@@ -90,7 +90,7 @@ const std::vector<std::string>& all_score_names() {
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {
   if (segments > options.bert.segments)
     throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, the number of segments in rows of " + shard,
-                                     str(options.bert.segments), ""});
+                                     str(options.bert.segments), "set model.bert.segments=2"});
 }
 
 }  // namespace mh::task

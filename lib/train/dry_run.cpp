@@ -57,8 +57,8 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
     batches = batches_of(run, *shard, tokenizers);
   }
   if (vocabulary.target == 0)
-    throw Error(Exit::usage,
-                Problem{where, "model.vocabulary_rows or --train, which set the vocabulary size", "neither", ""});
+    throw Error(Exit::usage, Problem{where, "model.vocabulary_rows or --train, which set the vocabulary size",
+                                     "neither", "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::path_named(t.attention_path));
   // All checks of training, except those that require data and a length of training.

@@ -36,10 +36,11 @@ void Groups::read(Config& config) {
   for (auto& [name, group] : groups_) {
     config.read("train.groups." + name, group);
     if (group.match.empty())
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "patterns of parameter names", "none",
-                                       "such as [\"*.gate.*\"]"});
+      throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "patterns of parameter names", "no patterns",
+                                       "for example [\"*.gate.*\"]"});
     if (group.lr > 0 && group.lr_factor != 1)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "either lr or lr_factor", "both keys", ""});
+      throw Error(Exit::usage, Problem{"train.groups." + name, "either lr or lr_factor", "both keys",
+                                       "leave one of the two keys out"});
     const bool trains = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 || group.lr_factor != 1 ||
                         group.momentum >= 0 || group.weight_decay >= 0;
     if (!group.decay_norms_and_biases && group.rule != "adamw")

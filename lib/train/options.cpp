@@ -36,25 +36,26 @@ void CheckpointOptions::check() const {
 
 void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
-    refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement), "");
+    refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
+           "set train.validation.patience, or leave the key out");
   decode.bleu.check();
   if (const auto set = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !set.empty() && metric != "bleu")
     refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu", join(set, "; "),
-           "");
+           "set train.validation.metric=bleu, or leave the keys out");
 }
 
 void ScheduleOptions::check() const {
   if (warmup_ratio > 0 && warmup.count > 0)
     refuse("train.schedule.warmup_ratio", "either train.schedule.warmup_ratio or train.schedule.warmup",
-           str(warmup_ratio, " and ", to_string(warmup)), "");
+           str(warmup_ratio, " and ", to_string(warmup)), "leave one of the two keys out");
   if (decay_from == "start") {
     if (rule != "linear" && rule != "cosine")
       refuse("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine", str("start with ", rule),
-             "");
+             "leave the key out, or set another train.schedule.rule");
     if (period.count > 0)
       refuse("train.schedule.decay_from", "warmup with train.schedule.period, whose cycles begin after the warm-up",
-             str("start and train.schedule.period=", to_string(period)), "");
+             str("start and train.schedule.period=", to_string(period)), "leave one of the two keys out");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
     refuse("train.schedule.period", "half the length of a cycle, for train.schedule.rule=cyclic-cosine", "0u",

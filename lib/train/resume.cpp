@@ -70,7 +70,7 @@ void continue_state(TrainState& state, const TrainOptions& options, const Schedu
   if (state.update > end)
     throw Error(Exit::usage,
                 Problem{"train.length", str("at least ", state.update, "u, the number of completed updates"),
-                        to_string(options.length), ""});
+                        to_string(options.length), "raise train.length"});
   if (state.schedule_rule != kScheduleRule) {
     if (state.update > 0 && state.update < end &&
         (options.schedule.rule != "constant" || state.update < lengths.warmup))

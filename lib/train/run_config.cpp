@@ -49,13 +49,13 @@ void RunConfig::check() const {
                                      "for example --set train.length=300u"});
   if (train.validation.patience > 0 && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
-                                     "no --valid", ""});
+                                     "no --valid", "pass --valid, or leave the key out"});
   if (train.validation.metric != "loss" && data.valid.empty())
-    throw Error(Exit::usage,
-                Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid", ""});
+    throw Error(Exit::usage, Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid",
+                                     "pass --valid, or leave the key out"});
   if (train.checkpoint.retain_by == "best" && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
-                                     "no --valid", ""});
+                                     "no --valid", "pass --valid, or leave the key out"});
   check_together();
 }
 
@@ -91,7 +91,7 @@ void RunConfig::check_for_task() const {
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
   if (metric == "bleu" && !has_metric)
     refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which scores translations only",
-           "");
+           "set train.validation.metric=loss, or a score of the task");
   if (traits.perplexity && !has_metric)
     refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
            metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
@@ -99,17 +99,19 @@ void RunConfig::check_for_task() const {
   if (batch.rows > 0 && !traits.counts_rows)
     refuse("train.batch.rows", "0, for a model that does not read examples", str(batch.rows), "set train.batch.tokens");
   if (batch.bucket_updates > 1 && !traits.counts_rows)
-    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates), "");
+    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates),
+           "leave the key out");
   if (batch.long_block > 0 && !traits.counts_rows)
-    refuse("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block), "");
+    refuse("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block),
+           "leave the key out");
   if ((batch.long_block > 0) != (batch.long_from.count > 0))
     refuse("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
            batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
-           "such as train.batch.long_from=900u");
+           "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
   if (!traits.text_order && batch.order == Batching::streams)
-    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"), "streams, for texts only",
-           "leave the key out");
+    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"),
+           "streams, which only texts support", "leave the key out");
   if (traits.perplexity && !traits.text_order && train.validation.block > 0)
     refuse("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
            "leave the key out");

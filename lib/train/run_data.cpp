@@ -43,7 +43,8 @@ RunData open_data(RunConfig& config) {
     text::require_vocabularies(data.valid->header(), d.valid, data.tokenizers, d.train);
     d.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
     if (d.valid_tokens == 0)
-      throw Error(Exit::input, Problem{d.valid, "at least one token to validate on", "0 tokens", ""});
+      throw Error(Exit::input,
+                  Problem{d.valid, "at least one token to validate on", "0 tokens", "use another validation shard"});
   }
   d.vocabulary = data.train->header().fingerprint;
   d.source_vocabulary = data.train->header().source_fingerprint;

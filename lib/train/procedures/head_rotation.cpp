@@ -96,7 +96,8 @@ class HeadRotation : public Procedure {
       refuse("train.validation.every", "a validation at the end of each epoch, for " + need,
              "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start < 2)
-      refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start), "");
+      refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start),
+             "raise train.procedures.head-rotation.start");
   }
 
   void start(model::LanguageModel& model) override {

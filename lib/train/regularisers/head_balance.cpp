@@ -17,9 +17,9 @@ class HeadBalance : public ShownTerm, public attention::Subscriber<attention::Ro
  public:
   HeadBalance() : ShownTerm(0.01) {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    find_matching(
-        parameters, "*.combiner.router.weight",
-        {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner", ""});
+    find_matching(parameters, "*.combiner.router.weight",
+                  {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
+                   "set attention.combiner, or remove the regulariser"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!looks()) return;

@@ -31,18 +31,18 @@ class NuclearGrowth : public Regulariser {
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ =
-        find_matching(parameters, kAlphas,
-                      {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner", ""});
+    alphas_ = find_matching(parameters, kAlphas,
+                            {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner",
+                             "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
       const bool has_alpha = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());
         return layer && layer->kind == kind;
       });
       if (!has_alpha && ratio.ratio != Ratio().ratio)
-        throw Error(Exit::usage,
-                    Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
-                            "a kind of attention whose layers have alphas", "no alphas in layers of this kind", ""});
+        throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
+                                         "a kind of attention whose layers have alphas",
+                                         "no alphas in layers of this kind", "leave the key out"});
     }
   }
   at::Tensor loss(const TrainProgress& progress) override {
