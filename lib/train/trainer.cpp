@@ -164,7 +164,7 @@ void Trainer::announce() const {
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes that sample experts or skip layers run without a "
         "graph");
-  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are omitted");
+  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
   log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
                with_commas(batches_->tokens_per_update()), " tokens"));
 }

@@ -23,7 +23,7 @@ void load_partially(const io::Checkpoint& from, model::LanguageModel& model, con
   const model::PartialLoad adoption = model::partial_load_of(from, model.parameters(), from.name());
   model::load_matching_parameters(from, model.parameters());
   for (const auto& [names, what] : {std::pair(&adoption.added, " not in the checkpoint, initialised from the seed: "),
-                                    {&adoption.left_out, " of the checkpoint not loaded: "}})
+                                    {&adoption.left_out, " of the checkpoint are left out: "}})
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
   if (adoption.added.empty()) return;
