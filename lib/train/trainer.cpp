@@ -57,7 +57,7 @@ void Trainer::return_to_best() {
                with_commas(best_update())));
 }
 
-// The training state is saved last, so that the work that it records is done and the process may be killed at any time.
+// The training state is saved after the work that it describes, so the process may be killed at any time.
 bool Trainer::finish_update() {
   const bool validates_now = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
