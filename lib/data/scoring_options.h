@@ -45,7 +45,7 @@ struct ScoringOptions {
             between(-1, 1 << 24));
     f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
             between(0, 1 << 24));
-    f.field("batch", batch, "rows in a forward pass, which affect speed, not the score; 0: about 4096 tokens",
+    f.field("batch", batch, "number of rows in a forward pass, which affects only speed; 0: about 4096 tokens",
             at_least(0));
   }
 };
