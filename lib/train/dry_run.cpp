@@ -25,7 +25,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Sets out.updates, out.warmup_updates and out.epochs as far as they are known; `batches` may be null (no data).
+// Sets out.updates, out.warmup_updates and out.epochs, or leaves unknown ones unset. `batches`: null without data.
 void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // Returns 0 for a length in epochs without data, since the number of updates in an epoch is then unknown.

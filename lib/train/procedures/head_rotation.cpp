@@ -67,11 +67,12 @@ class HeadRotation : public Procedure {
     f.field("epochs", epochs_,
             "epochs, counted from 1, before which mode manual swaps the pairs, and in turn swaps the pairs back",
             at_least(1));
-    f.field("swap_output", options_.output, "whether the head's columns of the output projection move with the head");
+    f.field("swap_output", options_.output,
+            "whether a swapped head's columns of the output projection move with the head");
     f.field("swap_stages", options_.stages,
-            "whether the head's parameters in attention stages, such as a gate or alphas, move with the head");
+            "whether a swapped head's parameters in attention stages, such as its gate, move with the head");
     f.field("swap_optimizer_state", swap_optimizer_state_,
-            "whether the optimiser's moments of the head's parameters move with the head");
+            "whether the optimiser's moments of a swapped head's parameters move with the head");
   }
 
   void plan(const Plan& plan) override {
