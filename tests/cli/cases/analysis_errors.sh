@@ -24,7 +24,7 @@ refused() {  # STATUS MESSAGE COMMAND...
 }
 
 # The options must fit every model; an error about the second model comes before the first result.
-refused 2 "at most 22, the text's whole blocks of 64 tokens" mh-prune scan --blocks 30 $a $long t.mhs
+refused 2 "at most 22, the number of full blocks in the text, each of 64 tokens" mh-prune scan --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
 refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
@@ -36,7 +36,7 @@ mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
 # A context as long as the block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
-  refused 2 "less than the block of 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
+  refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
 # A model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors

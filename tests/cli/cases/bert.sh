@@ -70,7 +70,7 @@ mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 expect 2 mh-train $go --out no --set train.batch.long_block=65; said "train.batch.long_block"
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48; said "train.batch.long_from"
 
-expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "train.batch.long_block, whose rows it limits"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "0, unless train.batch.long_block is set"
 # Documents of three pieces in blocks of 3 tokens, which leave room for one piece.
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
 expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
@@ -148,7 +148,7 @@ expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u 
 said "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u --set attention.pairing=cross-head
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
-said "the run does not start where"
+said "the model computes another function than"
 
 # Regression.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
@@ -220,7 +220,7 @@ expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said
 head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
 expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; printed '"blocks":10'
-expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the number of pairs or rows"
+expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the number of sentence pairs or examples"
 expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
 expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
@@ -235,10 +235,10 @@ no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 no 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "two segments of the rows"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "number of segments in rows"; [ ! -d no ] || fail "a folder is left"
 no 2 "the checkpoint's heads, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
-said "keep their random initial values: "; said "also accepts the word head"
+said "keep their random initial values: "; said "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"

@@ -74,7 +74,7 @@ refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
 refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
 refused 2 "from -10 to 10" translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
-refused 3 "gap:2: expected a sentence, since its translation has a prefix" translate $m gap --prefix-file begin2
+refused 3 "gap:2: expected a sentence, since the line has a prefix" translate $m gap --prefix-file begin2
 printf '\nv1 <eos> v2\n\n' > begin2
 refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
@@ -131,7 +131,7 @@ expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set tra
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; said "train.validation.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
-said "bleu, a score of translations"
+said "bleu, which scores translations only; set train.validation.metric=loss, or a score of the task"
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss; said "train.validation.metric"
 [ ! -e no ] || fail "a folder is left"
 

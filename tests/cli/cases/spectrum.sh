@@ -88,7 +88,7 @@ refuse 2 "--blocks: expected --of with matrices of a text" $mixed --of alphas --
 refuse 2 "such as" $model --of weight:nothing.like.it
 refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
-refuse 2 "whole blocks" $model t.mhs --blocks 100000
+refuse 2 "full blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
 refuse 2 "an output other" $model t.mhs --curves $model
 refuse 2 "a file" $model t.mhs --curves -

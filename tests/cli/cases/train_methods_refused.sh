@@ -9,8 +9,8 @@ r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
 try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validation.every=0u
 try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
-try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-try "which needs more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
+try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
 try "the combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 try "this mode needs more layers or more heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 in decoder.self" --set $r.mode=random
@@ -44,15 +44,15 @@ for s in synthesizer-dense synthesizer-random; do
   expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
-try "0u with a procedure that moves weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
+try "0u with a procedure that swaps heads, since the best weights do not record the swaps" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Gates that are frozen in the passes that would train only the gates, and parameter groups without effect.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
-try "train.groups.g: expected frozen, or options of training; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
+try "train.groups.g: expected either frozen = true or keys of the optimiser; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
-group try "train.groups.a.momentum: expected the rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
-group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group try "train.groups.a.momentum: expected the update rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
+group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in earlier groups, a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run reports the same errors.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
@@ -62,13 +62,13 @@ dry "blocks, which are shuffled" $xl --set model.transformer-xl.memory=16
 dry "a pattern that matches a parameter of the model" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation precedes epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
-dry "which needs more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+dry "which requires more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 dry "the combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
-dry "streams, one token in each" --set train.batch.order=streams --set train.batch.tokens=1000000
+dry "streams, one for each token" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that meets the constraints of the fused path" --set train.attention_path=fused --set attention.mixer=talking-heads
-dry "since a regulariser observes the attention" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
+dry "since a regulariser reads attention probabilities" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
 dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
@@ -77,7 +77,7 @@ dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
 dry "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
-group dry "found all matching parameters in a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group dry "found all matching parameters in earlier groups, a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # Without data, parameters that are always frozen are still detected.
 expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "only frozen parameters"
 expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u

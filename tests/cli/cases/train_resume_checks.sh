@@ -12,7 +12,7 @@ for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/to
   sed -i "$edit" run/config.toml
   cmp -s config run/config.toml && fail "the edit changed nothing: $edit"
   expect 2 mh-train --resume --out run --set train.length=9u
-  said "the model, data and batches that the run was started with"
+  said "the model, data and batches with which the run was started"
   cp config run/config.toml
 done
 expect 2 mh-train --resume --out run --set train.length=3u; said "at least 6u"
@@ -46,9 +46,9 @@ sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
 expect 3 mh-train --resume --out decays --set train.length=7u  # the error states the checksum of the edited header
 mapfile -t sums < <(grep -oE '[0-9a-f]{16}' err)
 sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
-expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on, update n uses the rate at n - 1"
+expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on, update n uses the learning rate at n - 1 completed updates"
 expect 0 mh-train --resume --out decays --set train.length=8u
-if grep -q "uses the rate" err || grep -q "has learning rate 0" err; then fail "the warning is repeated"; fi
+if grep -q "uses the learning rate" err || grep -q "has learning rate 0" err; then fail "the warning is repeated"; fi
 # A diverged run keeps its last good state and resumes from it.
 cp -r run nan
 expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"

@@ -9,7 +9,7 @@ mh-train --config c.toml --train t.mhs --out run 2>log &
 pid=$!
 for _ in $(seq 100); do [ ! -f run/last.safetensors ] || break; sleep 0.1; done
 expect 1 mh-train --resume --out run
-said "no other training"
+said "no other process"
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 [ "$status" -eq 143 ] || fail "SIGTERM: $status"

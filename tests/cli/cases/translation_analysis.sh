@@ -168,7 +168,7 @@ for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap rep
   said "the vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
     no 2 $tool $option $m p.mhs
-    said "sentences and examples are independent rows"
+    said "only a text supports this option"
   done
 done
 no 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
@@ -177,7 +177,7 @@ no 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
 no 3 mh-spectrum experts $mixed t.mhs
 said "mh-prep translation"
 no 2 mh-prune scan --blocks 1000 $m p.mhs
-said "the number of pairs or rows"
+said "the number of sentence pairs or examples"
 no 2 mh-prune scan --heads 0:1 $m p.mhs
 said "a model with several kinds of attention"
 no 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs

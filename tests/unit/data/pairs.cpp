@@ -175,7 +175,7 @@ TEST_CASE("pairs longer than train.batch.block are refused, with their number in
   TrainOptions o;
   o.batch.block = 3, o.batch.tokens = 100;
   const std::string text = refusal([&] { corpora::make_batches(pairs_of(shard), o); });
-  CHECK(contains(text, "at least 5, the longest side of a pair"));
+  CHECK(contains(text, "at least 5, the longest source or target"));
   CHECK(contains(text, "2 of 3 pairs"));
   o.batch.block = 5;
   CHECK(corpora::make_batches(pairs_of(shard), o)->updates_per_epoch() == 1);

@@ -203,7 +203,7 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
   CHECK(protocol(resolved(*without_memory, 2, -1, 0)) == "context-window");
   CHECK(contains(refusal([&] { resolved(*without_memory, 0, 5, 0); }), "a model with a memory"));
   CHECK(contains(refusal([&] { resolved(*without_memory, 0, -1, 5); }), "--streams"));
-  CHECK(contains(refusal([&] { resolved(*with_memory, 2, 5, 0); }), "a context or a memory"));
+  CHECK(contains(refusal([&] { resolved(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
 }
 
 TEST_CASE("an initial memory of zeros is attended to, unlike an empty memory", "[streams]") {
@@ -537,8 +537,8 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
                  "'dot-product'\n"),
       "skip layers"));
   CHECK(contains(refusal_of(skips + "until = '2u'\n"), "no --valid"));
-  CHECK(
-      contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"), "none this early"));
+  CHECK(contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
+                 "no validation by then"));
   // Streams without a memory are independent segments.
   CHECK_NOTHROW(run_of(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }

@@ -176,13 +176,13 @@ TEST_CASE("options of a parameter group without effect are refused with the name
   const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
                     b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
   check_contains(error_of(a + "momentum = 0.5\n"),
-                 "train.groups.a.momentum: expected the rule sgd or nag; found adamw");
+                 "train.groups.a.momentum: expected the update rule sgd or nag; found adamw");
   check_contains(error_of(a + "momentum = 0.0\n"), "train.groups.a.momentum");
   check_contains(error_of(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
-  check_contains(
-      error_of(a + b),
-      "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in a");
-  check_contains(error_of(a + "frozen = true\nlr = 0.1\n"), "frozen, or options of training");
+  check_contains(error_of(a + b),
+                 "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching "
+                 "parameters in earlier groups, a");
+  check_contains(error_of(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys of the optimiser");
   check_contains(error_of(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
   check_contains(error_of(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
 }

@@ -170,7 +170,8 @@ TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas
   CHECK(growth_error("") == "");
   CHECK(growth_error("[train.regularisers.nuclear-growth.decoder.self]\nratio = 2.0\n") == "");
   CHECK(growth_error("[train.regularisers.nuclear-growth.decoder.cross]\nratio = 2.0\n")
-            .find("nuclear-growth.decoder.cross.ratio: expected a kind of attention with alphas") != std::string::npos);
+            .find("nuclear-growth.decoder.cross.ratio: expected a kind of attention whose layers have alphas") !=
+        std::string::npos);
 }
 
 TEST_CASE("nuclear growth freezes alphas until its start, then grows their nuclear norm by the ratio of each kind",
