@@ -42,7 +42,7 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// Returns the reference scores: one evaluation of the model per set of ablated heads.
+// Returns the score of the model without each set of heads in `ablated`, from one evaluation per set.
 std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vector<HeadSet>& ablated) {
   std::vector<task::Score> scores;
   for (const HeadSet& heads : ablated) {
@@ -70,8 +70,9 @@ std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vec
   return scores;
 }
 
-// Returns sets of heads to ablate: each head, all other heads of its layer, heads of several layers (one set twice),
-// a whole layer, all heads, and at index 4 no heads.
+// Returns sets of decoder self-attention heads to ablate: each single head; for each head, all other heads of the same
+// layer; heads of several layers, with one such set twice; all heads of layer 1; all heads of the model. The set at
+// index 4 is empty.
 std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);
@@ -92,14 +93,15 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   return sets;
 }
 
-// Checks score_without() against reference_scores(), and that it removes its head scales afterwards.
+// Checks that score_without() returns the scores of reference_scores(), and that no layer has head scales afterwards.
 void check_against_reference(const AnalysisInput& s) {
   const auto sets = ablation_sets(s.model, s.side);
   const auto expected = reference_scores(s, sets);
   bool differs = false;
   for (const auto& score : expected) differs = differs || std::abs(score.nll - expected[4].nll) > 1e-3 * score.nll;
   CHECK(differs);
-  // All ablated models in one pass, in several groups, and one model per pass.
+  // Limits on the tokens of a forward pass: all ablated models in one pass, several models per pass, one model per
+  // pass.
   for (int64_t tokens : {1 << 16, 60, 1}) {
     const auto actual = score_without(s, sets, tokens);
     REQUIRE(actual.size() == expected.size());
@@ -114,7 +116,8 @@ void check_against_reference(const AnalysisInput& s) {
 
 }  // namespace
 
-TEST_CASE("ablated models scored in one pass have the scores of separate evaluations", "[ablation]") {
+TEST_CASE("scoring many ablated models in one pass over the text gives the scores of separate evaluations",
+          "[ablation]") {
   const auto text = some_text(41);
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
@@ -138,7 +141,8 @@ TEST_CASE("ablated models scored in one pass have the scores of separate evaluat
     }
 }
 
-TEST_CASE("ablating one side of layers with unequal head counts equals separate evaluations", "[ablation]") {
+TEST_CASE("ablating only score, value or output heads in layers with unequal head counts equals separate evaluations",
+          "[ablation]") {
   const auto text = some_text(77);
   const auto unequal = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text source = corpora::text_of(text, 0);
@@ -153,7 +157,8 @@ TEST_CASE("ablating one side of layers with unequal head counts equals separate 
   }
 }
 
-TEST_CASE("ablated models on sampled blocks with context have the scores of separate evaluations", "[ablation]") {
+TEST_CASE("scoring ablated models on sampled blocks of text with context or memory equals separate evaluations",
+          "[ablation]") {
   const auto text = some_text(90);
   const data::Text source = corpora::text_of(text, 0);
   auto m = build("", "");
@@ -166,7 +171,8 @@ TEST_CASE("ablated models on sampled blocks with context have the scores of sepa
   check_against_reference({*xl, source, source.resolve(how, *xl)});
 }
 
-TEST_CASE("ablating a head that the model lacks is refused with the valid range", "[ablation]") {
+TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
+          "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(20);
   const data::Text source = corpora::text_of(text, 0);
@@ -183,7 +189,8 @@ TEST_CASE("ablating a head that the model lacks is refused with the valid range"
                     Catch::Contains("heads 0 to 2"));
 }
 
-TEST_CASE("score_without() adds to the masked heads, which return when Masked is destroyed", "[ablation]") {
+TEST_CASE("score_without() ablates heads in addition to those of a Masked object, whose destructor unmasks its heads",
+          "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -202,8 +209,8 @@ TEST_CASE("score_without() adds to the masked heads, which return when Masked is
 
 TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
           "[ablation]") {
-  // Skip Cross-Head Transformer-XL, table 3, layer 1: the loss without each head, for Transformer-XL and with
-  // cross-head attention.
+  // Skip Cross-Head Transformer-XL, table 3, layer 1: the loss from ablating each head, for Transformer-XL (`plain`)
+  // and with cross-head attention (`crossed`).
   const double plain = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
   const double crossed = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
   CHECK(plain == Approx(.276).margin(5e-4));
@@ -212,7 +219,8 @@ TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head
   CHECK(deviation({3, 3}) == 0);
 }
 
-TEST_CASE("the measure ablation is the loss without the head; random depends only on the seed", "[ablation]") {
+TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
+          "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -232,7 +240,7 @@ TEST_CASE("the measure ablation is the loss without the head; random depends onl
   CHECK((first != importance_of("random", s)));
 }
 
-TEST_CASE("a scan of heads, all heads but one and layers equals separate evaluations", "[ablation]") {
+TEST_CASE("an ablation scan by head, by all heads but one and by layer equals separate evaluations", "[ablation]") {
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
@@ -255,8 +263,8 @@ TEST_CASE("a scan of heads, all heads but one and layers equals separate evaluat
   sets.insert(sets.end(), expected_masks.begin(), expected_masks.end());
   const auto expected = reference_scores(s, sets);
   const Scan scan = scan_heads(s, cases);
-  // The same scan through a metric callback, which runs the currently masked model. Progress counts the rows of all
-  // cases.
+  // The same scan with a metric callback, which evaluates the model while the heads of the current case are masked.
+  // Progress is counted in rows, summed over the full model and the 8 cases.
   int64_t last_done = 0, last_total = 0;
   AnalysisInput judged = s;
   judged.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
@@ -272,7 +280,7 @@ TEST_CASE("a scan of heads, all heads but one and layers equals separate evaluat
     CHECK(by_judge.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
   }
   CHECK(scan.total() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
-  // The cases of mode head in layer 2.
+  // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
   const LayerLoss loss = layer_loss(scan.total(), values);
@@ -299,7 +307,8 @@ TEST_CASE("ranked() sorts heads by ascending score, then by layer and head", "[a
   }
 }
 
-TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without reranking", "[ablation]") {
+TEST_CASE("a pruning curve masks the least important heads first, whether or not the ranking is repeated at each step",
+          "[ablation]") {
   auto m = build("", "", 4);
   const auto text = some_text(50);
   const data::Text source = corpora::text_of(text, 0);
@@ -311,7 +320,7 @@ TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without
     for (const bool per_layer : {false, true}) {
       INFO(rerank << per_layer);
       const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
-      REQUIRE(points.size() == 5);  // 0, .3, .6, .9, 1
+      REQUIRE(points.size() == 5);  // fractions 0, .3, .6, .9 and 1 of the heads
       std::vector<HeadSet> sets;
       for (const auto& point : points) sets.push_back(point.masked);
       const auto expected = reference_scores(s, sets);
@@ -327,7 +336,7 @@ TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
         CHECK(points[i].score.nll == Approx(expected[i].nll).epsilon(1e-5));
       }
-      // Losses relative to the full model: of perplexity, and of a metric that returns the number of its calls.
+      // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
       double calls = 0;
       CurveMeter meter(s, [&] { return ++calls; });
       for (size_t i = 0; i < 5; ++i) {
@@ -337,10 +346,11 @@ TEST_CASE("a pruning curve masks the lowest-ranked heads first, with and without
         CHECK(loss.value_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
-      // The first step masks the same heads with and without reranking.
+      // The first step masks the 4 least important heads of the full model, with and without reranking.
       const auto& first = sets[1][AttentionKind::decoder_self];
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
-      // The second step masks the least important heads of the model without those of the first step.
+      // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
+      // while the heads of the first step are masked.
       const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : ranked(importance_of("ablation", s), false))

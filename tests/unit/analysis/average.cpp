@@ -15,7 +15,7 @@ constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\n
 
 std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
-// Returns the text of the input error that averaging throws; "" if it throws none.
+// Returns the message of the Error(input) that analysis::average() throws for these checkpoints; "" without an error.
 std::string average_error(const std::vector<const io::Checkpoint*>& files) {
   try {
     analysis::average(files);
@@ -31,8 +31,8 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Writes a copy of a checkpoint. `new_name` maps the name of a tensor to its name in the copy; "" leaves the tensor
-// out.
+// Writes a copy of the checkpoint `from` to the path `to`. `new_name` maps the name of a tensor to its name in the
+// copy; "" leaves the tensor out.
 void rename_tensors(const io::Checkpoint& from, const std::string& to,
                     const std::function<std::string(const std::string&)>& new_name) {
   std::vector<io::TensorView> views;
@@ -48,14 +48,14 @@ void rename_tensors(const io::Checkpoint& from, const std::string& to,
 
 }  // namespace
 
-TEST_CASE("averaged checkpoints equal plain loops in double, batch norm statistics included", "[average]") {
+TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp64, rounded to fp32", "[average]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> all;
   for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
     run_of(folder, name, kGated + train_length(2) + str("seed = ", seed, "\n"));
-    // Full training states: averaging must ignore the moments of the optimizer.
+    // last.safetensors also contains the moments of the optimizer, which averaging must ignore.
     files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
     all.push_back(files.back().get());
   }
@@ -81,15 +81,16 @@ TEST_CASE("averaged checkpoints equal plain loops in double, batch norm statisti
     CHECK(changed > 0);
     statistics += p.traits().trainable ? 0 : 1;
   }
-  CHECK(statistics == 4);  // mean and variance of the batch norm of two layers' gates
+  CHECK(statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
   CHECK(mean.tokenizers.target->size() == 6);
-  // The average of a single checkpoint is that checkpoint.
+  // The average of a single checkpoint has the parameters of that checkpoint.
   const model::LoadedModel one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
   for (const auto& p : one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
 }
 
-TEST_CASE("checkpoints with different configurations, vocabularies or parameters are not averaged", "[average]") {
+TEST_CASE("averaging refuses checkpoints with different model configurations, vocabularies or parameters",
+          "[average]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   run_of(folder, "a", train_length(1));

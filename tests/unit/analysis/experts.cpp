@@ -52,7 +52,7 @@ AnalysisInput subject_of(model::LanguageModel& model, const data::Corpus& text, 
 
 // Records the gates of each layer, one tensor per batch.
 struct GateRecorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
-  std::vector<std::vector<at::Tensor>> gates = std::vector<std::vector<at::Tensor>>(2);  // by layer, then batch
+  std::vector<std::vector<at::Tensor>> gates = std::vector<std::vector<at::Tensor>>(2);  // by layer and batch
   void receive(const attention::LayerSpec& s, attention::GateObservation& observation) override {
     gates[static_cast<size_t>(s.layer)].push_back(observation.gates);
   }
@@ -61,7 +61,7 @@ struct GateRecorder : attention::Observer, attention::Subscriber<attention::Gate
 // Replaces the gates of a layer and records its head outputs.
 struct GateReplacer : attention::Observer, attention::Subscriber<attention::GateObservation> {
   at::Tensor z;            // (B, h, T, dv), head outputs
-  at::Tensor replacement;  // gates
+  at::Tensor replacement;  // (B, T, E), (B, E) or (h): the gates that the combiner uses instead of its own
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
     return side == attention::HeadSide::value ? z = x : x;
   }
@@ -75,7 +75,7 @@ const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";
 
 }  // namespace
 
-TEST_CASE("a one-hot gate gives attention without the heads its expert drops, rescaled by h / (h - drop)",
+TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales the other heads by h / (h - drop)",
           "[experts]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1);
@@ -99,7 +99,7 @@ TEST_CASE("a one-hot gate gives attention without the heads its expert drops, re
       CHECK(numbers::close(y, layers::by_heads(l, replacer.z, scale)));
     }
   }
-  // The gates of single heads (combiner gates) can be replaced, too.
+  // An observer can also replace the gates of the combiner 'gates', which has one gate per head.
   layers::Shaken l("heads = 4\ncombiner = 'gates'\n", 8, 3);
   GateReplacer replacer;
   replacer.replacement = normal({4}, 5);
@@ -116,7 +116,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   GateRecorder recorder;
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
-  std::vector<int32_t> inputs;  // tokens without padding, in order
+  std::vector<int32_t> inputs;  // input tokens in the order of the text, without padding
   visitor.visit = [&](const data::VisitedBatch& pass) {
     for (size_t b = 0; b < pass.rows.size(); ++b)
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
@@ -124,7 +124,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   };
   data::for_each_batch(*model, text, subject.how, visitor);
   REQUIRE(report.layers.size() == 2);
-  std::vector<int64_t> first_layer_experts;  // by position
+  std::vector<int64_t> first_layer_experts;  // expert of each position in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
     double entropy = 0;
     std::vector<int64_t> counts(4);
@@ -175,13 +175,14 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   }
 }
 
-TEST_CASE("uniform gates have entropy ln E, and random experts depend only on the seed", "[experts]") {
+TEST_CASE("uniform gates have entropy ln E, and scores with random experts are independent of the batch size",
+          "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
   const data::Text text = corpora::text_of(some_text(), 0);
   const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);
-  CHECK(report.layers[0].units == 11);  // blocks of 6, and a last one of 2 tokens
+  CHECK(report.layers[0].units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
   CHECK(report.layers[0].entropy / 11 == Approx(std::log(4)));
   CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
   const auto scores = evaluate_experts(subject_of(*model, text, 1), 3),
@@ -198,7 +199,7 @@ TEST_CASE("uniform gates have entropy ln E, and random experts depend only on th
   CHECK(other_batch[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
 }
 
-TEST_CASE("the expert report is refused for a model without gates over experts", "[experts]") {
+TEST_CASE("require_experts() refuses a model without gates over experts", "[experts]") {
   for (const char* attention : {"", "combiner = 'gates'\n", "combiner = 'alphas'\n", "combiner = 'head-weights'\n"}) {
     INFO(attention);
     auto model = build(attention);

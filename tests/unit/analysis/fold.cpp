@@ -1,4 +1,4 @@
-// Folding combiners into the output projection: the folded model has the same outputs, up to rounding.
+// Folding combiners into the output projection: the folded model has the outputs of the full model, up to rounding.
 #include "analysis/fold.h"
 
 #include <c10/core/GradMode.h>
@@ -37,7 +37,7 @@ void check_refused(const model::ModelConfig& config, model::LanguageModel& model
 
 }  // namespace
 
-TEST_CASE("folding a matrix into the output projection equals plain loops in double", "[fold]") {
+TEST_CASE("folding a matrix into the output projection equals plain loops in fp64", "[fold]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t values = pick(1, 5), outputs = pick(1, 5), d = pick(1, 6), dv = pick(1, 4);
@@ -54,7 +54,7 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in dou
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
             sum += term, size += std::abs(term);
           }
-          // Accumulation in double, then one rounding to fp32.
+          // Error bound of accumulation in fp64, followed by one rounding to fp32.
           RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <= 6e-8 * std::abs(sum) + 1e-14 * size);
         }
   }));
@@ -80,7 +80,8 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
         CHECK(folded.layers[2] == "decoder.layers.2.self");
         for (const auto& p : folded.model->parameters().all()) CHECK(p.name().find("combiner") == std::string::npos);
         check_close(hidden_states(*folded.model), hidden_states(*full.model));
-        // The folded configuration has no sections per layer and builds a model with the same number of parameters.
+        // The folded configuration has no sections for single layers, and a model built from it has as many parameters
+        // as the folded model.
         CHECK(folded.config.toml().find("combiner = \"concatenate\"") != std::string::npos);
         CHECK(folded.config.toml().find("[attention.decoder") == std::string::npos);
         Config text;
@@ -91,7 +92,8 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
       }
 }
 
-TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned layers and mixed stacks", "[fold]") {
+TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned layers and models with two combiners",
+          "[fold]") {
   const Model unequal("decoder", "value_heads = 6\noutput_heads = 3\nmixer = 'talking-heads'\ncombiner = 'alphas'\n");
   auto folded = fold_model(unequal.config, *unequal.model);
   check_close(hidden_states(*folded.model), hidden_states(*unequal.model));
@@ -123,7 +125,7 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
 }
 
-TEST_CASE("plain concatenation and combiners that are no constant matrix across heads are not folded", "[fold]") {
+TEST_CASE("folding refuses concatenation and combiners that are not a constant matrix across heads", "[fold]") {
   for (const char* combiner :
        {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\n", "combiner = 'gates'\ngates.input = true\n",
         "combiner = 'pair-norm'\n", "combiner = 'concatenate'\n"}) {

@@ -1,5 +1,5 @@
-// Measures of head importance against plain loops over the observed attention weights and head outputs; and head
-// discrepancy.
+// Measures of head importance and head discrepancy, compared with plain loops over observed attention weights, head
+// outputs and gradients.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -50,7 +50,7 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// A model and the text that its heads are measured on. The last block of the text is padded.
+// A model, and the text on which the importance of its heads is measured. The last block of the text is padded.
 struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
@@ -70,22 +70,22 @@ struct MeasuredModel {
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
 };
 
-// The tensors that an observer receives from each layer, by pass over one row of the text, with the gradients of the
-// row's loss. Undefined where the layer lacks them.
+// The tensors that an observer receives from each layer, and the gradients of the loss. Each forward pass has one row
+// of the text. x is undefined in a layer without a mixer, w in a layer whose combiner has no weights.
 struct Recording {
   struct Pass {
-    int64_t length = 0;     // of the row without padding
-    at::Tensor x, p;        // (h, Tq, Tk): input of the mixer; attention weights after it
+    int64_t length = 0;     // tokens in the row, without padding
+    at::Tensor x, p;        // (h, Tq, Tk): input of the mixer; attention weights after the mixer
     at::Tensor z, c;        // (h, Tq, dv): head outputs before and after the combiner
     at::Tensor w;           // (h) or (B, Tq, h): weights of the heads in the combiner
-    at::Tensor dx, dz, dc;  // gradients
+    at::Tensor dx, dz, dc;  // gradients of the loss with respect to x, z and c
   };
-  std::vector<std::vector<Pass>> layers{2};
+  std::vector<std::vector<Pass>> layers{2};  // indexed by layer, then by forward pass
 };
 
 struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
   int64_t length = 0;
-  Recording::Pass current[2];  // by layer
+  Recording::Pass current[2];  // tensors of the current forward pass, indexed by layer
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
@@ -133,8 +133,8 @@ double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
 
 using Row = std::vector<double>;
 
-// Returns, for each of the 3 heads, the mean Frobenius distance to the other two, averaged over passes. `tensor_of`
-// selects the tensor of a pass.
+// Returns, for each of the 3 heads, the mean Frobenius distance to the other two heads, averaged over forward passes.
+// `tensor_of` returns the tensor (h, Tq, …) of a pass that holds the heads to compare.
 Row distances(const std::vector<Recording::Pass>& passes,
               const std::function<at::Tensor(const Recording::Pass&)>& tensor_of) {
   Row scores(3, 0.0);
@@ -155,7 +155,7 @@ Row distances(const std::vector<Recording::Pass>& passes,
   return scores;
 }
 
-// Returns the mean over positions of value_at(pass, head, position), for each head.
+// Returns, for each head, the mean of value_at(pass, head, position) over the positions of all forward passes.
 Row mean_over_positions(const std::vector<Recording::Pass>& passes,
                         const std::function<double(const Recording::Pass&, int64_t, int64_t)>& value_at) {
   Row scores(3, 0.0);
@@ -169,14 +169,14 @@ Row mean_over_positions(const std::vector<Recording::Pass>& passes,
   return scores;
 }
 
-// Returns the inner product of row t of head i in x and d.
+// Returns the inner product of x[i][t] and d[i][t], with head i and position t.
 double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_t t) {
   double sum = 0;
   for (int64_t s = 0; s < x.size(2); ++s) sum += entry(x, i, t, s) * entry(d, i, t, s);
   return sum;
 }
 
-// Returns the scores of a layer's heads by plain loops.
+// Returns the scores of a layer's heads, computed by plain loops over its forward passes.
 Row reference_scores(const std::string& measure, Side side, const std::vector<Recording::Pass>& passes,
                      const attention::AttentionLayer& layer) {
   auto p_of = [&](const Recording::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
@@ -237,7 +237,8 @@ const std::vector<Stages>& all_stages() {
   return all;
 }
 
-// Returns whether the measure is defined for heads of this side.
+// Returns whether the measure is defined for the whole, score, value or output heads (`side`) of a layer with these
+// stages.
 bool is_defined(const std::string& measure, Side side, const Stages& s) {
   if (side == Side::score && !s.has_mixer) return false;
   if (side == Side::output && !s.has_alphas) return false;
@@ -260,7 +261,7 @@ const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
 
 }  // namespace
 
-TEST_CASE("every measure of importance equals plain loops over attention weights and head outputs", "[importance]") {
+TEST_CASE("importance from attention weights, head outputs and gradients equals plain loops", "[importance]") {
   for (const std::string& more : {std::string(), kMemory})
     for (const Stages& stages : all_stages()) {
       MeasuredModel measured(stages.attention, more);
@@ -281,7 +282,8 @@ TEST_CASE("every measure of importance equals plain loops over attention weights
     }
 }
 
-TEST_CASE("a measure is refused exactly where it is undefined for the heads of a side", "[importance]") {
+TEST_CASE("check_importance() refuses exactly the measures that are undefined for whole, score, value or output heads",
+          "[importance]") {
   for (const Stages& stages : all_stages()) {
     MeasuredModel measured(stages.attention);
     for (const std::string& measure : importances().names())
@@ -297,10 +299,12 @@ TEST_CASE("a measure is refused exactly where it is undefined for the heads of a
   CHECK(status_of([&] { importance_of("tailor", measured.subject(Side::whole)); }) == 2);
 }
 
-TEST_CASE("the measure received in cross-attention is the mean over unmasked keys", "[importance]") {
+TEST_CASE("in cross-attention, the measure received is the mean over unmasked keys of the largest weight of each key",
+          "[importance]") {
   attention::LayerSpec shape;
   shape.kind = AttentionKind::decoder_cross;
-  // (2, 2, 2, 3): two rows, two heads, two queries, three keys. In row 1, query 1 is padding and key 2 is masked.
+  // Attention weights (2, 2, 2, 3): two batch rows, two heads, two queries, three keys. In batch row 1, query 1 is
+  // padding and key 2 is masked.
   at::Tensor p = at::tensor({0.2, 0.5, 0.3, 0.6, 0.3, 0.1, 0.1, 0.1, 0.8, 0.4, 0.4, 0.2,  //
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
@@ -340,7 +344,8 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
   }
 }
 
-TEST_CASE("the measure taylor is independent of the batch size and leaves no gradients in the model", "[importance]") {
+TEST_CASE("the measure taylor is independent of the batch size and does not change gradients or frozen parameters",
+          "[importance]") {
   MeasuredModel measured("mixer = 'mixhead-a'\n");
   auto& parameters = measured.model->parameters();
   parameters.all()[1].set_trained(false);
@@ -353,7 +358,8 @@ TEST_CASE("the measure taylor is independent of the batch size and leaves no gra
   }
 }
 
-TEST_CASE("the products of taylor sum to the derivative of the loss by the weight of a head", "[importance]") {
+TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
+          "[importance]") {
   for (const Stages& stages : all_stages()) {
     MeasuredModel measured(stages.attention);
     for (Side side : kSides) {
@@ -394,7 +400,7 @@ TEST_CASE("the products of taylor sum to the derivative of the loss by the weigh
           CHECK(std::abs(actual - slope) < 0.01 + 0.01 * std::abs(slope));
           largest = std::max(largest, std::abs(slope));
         }
-      CHECK(largest > 0.1);  // else the test compares only zeros
+      CHECK(largest > 0.1);  // otherwise the test would compare only zeros
     }
   }
 }
@@ -405,7 +411,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     const at::Tensor x = measured.model->parameters().find("decoder.layers.1.self." + name)->master();
     return x.detach().to(at::kDouble).reshape({x.size(0), -1}).contiguous();
   };
-  // Sums w² over the rows or columns of a head.
+  // Return Σ w² over the rows, or over the columns, of a parameter that belong to a head.
   auto rows = [&](const std::string& name, int64_t head) {
     const at::Tensor x = parameter(name);
     const int64_t size = x.size(0) / 3;
@@ -446,7 +452,8 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     }
 }
 
-TEST_CASE("normalise_by_layer() divides the scores of a layer by their norm and keeps zeros", "[importance]") {
+TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm and leaves a layer of zeros unchanged",
+          "[importance]") {
   LayerScores scores{{3, -4}, {0, 0}, {}};
   normalise_by_layer(scores);
   CHECK(scores == LayerScores{{0.6, -0.8}, {0, 0}, {}});
@@ -493,7 +500,8 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
   }
 }
 
-TEST_CASE("head discrepancy of equal, opposite and zero heads ignores padding", "[discrepancy]") {
+TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the closed-form value and ignores padding",
+          "[discrepancy]") {
   const attention::LayerSpec shape;
   Discrepancy discrepancy;
   discrepancy.begin(at::tensor({2}, at::kLong));
@@ -503,13 +511,14 @@ TEST_CASE("head discrepancy of equal, opposite and zero heads ignores padding", 
   z.narrow(2, 2, 1).fill_(100);  // padding
   discrepancy.heads(HeadSide::value, shape, z);
   const auto layer = discrepancy.layers().at(shape.kind)[0];
-  // Cosine distances of the pairs 01: 2, 02: 1, 03: 0, 12: 1, 13: 2, 23: 1; Euclidean ones 4, 2, 0, 2, 4, 2. Each pair
-  // counts twice.
+  // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
+  // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.
   CHECK(layer.before.cosine == Approx(14));
   CHECK(layer.before.euclidean == Approx(28));
 }
 
-TEST_CASE("layers without heads have no scores; unequal head counts need a named side", "[importance]") {
+TEST_CASE("a layer without heads has no scores, and whole heads are refused in a layer with unequal head counts",
+          "[importance]") {
   const MeasuredModel layer_without_heads("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
     const LayerScores scores =

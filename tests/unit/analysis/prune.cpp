@@ -1,5 +1,5 @@
-// Structured pruning: a pruned layer or model computes what the full one does with the same heads masked, for every
-// combination of stages; and heads that cannot be pruned are refused.
+// Structured pruning: for every combination of attention stages, a pruned layer or model has the outputs of the full
+// layer or model with the same heads masked, and heads that cannot be pruned are refused.
 #include "analysis/prune.h"
 
 #include <c10/core/GradMode.h>
@@ -39,7 +39,7 @@ Heads all_of(int64_t heads) {
   return all;
 }
 
-// Returns the mask (heads): 1 for kept heads, else 0.
+// Returns a mask of shape (heads), with 1 for kept heads and 0 for all other heads.
 at::Tensor mask_of(const Heads& kept, int64_t heads) {
   at::Tensor mask = at::zeros({heads});
   for (const int64_t head : kept) mask[head] = 1;
@@ -55,7 +55,7 @@ void mask(AttentionLayer& layer, const KeptHeads& kept) {
   set_head_scales(layer, scales);
 }
 
-// A single attention layer whose parameters have the names of a model's layer 0.
+// An attention layer outside a model. Its parameters have the names of the parameters of a model's layer 0.
 struct SingleLayer {
   nn::ParameterList parameters{at::kCPU};
   std::unique_ptr<AttentionLayer> layer;
@@ -128,7 +128,7 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& z) {
   }
 }
 
-// Checks that a training step of the pruned layer has finite outputs and a backward pass.
+// Checks that the pruned layer has finite outputs in training mode and that its backward pass runs.
 void check_trains(SingleLayer& pruned, const Sizes& z) {
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
@@ -154,7 +154,7 @@ struct Combination {
 
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
-  // Options that depend on the number of heads or change how heads interact.
+  // Option lines for each stage whose options depend on the number of heads or change how heads interact.
   const std::map<std::string, std::vector<std::string>> extras = {
       {"mixhead-a", {"", "mixhead-a.on = 'logits'\n", "mixhead-a.scope = 'released'\n"}},
       {"mixhead-b", {"", "mixhead-b.on = 'logits'\n"}},
@@ -181,7 +181,8 @@ std::vector<Combination> combinations() {
   return all;
 }
 
-// Draws the kept heads, at least one: in pairs 2i, 2i + 1 if `pairs`. Returns no heads if `none`.
+// Draws a set of kept heads: at least one head, or no heads if `none` is set. With `pairs`, heads 2i and 2i + 1 are
+// kept or pruned together.
 Heads draw_kept(int64_t heads, bool pairs, bool none) {
   const int64_t step = pairs ? 2 : 1, count = heads / step;
   const auto bits = none ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << count);
@@ -191,7 +192,7 @@ Heads draw_kept(int64_t heads, bool pairs, bool none) {
   return kept;
 }
 
-// Returns the hidden states of the full model with all but the kept heads masked.
+// Returns the hidden states of the full model, with all heads masked except the kept ones in the layers of `kept`.
 std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const Kept& kept, bool decodes = true) {
   for (AttentionLayer* layer : model.attention_layers())
     if (auto of_kind = kept.find(layer->layer_spec().kind); of_kind != kept.end())
@@ -213,7 +214,8 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a pruned layer equals the full layer with the same heads masked, for any combination of stages", "[cut]") {
+TEST_CASE("a pruned layer has the outputs of the full layer with the same heads masked, for any combination of stages",
+          "[prune]") {
   const std::vector<Combination> all = combinations();
   int drawn = 0, built = 0;
   CHECK(rc::check([&] {
@@ -234,7 +236,7 @@ TEST_CASE("a pruned layer equals the full layer with the same heads masked, for 
       try {
         full = std::make_unique<SingleLayer>(c.options(z, kind), kind, z.width);
       } catch (const Error&) {
-        continue;  // stages that do not support this kind of attention
+        continue;  // these stages do not support this kind of attention
       }
       ++built;
       full->perturb(z.seed);
@@ -262,7 +264,7 @@ TEST_CASE("a pruned layer equals the full layer with the same heads masked, for 
       mask(*full->layer, kept);
       check_pruned(*full, *pruned, z);
       if (kind != AttentionKind::decoder_cross) check_trains(*pruned, z);
-      // Prunes the pruned layer once more.
+      // Pruning a second time removes the first value head of the pruned layer.
       if (none || c.prunes_in_pairs() || kept.value.size() < 2 || c.pairing == "cross-head") continue;
       KeptHeads again{all_of(s.heads), all_of(s.value_heads), all_of(s.output_heads)};
       again.value.erase(again.value.begin());
@@ -275,7 +277,7 @@ TEST_CASE("a pruned layer equals the full layer with the same heads masked, for 
   CHECK(3 * built > drawn);
 }
 
-TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes the others", "[cut]") {
+TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes those of pruned heads", "[prune]") {
   const int64_t d = 12, dk = 5, dv = 3;
   SingleLayer full(
       layers::options_of("heads = 4\nhead_size = 5\nvalue_size = 3\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n"),
@@ -306,8 +308,8 @@ TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes t
   CHECK(pruned->parameters.count() == 2 * 2 * dk * (d + 1) + 3 * dv * (d + 1) + d * dv + d + 2 * 3 + 3 * dk + 1 * 3);
 }
 
-TEST_CASE("a pruned model equals the full model with the same heads masked, also after reloading and pruning again",
-          "[cut]") {
+TEST_CASE("a pruned model has the outputs of the full model with the same heads masked, also reloaded or pruned twice",
+          "[prune]") {
   struct Case {
     const char* backbone;
     const char* attention;
@@ -349,7 +351,8 @@ TEST_CASE("a pruned model equals the full model with the same heads masked, also
     CHECK(read.config.toml() == pruned.config.toml());
     check_close(hidden_states(*read.model), expected);
 
-    // Layer 0 loses its remaining heads; it keeps some if the first pruning was of score or output heads only.
+    // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
+    // If the first pruning removed only score or output heads, layer 0 keeps some heads.
     const Kept rest = analysis::kept_without(*read.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
                                              c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool loses_all_heads = c.side == Side::whole || c.side == Side::value;
@@ -359,7 +362,7 @@ TEST_CASE("a pruned model equals the full model with the same heads masked, also
   }
 }
 
-TEST_CASE("a model all of whose heads are pruned still runs, and refuses pruning and swapping of heads", "[cut]") {
+TEST_CASE("a model without heads still runs, and pruning or swapping its heads is refused", "[prune]") {
   for (const char* backbone : {"decoder", "transformer-xl"}) {
     Model full(backbone, "");
     std::set<analysis::Head> all;
@@ -374,7 +377,7 @@ TEST_CASE("a model all of whose heads are pruned still runs, and refuses pruning
       layer->require_fused(true);
     }
     CHECK(analysis::heads_of(pruned.model->parameters()).at(AttentionKind::decoder_self) == Heads{0, 0, 0});
-    // A layer without heads still repeats rows for ablated models (HeadScales).
+    // A layer without heads still repeats the batch rows for each ablated model (attention::Variants).
     set_head_scales(*pruned.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
     CHECK(pruned.model->hidden(segments()[0], {}).size(0) == 6);
     CHECK(contains(refusal([&] {
@@ -389,8 +392,8 @@ TEST_CASE("a model all of whose heads are pruned still runs, and refuses pruning
   }
 }
 
-TEST_CASE("swapping heads of a pruned layer leaves its outputs unchanged, those of remaining experts included",
-          "[cut]") {
+TEST_CASE("swapping two heads of a pruned layer, together with their stage parameters, does not change its outputs",
+          "[prune]") {
   for (const char* attention : {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\nmixture-of-heads.shared = 0\n",
                                 "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
@@ -405,7 +408,7 @@ TEST_CASE("swapping heads of a pruned layer leaves its outputs unchanged, those 
   }
 }
 
-TEST_CASE("swapping heads is refused in a layer whose score and value head counts differ", "[cut]") {
+TEST_CASE("swapping heads is refused in a layer whose score and value head counts differ", "[prune]") {
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
       full.config, *full.model, analysis::kept_without(*full.model, self_heads({{0, 1}}), Side::score, "test"));
@@ -416,7 +419,8 @@ TEST_CASE("swapping heads is refused in a layer whose score and value head count
                  "of 3 heads, in a layer with 4 value heads"));
 }
 
-TEST_CASE("pruning is refused for missing heads, inseparable sides and half of a head pair", "[cut]") {
+TEST_CASE("pruning refuses missing heads, score or output heads that are not separate, and half of a head pair",
+          "[prune]") {
   auto prune_error = [](const char* attention, std::initializer_list<analysis::Head> cut, Side side) {
     return refusal([&] {
       Model full("decoder", attention);
@@ -458,7 +462,7 @@ TEST_CASE("pruning is refused for missing heads, inseparable sides and half of a
       "a kind of attention that the model has: decoder.self; found decoder.cross"));
 }
 
-TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
+TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]") {
   auto build_error = [](const char* toml) { return refusal([&] { layers::Layer layer(toml, 12); }); };
   CHECK(build_error("heads = 2\nvalue_heads = 4\nhead_size = 3\nmixer = 'mixhead-a'\n").empty());
   CHECK(build_error("heads = 2\noutput_heads = 4\nhead_size = 3\ncombiner = 'alphas'\n").empty());
@@ -480,7 +484,7 @@ TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
   CHECK(contains(build_error("heads = 2\ncombiner = 'mixture-of-heads'\nmixture-of-heads.original_heads = "
                              "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
                  "each head once"));
-  // A mixer that changes the number of heads excludes an additive mask per head.
+  // With a mixer that changes the number of heads, an additive mask must be shared by all heads.
   layers::Layer l("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n", 12);
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
@@ -488,7 +492,7 @@ TEST_CASE("head counts that the stages do not support are refused", "[cut]") {
   CHECK(contains(refusal([&] { l(x, x, mask); }), "an additive mask that all heads share"));
 }
 
-TEST_CASE("least_important() selects the lowest scores of the model or of each layer", "[cut]") {
+TEST_CASE("least_important() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
   using analysis::Head;
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
@@ -499,7 +503,7 @@ TEST_CASE("least_important() selects the lowest scores of the model or of each l
   CHECK((least({1, 0}) == Set{{0, 1}}));
   CHECK((least({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));
   CHECK((least({4, 0}) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
-  CHECK((least({0, 0.3}) == Set{{0, 1}, {2, 0}}));  // 2.1 of 7
+  CHECK((least({0, 0.3}) == Set{{0, 1}, {2, 0}}));  // 30% of 7 heads is 2.1
   CHECK(least({0, 1}).size() == 7);
   CHECK((least({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
   CHECK((least({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
@@ -511,7 +515,8 @@ TEST_CASE("least_important() selects the lowest scores of the model or of each l
     CHECK(contains(refusal([&] { analysis::parse_fraction(text, "--fraction"); }), "0% to 100%"));
 }
 
-TEST_CASE("parse_heads() reads LAYER:HEAD and KIND:LAYER:HEAD and refuses unknown kinds and repeated heads", "[cut]") {
+TEST_CASE("parse_heads() reads LAYER:HEAD and KIND:LAYER:HEAD and refuses unknown kinds and repeated heads",
+          "[prune]") {
   const AttentionKind self = AttentionKind::decoder_self, cross = AttentionKind::decoder_cross;
   CHECK(
       (analysis::parse_heads({"0:1", "decoder.self:5:7"}, {self}, "") == analysis::HeadSet{{self, {{0, 1}, {5, 7}}}}));
