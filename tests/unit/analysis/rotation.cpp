@@ -41,7 +41,7 @@ struct Stack {
             attention::AttentionLayer::Inits{init, init, init}));
       }
     parameters.initialise(3);
-    // Perturbs all parameters: distinct values show where a swap took them from.
+    // Perturbs all parameters, so that distinct values show the origin of each swapped entry.
     c10::NoGradGuard no_gradient;
     uint64_t seed = 1;
     for (auto& p : parameters.all()) p.master().add_(layers::normal(p.master().sizes().vec(), seed++), 0.3);
@@ -70,7 +70,7 @@ HeadPair pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_he
   return {kind, {layer, head}, {other_layer, other_head}};
 }
 
-// Returns configurations of all stages that have parameters per head.
+// Returns attention configurations that together contain all stages with parameters per head.
 const std::vector<std::string>& stages() {
   static const std::vector<std::string> all{
       "",
@@ -98,7 +98,7 @@ TEST_CASE("parse_pair() inverts to_string() and refuses malformed pairs of heads
     CHECK(status_of([&] { parse_pair(text, "pairs"); }) == 2);
 }
 
-TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and biases and nothing else",
+TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and biases, and changes nothing else",
           "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
               {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
@@ -108,7 +108,7 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
   for (const char* layer : {"decoder.layers.0.self.", "decoder.layers.2.self."})
     for (const char* projection : {"query", "key", "value"})
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
-  CHECK(stack.changed_since(before) == expected);  // not other kinds, other layers, W^O, norms or stages
+  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O, norms and stages
   const int64_t size = Stack::kWidth / 4;
   for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + part,
@@ -123,11 +123,11 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
   }
 }
 
-TEST_CASE("a swap moves an entry of a matrix between heads only if both its heads move to the same layer",
+TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and j both move to the other layer",
           "[rotation]") {
   Stack stack("heads = 4\nmixer = 'mixhead-a'\n");
   const auto before = stack.copy_parameters();
-  // Heads 0.1 and 0.2 move to layer 2; heads 0.0 and 0.3 stay in layer 0.
+  // Heads 1 and 2 of layer 0 move to layer 2; heads 0 and 3 of layer 0 stay in layer 0.
   swap_heads(stack.parameters, {pair(0, 1, 2, 3), pair(2, 0, 0, 2)}, {false, true}, "test");
   const auto after = stack.copy_parameters();
   const std::string m = "decoder.layers.0.self.mixer.matrix", n = "decoder.layers.2.self.mixer.matrix";
@@ -163,7 +163,7 @@ TEST_CASE("swapping the same heads twice restores all parameters bit for bit", "
   }
 }
 
-TEST_CASE("swapping heads within a layer keeps its outputs if output columns and stage parameters move along",
+TEST_CASE("swapping heads within a layer keeps its outputs if columns of W^O and stage parameters are swapped, too",
           "[rotation]") {
   for (const std::string& toml : stages()) {
     INFO(toml);
@@ -179,7 +179,8 @@ TEST_CASE("swapping heads within a layer keeps its outputs if output columns and
   }
 }
 
-TEST_CASE("swapping all heads of two layers with W^O and its bias swaps the functions of the layers", "[rotation]") {
+TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exchanges the outputs of the layers",
+          "[rotation]") {
   for (const std::string& toml : stages()) {
     if (toml.find("mae") != std::string::npos)
       continue;  // the hidden layer of a gate belongs to no head and is not swapped
@@ -202,7 +203,8 @@ TEST_CASE("swapping all heads of two layers with W^O and its bias swaps the func
   }
 }
 
-TEST_CASE("swap_heads() moves the companions of a parameter along with it", "[rotation]") {
+TEST_CASE("swap_heads() swaps the extra tensors of a parameter, such as moments, along with the parameter",
+          "[rotation]") {
   Stack stack("heads = 4\n");
   std::map<std::string, at::Tensor> companions;
   for (auto& p : stack.parameters.all()) companions[p.name()] = p.master().detach().clone();
@@ -211,7 +213,7 @@ TEST_CASE("swap_heads() moves the companions of a parameter along with it", "[ro
   CHECK(stack.changed_since(companions).empty());
 }
 
-TEST_CASE("swapping is refused for missing or repeated heads and for layers of different shapes, and changes nothing",
+TEST_CASE("a swap of missing or repeated heads, or between layers of different shapes, is refused and changes nothing",
           "[rotation]") {
   Stack stack("heads = 4\n");
   auto check_refused = [&](const HeadPair& p, const SwapOptions& options = {}) {
@@ -225,7 +227,7 @@ TEST_CASE("swapping is refused for missing or repeated heads and for layers of d
   check_refused(pair(0, 0, 1, 0, AttentionKind::decoder_cross));
   CHECK(status_of([&] { swap_heads(stack.parameters, {pair(0, 0, 1, 0), pair(1, 0, 2, 0)}, {}, "test"); }) == 2);
 
-  // Two layers, the second of another configuration.
+  // Swaps head 0 of two layers, the second of which has the additional options `second_layer`.
   auto swap_with = [&](const std::string& second_layer, const SwapOptions& options) {
     nn::ParameterList list(at::kCPU);
     const auto init = nn::Init::normal(1);
@@ -248,7 +250,7 @@ TEST_CASE("swapping is refused for missing or repeated heads and for layers of d
   CHECK_NOTHROW(swap_with("", {true, true}));
 }
 
-TEST_CASE("RotationSchedule swaps and undoes in the epochs of the published example", "[rotation]") {
+TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of the published example", "[rotation]") {
   const RotationSchedule schedule{2, 4, 1, 20};
   std::vector<int64_t> swaps, undone;
   int64_t at = 0;
@@ -265,18 +267,18 @@ TEST_CASE("RotationSchedule swaps and undoes in the epochs of the published exam
   CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Action::none);
 }
 
-TEST_CASE("hard, soft and released selection pair heads by rank as defined", "[rotation]") {
+TEST_CASE("hard, soft and released selection give the pairs of a worked example", "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
   const AttentionKind kind = AttentionKind::decoder_self;
   CHECK(texts(pair_hard(kind, scores, 3)) ==
         std::vector<std::string>{"decoder.self:2.3-2.2", "decoder.self:0.2-0.1", "decoder.self:2.0-1.3"});
-  // With three layers, the middle one has no partner.
+  // With three layers, the middle layer has no partner.
   CHECK(texts(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
   CHECK(texts(pair_released(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
-  // t_max limits the pairs of layers to the outermost ones; 0 is no limit.
+  // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
   const LayerScores five_layers{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
   CHECK(texts(pair_soft(kind, five_layers, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
   CHECK(texts(pair_soft(kind, five_layers, 1, 2)) ==
@@ -357,7 +359,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     shape.layer = draw(0, 2), shape.kind = AttentionKind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
-    double num_rows = 0, num_queries = 0;  // without padding
+    double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
     std::map<std::string, std::unique_ptr<Measure>> all;
     for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->observing_measure(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
@@ -410,7 +412,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
 
 namespace {
 
-constexpr int kEpoch = 7;  // updates per epoch of the text below
+constexpr int kEpoch = 7;  // updates per epoch of a text of 400 tokens, ⌈400 / 64⌉
 
 std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
@@ -437,14 +439,15 @@ std::vector<std::string> without_pairs(std::vector<std::string> lines) {
 
 }  // namespace
 
-TEST_CASE("head rotation, manual: heads are swapped before the first given epoch and back before the second",
+TEST_CASE("manual head rotation swaps heads before the first listed epoch and swaps them back before the second",
           "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method =
       rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
   auto start = run_of(folder, "start", train_length(1));
-  // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not in the checkpoint after epoch e.
+  // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
+  // e.
   for (auto [updates, swapped] :
        {std::pair{kEpoch, false}, {kEpoch + 1, true}, {3 * kEpoch, true}, {3 * kEpoch + 1, false}}) {
     INFO(updates);
@@ -463,7 +466,7 @@ TEST_CASE("head rotation, manual: heads are swapped before the first given epoch
                                  "undone 4 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]"});
 }
 
-TEST_CASE("head rotation: the moments of the optimizer move with the heads only with swap_optimizer_state",
+TEST_CASE("head rotation swaps optimizer moments along with the heads only if swap_optimizer_state is set",
           "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
@@ -482,8 +485,8 @@ TEST_CASE("head rotation: the moments of the optimizer move with the heads only 
   const auto before = moments("before", train_length(kEpoch));
   const auto fixed = moments("stay", method + train_length(kEpoch + 1));
   const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpoch + 1));
-  // Both runs have the same gradient, since their weights are the same. Their moments therefore differ by
-  // β (swapped moment - fixed moment).
+  // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
+  // their moments differ by β (moment of the other head - moment of this head).
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   CHECK((b - a).abs().max().item<double>() > 1e-5);
@@ -492,7 +495,7 @@ TEST_CASE("head rotation: the moments of the optimizer move with the heads only 
   CHECK(at::equal(swapped[0].narrow(0, 0, 4), fixed[0].narrow(0, 0, 4)));
 }
 
-TEST_CASE("head rotation: training swaps heads and swaps them back in the epochs of the schedule", "[rotation]") {
+TEST_CASE("head rotation in training swaps heads and swaps them back before the scheduled epochs", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
@@ -502,14 +505,14 @@ TEST_CASE("head rotation: training swaps heads and swaps them back in the epochs
     const std::string name = str("run", std::hash<std::string>()(mode));
     run_of(folder, name, rotation(mode + schedule) + train_length(5 * kEpoch + 1, "0.01"));
     CHECK(without_pairs(logged_actions(folder, name)) == expected);
-    // The pairs that are swapped back are those that were swapped.
+    // Each undo swaps back the pairs of the preceding swap.
     const auto lines = logged_actions(folder, name);
     for (size_t i = 0; i + 1 < lines.size(); i += 2)
       CHECK(lines[i].substr(lines[i].find('[')) == lines[i + 1].substr(lines[i + 1].find('[')));
   }
 }
 
-TEST_CASE("head rotation, hard: pairs follow the importance measured in the preceding validation", "[rotation]") {
+TEST_CASE("hard head rotation pairs heads by their importance in the preceding validation", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
@@ -532,7 +535,7 @@ TEST_CASE("head rotation, hard: pairs follow the importance measured in the prec
   CHECK(procedure.at("active").empty());
 }
 
-TEST_CASE("head rotation, soft: t_max limits the number of layer pairs", "[rotation]") {
+TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
@@ -552,14 +555,14 @@ TEST_CASE("head rotation, soft: t_max limits the number of layer pairs", "[rotat
   CHECK(layer_pairs("two", "t_max = 2\n") == std::vector<std::string>{"0-4", "1-3"});
 }
 
-TEST_CASE("head rotation: resume at any point of the schedule gives bit-identical weights and the same log",
+TEST_CASE("resume at any point of a head rotation schedule gives bit-identical weights and the same log",
           "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
   const int end = 4 * kEpoch + 2;
-  // Stops in the first epoch; after pairs are planned; while heads are swapped; before they are swapped back; at rest;
-  // after new pairs are planned.
+  // Updates at which a run stops: in the first epoch; after pairs are planned; while heads are swapped; before these
+  // heads are swapped back; in a rest epoch; after new pairs are planned.
   const std::map<std::string, std::vector<int>> stops{
       {"soft", {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}}, {"random", {kEpoch, kEpoch + 2}}};
   for (const auto& [mode, updates] : stops) {
@@ -579,7 +582,7 @@ TEST_CASE("head rotation: resume at any point of the schedule gives bit-identica
   }
 }
 
-TEST_CASE("head rotation: invalid options and combinations are refused before training starts", "[rotation]") {
+TEST_CASE("head rotation refuses invalid options and combinations of options before training starts", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto check_refused = [&](const std::string& options, const std::string& extra = "",

@@ -1,4 +1,4 @@
-// Singular values, measures of rank and entropy, and the sources of matrices that spectra are taken of.
+// Singular values, measures of rank and entropy, and the sources of the analysed matrices.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -30,8 +30,8 @@ using numbers::worst;
 
 namespace {
 
-// Returns the singular values by one-sided Jacobi rotations: columns are rotated until they are orthogonal; their norms
-// are the singular values.
+// Returns the min(m, n) singular values of x (m, n), in descending order, by one-sided Jacobi rotations: pairs of
+// columns are rotated until all columns are orthogonal; the norms of the columns are then the singular values.
 Vector naive_values(const at::Tensor& x) {
   const auto m = static_cast<size_t>(x.size(0)), n = static_cast<size_t>(x.size(1));
   const Vector data = doubles(x);
@@ -125,7 +125,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, con
   return std::move(source);
 }
 
-// Records the matrices that an observer receives from layer 1, one tensor per pass.
+// Records the matrices that an observer receives from layer 1, one tensor per forward pass.
 struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
   std::vector<at::Tensor> p, before_mixing, logits, mixing_matrices;
   bool records_logits = false;
@@ -153,7 +153,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, in
   return recorder;
 }
 
-// Checks the spectra of a place against the means of naive_ranks() over `matrices` (blocks, h, m, n).
+// Checks that the mean measures of rank of a place equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
 void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
   const Ranks means = place.spectra.means();
   REQUIRE(place.spectra.blocks() == matrices.size(0));
@@ -175,14 +175,15 @@ void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
 
 }  // namespace
 
-TEST_CASE("singular values equal those of Jacobi rotations; matrices that are not finite are refused", "[spectrum]") {
+TEST_CASE("singular_values() equals Jacobi rotations on random matrices and refuses matrices that are not finite",
+          "[spectrum]") {
   CHECK(rc::check("singular values of matrices of random shape and rank equal those of Jacobi rotations", [] {
     const auto m = *rc::gen::inRange(1, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto kind = *rc::gen::inRange(0, 3);
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
     at::Tensor x =
         kind == 0 ? normal({2, m, n}, seed) : at::matmul(normal({2, m, rank}, seed), normal({2, rank, n}, seed + 1));
-    if (kind == 2) x = x.tril(n - m);  // zeros at the ends of rows
+    if (kind == 2) x = x.tril(n - m);  // lower triangular, like causal attention after n - m memory keys
     const at::Tensor values = singular_values(x);
     RC_ASSERT(values.sizes() == at::IntArrayRef({2, std::min(m, n)}));
     for (int64_t i = 0; i < 2; ++i) {
@@ -196,8 +197,7 @@ TEST_CASE("singular values equal those of Jacobi rotations; matrices that are no
   CHECK(status_of([] { singular_values(at::full({40, 40}, INFINITY)); }) == 1);
 }
 
-TEST_CASE("values_by_tensors() returns the singular values of singular_values() for batches of matrices",
-          "[spectrum]") {
+TEST_CASE("values_by_tensors() equals singular_values() on batches of fp32 and bf16 matrices", "[spectrum]") {
   CHECK(rc::check([] {
     const auto m = *rc::gen::inRange(0, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto heads = *rc::gen::inRange(1, 4);
@@ -228,7 +228,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK to 1e-
     CHECK((a.curve - b.curve).abs().max().item<double>() < 1e-6);
     CHECK((a.effective / b.effective - 1).abs().item<double>() < 1e-4);
   }
-  // Rank 1, the worst case for eigenvalues of the Gram matrix.
+  // A matrix of rank 1 is the worst case for singular values computed as eigenvalues of the Gram matrix.
   const at::Tensor uniform = at::full({n, n}, 1.0F / static_cast<float>(n));
   CHECK((ranks_of(singular_values(uniform)).curve - 1).abs().max().item<double>() < 1e-5);
 }
@@ -250,7 +250,7 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   CHECK(uniform_entropy.entropy().item<double>() == Approx(std::log(n)));
   CHECK(uniform_entropy.share().item<double>() == Approx(1));
   CHECK(identity_entropy.entropy().item<double>() == Approx(0).margin(1e-12));
-  CHECK(std::isnan(identity_entropy.share().item<double>()));  // each query sees a single key
+  CHECK(std::isnan(identity_entropy.share().item<double>()));  // undefined: each query attends to a single key
   double mean_log = 0;
   for (int64_t t = 0; t < n; ++t) mean_log += std::log(t + 1.0) / n;
   causal_entropy.add(causal_attention(1, n, 0, 1).unsqueeze(0));
@@ -258,7 +258,8 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   CHECK(causal_entropy.share().item<double>() == Approx(1).epsilon(1e-6));
 }
 
-TEST_CASE("entropy of mixed rows uses normalised absolute values and skips rows of zeros", "[spectrum]") {
+TEST_CASE("entropy of attention rows with negative weights uses normalised absolute values and skips rows of zeros",
+          "[spectrum]") {
   const at::Tensor p = normal({2, 3, 4, 5}, 3).masked_fill(normal({2, 1, 4, 5}, 4) > 0.7, 0);
   EntropyMeans means;
   means.add(p);
@@ -282,7 +283,8 @@ TEST_CASE("entropy of mixed rows uses normalised absolute values and skips rows 
   CHECK(std::isnan(entropy_of_rows(at::zeros({3})).item<double>()));
 }
 
-TEST_CASE("means and percentiles of curves over blocks are exact for few blocks and sampled for many", "[spectrum]") {
+TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks and estimated from a sample for many",
+          "[spectrum]") {
   const at::Tensor values = std::get<0>(normal({11, 2, 5}, 3).to(at::kDouble).abs().sort(-1, true));
   SpectrumMeans means(true);
   means.add(values.narrow(0, 0, 4)), means.add(values.narrow(0, 4, 0)), means.add(values.narrow(0, 4, 7));
@@ -329,7 +331,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     auto model = build(attention);
     const bool logits_mixed = std::string(attention).find("talking") != std::string::npos;
     const MatrixRecorder recorder = record_matrices(*model, true);
-    // 45 tokens in blocks of 6: the last block has 3 tokens and is left out.
+    // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
     const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
     const auto attention_source = collect_spectra(*model, "attention");
     REQUIRE(attention_source->places().size() == 2);
@@ -361,7 +363,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
   }
 }
 
-TEST_CASE("spectra of sampled blocks count only those blocks, also with a Transformer-XL memory", "[spectrum]") {
+TEST_CASE("spectra of a sample of blocks contain only the sampled blocks, also with a Transformer-XL memory",
+          "[spectrum]") {
   auto model =
       build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto sampled = collect_spectra(*model, "attention", 6, 3);
@@ -371,7 +374,8 @@ TEST_CASE("spectra of sampled blocks count only those blocks, also with a Transf
   CHECK(collect_spectra(*model, "logits", 6, 3)->places()[0]->spectra.blocks() == 3);
 }
 
-TEST_CASE("observed logits include masked pairs, and observing them does not change the output", "[spectrum]") {
+TEST_CASE("observed logits include masked query-key pairs, and observing logits does not change the output",
+          "[spectrum]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1);
   attention::Mask mask;
@@ -379,7 +383,7 @@ TEST_CASE("observed logits include masked pairs, and observing them does not cha
   for (const auto& score : attention::scores().names()) {
     INFO(score);
     layers::Shaken l("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
-    // Only the outputs matter here: MatrixRecorder ignores layer 0.
+    // The test compares only the outputs of the layer; MatrixRecorder records nothing of layer 0.
     MatrixRecorder without_logits, with_logits;
     with_logits.records_logits = true;
     CHECK(numbers::close(l(x, x, mask, {}, &with_logits), l(x, x, mask, {}, &without_logits)));
@@ -405,7 +409,8 @@ TEST_CASE("observed logits include masked pairs, and observing them does not cha
               Approx((q[1][t][h] * k[1][s][h]).sum().item<double>() / 2).margin(1e-4));
 }
 
-TEST_CASE("spectra of parameters equal those of their matrices; unknown names are refused", "[spectrum]") {
+TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknown names of sources are refused",
+          "[spectrum]") {
   auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
@@ -416,7 +421,7 @@ TEST_CASE("spectra of parameters equal those of their matrices; unknown names ar
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
   const Ranks means = product->places()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
-    // The head maps a vector x of the residual stream to W^O_i W^V_i x.
+    // Head i maps a vector x of the residual stream to W^O_i W^V_i x.
     Vector values = naive_values(o.select(1, h).mm(v[h]));
     CHECK(values[4] < 1e-6 * values[0]);
     values.resize(4);

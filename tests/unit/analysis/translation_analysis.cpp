@@ -1,5 +1,5 @@
 // Analyses of translation models, with attention of the kinds encoder.self, decoder.self and decoder.cross and rows of
-// different lengths. References process one sentence pair at a time, so that they have no padding.
+// different lengths. The references process one sentence pair at a time, without padding.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -52,7 +52,7 @@ struct Analysed {
   int64_t size() const { return static_cast<int64_t>(sentences.size()); }
 };
 
-// Draws heads of all kinds of attention, in groups of `step` consecutive heads.
+// Draws each group of `step` consecutive heads of each attention layer with probability 1/4.
 HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
   HeadSet drawn;
   for (const auto& [kind, heads] : all_heads(model, Side::whole))
@@ -62,7 +62,7 @@ HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
   return drawn;
 }
 
-// Returns the score of the corpus, one pair per pass.
+// Returns the sum of the scores of all sentence pairs, each from its own forward pass.
 task::Score score_by_pair(const Analysed& analysed) {
   task::Score sum;
   for (const auto& pair : analysed.sentences) {
@@ -79,7 +79,7 @@ struct Observed {
 };
 using Layer = std::pair<AttentionKind, int64_t>;
 
-// Returns the observed tensors of each layer, by pair.
+// Returns the observed tensors of each layer, one element per sentence pair.
 std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
   struct Recorder : attention::Observer {
     std::map<Layer, Observed> current;
@@ -109,8 +109,9 @@ std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
   return all;
 }
 
-// Returns the scores of a layer's heads by plain loops. Words are all positions of the encoder but the last, and all
-// positions of the decoder but the first.
+// Returns the scores of a layer's heads by plain loops. `all`: one element per sentence pair. The measures confidence,
+// entropy and received count only words: all positions of the encoder but the last, and all positions of the decoder
+// but the first.
 std::vector<double> reference_scores(const std::string& measure, AttentionKind kind, const std::vector<Observed>& all) {
   const int64_t heads = all[0].p.size(0);
   std::vector<double> scores;
@@ -159,7 +160,8 @@ void check_near(const std::map<AttentionKind, LayerScores>& a, const std::map<At
 
 }  // namespace
 
-TEST_CASE("ablated translation models scored in one pass have the scores of separate evaluations by pair", "[kinds]") {
+TEST_CASE("scoring many ablated translation models in one pass gives the scores of separate evaluations by pair",
+          "[translation]") {
   const std::vector<std::string> stages{
       "",
       "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
@@ -171,7 +173,7 @@ TEST_CASE("ablated translation models scored in one pass have the scores of sepa
       "[attention.decoder.cross]\nheads = 2\n[attention.encoder.self.1]\nheads = 0\n"};
   size_t checks = 0;
   CHECK(rc::check([&] {
-    if (checks >= 24) return;  // each takes many passes
+    if (checks >= 24) return;  // each case takes many forward passes
     const std::string stage = stages[checks++ % stages.size()];
     const Analysed analysed(stage, 7);
     std::vector<HeadSet> sets;
@@ -187,7 +189,7 @@ TEST_CASE("ablated translation models scored in one pass have the scores of sepa
     for (auto* layer : analysed.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
   CHECK(checks >= stages.size());
-  // Ablating all heads of a kind changes the loss, for each kind.
+  // For each kind of attention, ablating all heads of the kind changes the loss.
   const Analysed analysed("");
   const auto all = all_heads(*analysed.model, Side::whole);
   const auto scores =
@@ -198,7 +200,7 @@ TEST_CASE("ablated translation models scored in one pass have the scores of sepa
   for (size_t i = 1; i < 4; ++i) CHECK(std::abs(scores[i].nll / scores[0].nll - 1) > 1e-3);
 }
 
-TEST_CASE("measures of importance equal plain loops over sentences, for each kind of attention", "[kinds]") {
+TEST_CASE("measures of importance equal plain loops over sentences, for each kind of attention", "[translation]") {
   const Analysed analysed("");
   const auto observed = observe_pairs(analysed);
   for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
@@ -214,7 +216,8 @@ TEST_CASE("measures of importance equal plain loops over sentences, for each kin
     }
 }
 
-TEST_CASE("measures of importance are independent of the batch size and of the other analysed kinds", "[kinds]") {
+TEST_CASE("importance is independent of the batch size and of which other kinds of attention are measured",
+          "[translation]") {
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
     const Analysed analysed(stage);
@@ -236,7 +239,7 @@ TEST_CASE("measures of importance are independent of the batch size and of the o
         check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}});
     }
   }
-  // Score heads, which only encoder.self has.
+  // Only encoder.self has score heads in this model.
   const Analysed analysed("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
   CHECK(status_of([&] { importance_of("confidence", analysed.subject(4096, Side::score)); }) == 2);
   const auto scores = importance_of("confidence", analysed.subject(4096, Side::score, {AttentionKind::encoder_self}));
@@ -245,8 +248,10 @@ TEST_CASE("measures of importance are independent of the batch size and of the o
   CHECK(importance_of("ablation", analysed.subject(4096, Side::score, {AttentionKind::encoder_self})).size() == 1);
 }
 
-TEST_CASE("confidence skips the end-of-sentence position of sentences, but not of texts", "[kinds]") {
-  // Two heads, three queries, three keys. The last source position and the first target position are no words.
+TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence pairs, but no position of a text",
+          "[translation]") {
+  // Attention weights (1, 2, 3, 3): two heads, three queries, three keys. The last source position and the first target
+  // position hold the end-of-sentence token, which is not a word.
   const at::Tensor p = numbers::normal({1, 2, 3, 3}, 1).softmax(-1);
   const at::Tensor lengths_of_3 = at::tensor({3}, at::kLong);
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
@@ -268,13 +273,14 @@ TEST_CASE("confidence skips the end-of-sentence position of sentences, but not o
         1e-6);
 }
 
-TEST_CASE("a pruned translation model equals the full model with the same heads masked, for every stage", "[kinds]") {
+TEST_CASE("a pruned translation model has the outputs of the full model with the same heads masked, for every stage",
+          "[translation]") {
   for (const std::string& stage : translation::stages()) {
     INFO(stage);
     const Analysed analysed(stage, 5);
     const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
-    // Of each kind, all heads of the last layer and some heads of layer 0.
+    // Of each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
     HeadSet pruned_heads;
     for (const auto& [kind, layers] : kLayers) {
       for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({layers - 1, head});
@@ -300,7 +306,7 @@ TEST_CASE("a pruned translation model equals the full model with the same heads 
       for (size_t b = 0; b < rows.size(); ++b)
         CHECK(numbers::close(actual[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length),
                              expected[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length), 3e-5));
-      // Incremental decoding, also through layers without heads.
+      // Incremental decoding equals one pass over the whole sentence, also in layers without heads.
       const data::Batch one = translation::load_pair(analysed.corpus, 1);
       const at::Tensor full = pruned.model->logits(pruned.model->hidden(one.input, {}));
       auto state = pruned.model->new_state();
@@ -310,7 +316,8 @@ TEST_CASE("a pruned translation model equals the full model with the same heads 
                                  {}, state.get())),
                              full.narrow(1, t, 1), 3e-5));
     }
-    // The pruned configuration builds parameters of the same shapes, and the pruned model trains.
+    // A model built from the pruned configuration has parameters of the same shapes, and the pruned model has a finite
+    // loss and gradients in training.
     const auto rebuilt = translation::built(models::configured(pruned.config.toml()));
     for (const auto& p : pruned.model->parameters().all()) {
       const auto* counterpart = rebuilt->parameters().find(p.name());
@@ -332,7 +339,8 @@ TEST_CASE("a pruned translation model equals the full model with the same heads 
   }
 }
 
-TEST_CASE("swapping heads of one kind changes only that kind, and swapping twice restores all parameters", "[kinds]") {
+TEST_CASE("swapping heads changes only attention of their kind, and swapping twice restores all parameters",
+          "[translation]") {
   Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
   auto& parameters = analysed.model->parameters();
   const auto copy = [&] {
@@ -358,7 +366,8 @@ TEST_CASE("swapping heads of one kind changes only that kind, and swapping twice
     swap_heads(parameters, {pair}, everything, "test");
     for (const auto& [name, x] : copy()) CHECK(at::equal(x, before.at(name)));
   }
-  // Swapping across layers changes the loss. Swapping within a layer, with output columns and stages, does not.
+  // Swapping heads of different layers changes the loss. Swapping two heads of one layer, together with their columns
+  // of W^O and stage parameters, does not.
   std::vector<HeadPair> across, within;
   for (const auto& [kind, pair] : pairs) across.push_back(pair), within.push_back({kind, {1, 0}, {1, 3}});
   const double score = score_by_pair(analysed).nll;
@@ -371,7 +380,7 @@ TEST_CASE("swapping heads of one kind changes only that kind, and swapping twice
   CHECK(status_of([&] {
           check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
         }) == 2);
-  // Head rotation pairs heads of one kind, or of all kinds, each within its own layers.
+  // heads_to_pair() returns the head counts of the layers of the selected kinds of attention, or of all kinds.
   const auto key = [](const char* name) { return std::string(name); };
   const auto all = heads_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
@@ -380,7 +389,8 @@ TEST_CASE("swapping heads of one kind changes only that kind, and swapping twice
   CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
-TEST_CASE("a pruning curve ranks the heads of all kinds together, or only those of the given kind", "[kinds]") {
+TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",
+          "[translation]") {
   const Analysed analysed("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
     const AnalysisInput s = analysed.subject(4096, Side::whole, kinds);
@@ -401,7 +411,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds together, or only those 
   }
 }
 
-TEST_CASE("head discrepancy of sentences ignores padding", "[kinds]") {
+TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
   const Analysed analysed("combiner = 'alphas'\n");
   Discrepancy discrepancy;
@@ -461,7 +471,7 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices) {
   return m;
 }
 
-// Checks the spectra against those of `matrices`, each (h, m, n).
+// Checks that the mean measures of rank of a place equal reference_ranks() over `matrices`, one (h, m, n) per pair.
 void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& matrices) {
   const Ranks actual = place.spectra.means();
   REQUIRE(place.spectra.blocks() == static_cast<int64_t>(matrices.size()));
@@ -492,7 +502,8 @@ std::unique_ptr<SpectrumSource> collect_spectra(const Analysed& analysed, const 
 
 }  // namespace
 
-TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding", "[kinds]") {
+TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
+          "[translation]") {
   const Analysed analysed("");
   const auto observed = observe_pairs(analysed);
   for (const int64_t tokens : {1, 70, 4096}) {
@@ -521,7 +532,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= queries_of_many[h];
       CHECK(numbers::worst(numbers::doubles(place->entropy.entropy()), entropy) < 1e-5);
       CHECK(numbers::worst(numbers::doubles(place->entropy.share()), normalised_entropy) < 1e-5);
-      // Curves increase, and the 10th percentile is at most the 90th.
+      // Percentile curves increase, and the 10th percentile is at most the 90th.
       const at::Tensor low = place->spectra.percentile(0.1), high = place->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
@@ -530,7 +541,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
   }
 }
 
-TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that lie on the grid", "[kinds]") {
+TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that lie on the grid", "[translation]") {
   const at::Tensor c = at::tensor({0.5, 0.8, 0.95, 1.0}, at::kDouble);
   const at::Tensor by_share = curve_by_share(c);
   REQUIRE(by_share.size(0) == kGrid);
@@ -543,7 +554,8 @@ TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that l
   CHECK(numbers::close(curve_by_share(at::arange(1, 251, at::kDouble) / 250), at::arange(1, 101, at::kDouble) / 100));
 }
 
-TEST_CASE("spectra of logits and mixing matrices equal plain loops, and sources select kinds of attention", "[kinds]") {
+TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be restricted to kinds of attention",
+          "[translation]") {
   const Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
   struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
@@ -593,11 +605,11 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and sources 
 }
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",
-          "[kinds]") {
+          "[translation]") {
   const Analysed analysed("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
   CHECK(status_of([&] { require_experts(*analysed.model); }) == 0);
   struct Recorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
-    std::map<std::string, std::vector<at::Tensor>> gates;  // by layer, one tensor (units, E) per pair
+    std::map<std::string, std::vector<at::Tensor>> gates;  // by name of the layer; one tensor (units, E) per pair
     void receive(const attention::LayerSpec& s, attention::GateObservation& observation) override {
       gates[s.name].push_back(observation.gates.dim() == 3 ? observation.gates[0] : observation.gates);
     }
@@ -637,7 +649,8 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
                 .margin(1e-9));
     }
   }
-  // For the decoder only, tokens are its own input, by position, without the end-of-sentence symbol at the start.
+  // If only decoder layers are analysed, the report counts the input tokens of the decoder by position, without the
+  // end-of-sentence symbol at the start.
   const ExpertReport cross =
       report_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
@@ -649,7 +662,8 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   }
   for (const auto& pair : analysed.sentences) num_words += static_cast<int64_t>(pair.second.size());
   CHECK(num_reported == num_words);
-  // Scores are independent of the batch size. If only one kind is evaluated, the others keep their gates.
+  // Scores are independent of the batch size. If only one kind of attention is evaluated, layers of other kinds keep
+  // their own gates.
   const auto a = evaluate_experts(analysed.subject(1), 2), b = evaluate_experts(analysed.subject(), 2);
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == Approx(b[i].score).epsilon(1e-4));
   const auto c = evaluate_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_self}), 1);
