@@ -1,4 +1,4 @@
-// Properties of every registered task on which other modules rely.
+// Properties of every registered task that other modules rely on.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -58,7 +58,7 @@ std::vector<int32_t> bytes(const std::string& text) {
   return numbers;
 }
 
-// Returns a sample for each record kind; a new task adds one here.
+// Returns one sample per record kind, by the name of the kind. A new task needs a sample of its record kind here.
 std::map<std::string, Sample> samples() {
   std::map<std::string, Sample> all;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
@@ -115,7 +115,7 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
   CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
 }
 
-TEST_CASE("every backbone and encoder head is served by exactly one task", "[tasks]") {
+TEST_CASE("every combination of a backbone and an encoder head belongs to exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
     for (const std::string& head : model::encoder_heads().names()) {
       INFO(backbone << ", " << head);
@@ -159,7 +159,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
       CHECK(std::isfinite(task::score_named(evaluation.scores, score)));
       CHECK(dataset->score(*model, score, options) == task::score_named(evaluation.scores, score));
     }
-    // Without a metric, evaluation returns no score beyond those of the dataset.
+    // With the metric "loss", evaluation returns only scores that the dataset names.
     options.metric = "loss";
     const auto evaluation = dataset->evaluate(*model, options);
     CHECK(std::isfinite(evaluation.loss));
@@ -169,7 +169,8 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
   }
 }
 
-TEST_CASE("a task's options are accepted only for models with that task, and survive a copy", "[tasks]") {
+TEST_CASE("options of a task are accepted only for models of that task, and a copy of TaskOptions keeps them",
+          "[tasks]") {
   for (const std::string& name : task::tasks().names()) {
     const auto task = task::tasks().make(name, "task");
     if (std::string(task->section()).empty()) continue;
@@ -187,7 +188,7 @@ TEST_CASE("a task's options are accepted only for models with that task, and sur
       task::TaskOptions(options).describe(writer, model);
       return writer.text();
     };
-    CHECK(status_of([&] { read({}); }) == 2);  // a decoder
+    CHECK(status_of([&] { read({}); }) == 2);  // the default options are those of a decoder without these options
     model::ModelOptions model;
     model.backbone = "bert";
     for (const std::string& head : model::encoder_heads().names())
