@@ -1,4 +1,5 @@
-// Fine-tuning of selected parameters (train.trainable): all others stay bit-identical, and resume is exact.
+// Fine-tuning of selected parameters (train.trainable): all other parameters stay bit-identical, and resume gives
+// bit-identical weights.
 #include "train/finetune.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +24,7 @@ const std::string kExperts =
     "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
     "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
 
-// Trains a run that starts from the weights of a checkpoint (warm start) to its end.
+// Trains a run with a warm start from the checkpoint to its end; returns the model of its last checkpoint.
 model::LoadedModel train_from(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
                               const std::string& extra) {
   at::set_num_threads(1);
@@ -32,7 +33,7 @@ model::LoadedModel train_from(const Folder& folder, const io::Checkpoint& checkp
   return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
 }
 
-// Returns the names of the parameters that differ.
+// Returns the names of the parameters that differ between the two models.
 Names changed(model::LoadedModel& before, model::LoadedModel& after) {
   Names names;
   for (const auto& p : before.model->parameters().all())
@@ -40,7 +41,7 @@ Names changed(model::LoadedModel& before, model::LoadedModel& after) {
   return names;
 }
 
-// Returns the names of these attention parameters in both layers.
+// Returns the full names, in both layers, of the self-attention parameters `parts`, such as "query.weight".
 Names in_both_layers(const std::vector<std::string>& parts) {
   Names names;
   for (const std::string layer : {"0", "1"})
@@ -58,7 +59,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("only the parameters of train.trainable change, and resume gives bit-identical weights", "[finetune]") {
+TEST_CASE("only parameters selected by train.trainable change, and resume gives bit-identical weights", "[finetune]") {
   struct Case {
     std::string method, trainable;
     Names expected;
@@ -88,7 +89,7 @@ TEST_CASE("only the parameters of train.trainable change, and resume gives bit-i
   for (const Case& c : cases) {
     INFO(c.method << " " << c.trainable);
     Folder folder;
-    write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
+    write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
     auto first = run_of(folder, "first", c.method + train_length(3));
     const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
     auto options = [&](int updates) {
@@ -96,7 +97,7 @@ TEST_CASE("only the parameters of train.trainable change, and resume gives bit-i
     };
     auto uninterrupted = train_from(folder, checkpoint, "whole", options(16));
     Names names = changed(first, uninterrupted);
-    // Key biases may change by rounding only: they shift all logits of a query equally.
+    // Key biases have no gradient except for rounding, since a key bias shifts all logits of a query equally.
     for (const std::string& bias : in_both_layers({"key.bias"})) names.erase(bias);
     CHECK(names == c.expected);
     train_from(folder, checkpoint, "halves", options(9));
@@ -108,7 +109,7 @@ TEST_CASE("only the parameters of train.trainable change, and resume gives bit-i
   CHECK(number == 10);
 }
 
-TEST_CASE("trainable = gates trains the gates in every epoch, with the SGD of their group and the full mixture",
+TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their group, on the full mixture",
           "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
@@ -122,10 +123,10 @@ TEST_CASE("trainable = gates trains the gates in every epoch, with the SGD of th
   auto alternating = train_from(folder, checkpoint, "turns", kExperts + train_length(12) + gates),
        simultaneous = train_from(folder, checkpoint, "plain", joint + train_length(12) + gates);
   CHECK(changed(alternating, simultaneous).empty());
-  // Epoch 1, which has no gate pass if all parameters train, trains the gates here.
+  // Epoch 1 (counted from 0) has no G pass if all parameters train, but trains the gates if only gates are trainable.
   auto one_epoch = train_from(folder, checkpoint, "epoch", kExperts + train_length(7) + gates);
   CHECK(changed(one_epoch, alternating) == in_both_layers(kGate));
-  // Gates keep the learning rate 1 of their group, whatever train.lr is.
+  // Gates keep the learning rate 1 of their parameter group for any value of train.lr.
   auto low_rate = train_from(folder, checkpoint, "slow", kExperts + train_length(12) + gates + "lr = 1e-9\n");
   CHECK(changed(alternating, low_rate).empty());
 }
@@ -140,7 +141,8 @@ TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
   CHECK(changed(first, fine_tuned) == in_both_layers({"output.weight", "output.bias"}));
 }
 
-TEST_CASE("TrainableFilter maps names and patterns to parameters, and refuses those without a match", "[finetune]") {
+TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refuses patterns without a match",
+          "[finetune]") {
   Folder folder;
   auto names_of = [&](const std::string& attention, const std::string& trainable) {
     const auto run = config_of(folder, attention);
@@ -155,7 +157,7 @@ TEST_CASE("TrainableFilter maps names and patterns to parameters, and refuses th
         in_both_layers({"combiner.router.weight", "combiner.balance.weight"}));
   CHECK(names_of("[attention]\ncombiner = 'gates'\nmixer = 'talking-heads'\n", "stages") ==
         in_both_layers({"combiner.gate.bias", "mixer.logits", "mixer.matrix"}));
-  // Layers share the relative biases.
+  // All layers share the biases of relative positions.
   CHECK(names_of("[attention]\nscore = 'relative'\n", "stages") ==
         Names{"decoder.layers.0.self.relative.weight", "decoder.layers.1.self.relative.weight",
               "decoder.relative.content_bias", "decoder.relative.position_bias"});
@@ -168,14 +170,15 @@ TEST_CASE("TrainableFilter maps names and patterns to parameters, and refuses th
   CHECK((contains(filter_error("", "gates"), "train.trainable") &&
          contains(filter_error("", "gates"), "'gates', which matches no trainable parameter")));
   CHECK(contains(filter_error("[attention]\nmixer = 'random-normal'\n", "mixing"),
-                 "which matches no trainable parameter"));  // random, not trained
+                 "which matches no trainable parameter"));  // the mixing matrix is random and not trainable
   CHECK(contains(filter_error("", "ouput"), "did you mean 'output'?"));
   CHECK(contains(filter_error("", "decoder.layers.0.self.qurey.weight"),
                  "did you mean 'decoder.layers.0.self.query.weight'?"));
   CHECK(contains(filter_error("", "*.slef.*"), "patterns that match names"));
 }
 
-TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, but no lengths", "[finetune]") {
+TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, but no lengths and no regularisers",
+          "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   run_of(folder, "first",
@@ -198,7 +201,7 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   CHECK(run.procedures.toml().find("every = 2") != std::string::npos);
   CHECK(run.regularisers.entries().empty());
   CHECK(run.train.length.count == 0);
-  // A run without groups and procedures has nothing to inherit.
+  // The checkpoint of a run without parameter groups and procedures has no sections to inherit.
   run_of(folder, "plain", train_length(1));
   CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }

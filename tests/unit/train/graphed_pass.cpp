@@ -1,5 +1,6 @@
-// Capture and replay of a training pass in a device graph, against plain passes. The graph of these tests runs on a
-// CPU: a launch repeats the work and copies its results into the tensors that the capture returned.
+// Capture and replay of a training pass in a CUDA graph, compared with passes without a graph. On the CPU,
+// ReplayingGraph takes the place of the CUDA graph: a launch runs the captured work again and copies the results into
+// the tensors that the capture returned.
 #include "train/graphed_pass.h"
 
 #include <c10/core/GradMode.h>
@@ -34,7 +35,7 @@ class ReplayingGraph : public DeviceGraph {
   }
   void launch() override {
     ++counts_.launches;
-    const c10::AutoGradMode enable_gradients(true);  // unlike a CUDA graph, this runs the work itself
+    const c10::AutoGradMode enable_gradients(true);  // unlike a CUDA graph, this launch runs autograd
     const std::vector<at::Tensor> new_results = work_();
     for (size_t i = 0; i < new_results.size(); ++i) results_[i].copy_(new_results[i].detach());
     const std::vector<at::Tensor> new_gradients = gradients();
@@ -51,7 +52,8 @@ class ReplayingGraph : public DeviceGraph {
 
 }  // namespace
 
-TEST_CASE("replays of a captured pass give bit-identical losses and gradients to plain passes", "[record]") {
+TEST_CASE("replays of a captured training pass give the losses and gradients of uncaptured passes bit for bit",
+          "[cuda-graph]") {
   const std::string toml =
       "[model]\nlayers = 2\nwidth = 16\nffn = 32\ndropout_ffn = 0.2\n[attention]\nheads = 2\ndropout = 0.1\n"
       "mixer = 'mixhead-a'\n";
@@ -62,7 +64,7 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
   if (bf16) graphed_model->parameters().set_bf16(true), plain_model->parameters().set_bf16(true);
   const auto work_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& step) {
-      Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `there`
+      Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `on_device`
       if (targets.on_device.defined()) cpu_targets.values = targets.on_device;
       const SlicedLoss loss = model.loss(model.hidden(input, step), cpu_targets, 0.1, step);
       loss.smoothed.backward();
@@ -89,7 +91,7 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
     mh::data::Batch batch{{some_tokens(rows, length, 23, update)}, some_tokens(rows, length, 23, update + 100)};
     const mh::nn::ForwardContext step{true, 1, update++, 0};
     graphed_model->parameters().zero_gradients(), plain_model->parameters().zero_gradients();
-    batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored positions differ between updates
+    batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored targets differ between updates
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
     const SlicedLoss actual = graphed_pass(batch, step),
                      expected = plain_pass(batch.input, batch.model_targets(), step);
@@ -106,7 +108,7 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
   for (int i = 0; i < 6; ++i) compare(3, 7);
   CHECK(graphed_pass.recorded());
   CHECK((counts.captures == 1 && counts.launches == 3));
-  compare(2, 7);  // another shape, such as the last batch of an epoch, is not captured
+  compare(2, 7);  // a batch of another shape, such as the last batch of an epoch, is not captured
   CHECK((counts.captures == 1 && counts.launches == 3));
   compare(3, 7);
   CHECK((counts.captures == 1 && counts.launches == 4));
@@ -118,7 +120,7 @@ TEST_CASE("replays of a captured pass give bit-identical losses and gradients to
                     Catch::Contains("the target 23"));
 }
 
-TEST_CASE("a failed graph capture is a device error that suggests train.cuda_graph=false", "[record]") {
+TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {
   struct FailingGraph : DeviceGraph {
     std::vector<at::Tensor> record(const Work&) override { throw std::runtime_error("operation not permitted\nstack"); }
     void launch() override {}
@@ -132,7 +134,7 @@ TEST_CASE("a failed graph capture is a device error that suggests train.cuda_gra
   for (int i = 0; i < mh::train::GraphedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));
   try {
     pass(batch, {});
-    FAIL("the pass was captured");
+    FAIL("a failed capture throws no error");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::device);
     const std::string text = error.what();

@@ -1,4 +1,5 @@
-// Masked language modelling: short documents in short rows, and the number of predicted words in each phase.
+// Masked language modelling: training on short documents in short rows, and the limits on the number of predicted words
+// in a row.
 #include "text/records/masked_words.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +23,7 @@ std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
-using Documents = std::vector<std::vector<size_t>>;  // lengths of the sentences
+using Documents = std::vector<std::vector<size_t>>;  // number of words, by document and sentence
 
 void write(const std::string& path, const Documents& documents) {
   const auto tokenizer = vocabulary();
@@ -53,7 +54,7 @@ RunConfig config(const std::string& path, const std::string& extra) {
   return RunConfig::read(config);
 }
 
-// Returns the largest number of predicted words in a row of an update.
+// Returns the maximum number of predicted words over the rows of an update.
 int64_t max_predicted(Batches& batches, int64_t update) {
   int64_t max_predictions = 0;
   for (const auto& micro_batch : batches.micro_batches(update)) {
@@ -65,7 +66,8 @@ int64_t max_predicted(Batches& batches, int64_t update) {
 
 }  // namespace
 
-TEST_CASE("training on short documents works for every row length from the minimum", "[masked-words]") {
+TEST_CASE("training on short documents runs without errors for all row lengths from the minimum to 8",
+          "[masked-words]") {
   Folder folder;
   RandomSequence random(RandomStream(5, "short documents"));
   for (const bool next_sentence : {false, true})
@@ -90,7 +92,7 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
           "[masked-words]") {
   Folder folder;
   const std::string path = folder.file("t.mhs");
-  write(path, Documents(40, std::vector<size_t>(20, 20)));  // documents of 400 words, which fill all rows
+  write(path, Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = vocabulary();
   const auto predicted_words = [&](const std::string& extra, int64_t update) {
     const RunConfig run = config(path,
@@ -104,12 +106,12 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   };
   const std::string at_most_4 = "max_predictions = 4\n";
   CHECK(predicted_words(at_most_4, 1) == 4);
-  CHECK(predicted_words(at_most_4, 2) == 16);  // scaled by the row lengths, 4 * 64 / 16
+  CHECK(predicted_words(at_most_4, 2) == 16);  // scaled by the ratio of row lengths, 4 * 64 / 16
   CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
   CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
   CHECK(predicted_words("max_predictions = 5\n", 2) == 20);
-  CHECK(predicted_words("max_predictions = 1000\n", 1) == 8);   // no limit: mask_share of 16 tokens
-  CHECK(predicted_words("max_predictions = 1000\n", 2) == 32);  // mask_share of 64 tokens
+  CHECK(predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
+  CHECK(predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_together();
@@ -135,5 +137,5 @@ TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 
   run.model.model.backbone = "bert";
   run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
-  CHECK(run.long_predictions() == 80);  // at least 0.15 * 512, so that mask_share is the effective limit
+  CHECK(run.long_predictions() == 80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
 }

@@ -59,7 +59,8 @@ TEST_CASE("resume of a run with any training method gives bit-identical weights"
   }
 }
 
-TEST_CASE("frozen parameters do not change, and thawed ones start with fresh Adam bias correction", "[procedures]") {
+TEST_CASE("frozen parameters do not change, and Adam's bias correction starts when a parameter is unfrozen",
+          "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto start = run_of(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
@@ -88,10 +89,10 @@ TEST_CASE("frozen parameters do not change, and thawed ones start with fresh Ada
         }) == 2);
 }
 
-TEST_CASE("block coordinate descent changes gates only in gate passes and other parameters in every epoch",
+TEST_CASE("block coordinate descent trains gates only in epochs with G passes, and other parameters in every epoch",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
+  write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
   const std::string& extra = methods().at("experts");
   auto start = run_of(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
   auto first = run_of(folder, "first", with_length(extra, 7)),
@@ -102,7 +103,7 @@ TEST_CASE("block coordinate descent changes gates only in gate passes and other 
       continue;
     }
     INFO(p.name());
-    // Epoch 1 (from 0) has F passes only, which do not train gates.
+    // Epoch 1 (counted from 0) has only F passes, which do not train gates.
     CHECK(at::equal(find(first, p.name()), find(second, p.name())));
   }
   CHECK(status_of([&] {
@@ -110,10 +111,11 @@ TEST_CASE("block coordinate descent changes gates only in gate passes and other 
         }) == 2);
 }
 
-TEST_CASE("an F pass after a gate pass continues from the momentum of the previous update", "[procedures]") {
+TEST_CASE("an F pass after a G pass continues from the momentum of the previous update", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  // Gates do not move at learning rate 0, so an update with both passes equals an update with the F pass only.
+  // Gates do not change at learning rate 0, so an update with a G pass and an F pass equals an update with only an F
+  // pass.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
@@ -126,9 +128,9 @@ TEST_CASE("an F pass after a gate pass continues from the momentum of the previo
   }
 }
 
-TEST_CASE("a run is refused if a pass of any epoch has only frozen parameters", "[procedures]") {
+TEST_CASE("a run is refused if a pass of any epoch would train only frozen parameters", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));  // 7 updates an epoch
+  write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
   int number = 0;
   auto start_error = [&](const std::string& group, const std::string& procedure) {
     const std::string out = folder.file(std::to_string(number++));
@@ -153,11 +155,12 @@ TEST_CASE("a run is refused if a pass of any epoch has only frozen parameters", 
   CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
   CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (from 0)"));
   CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
-  // The run ends before epoch 5.
+  // The run ends before epoch 5, the first epoch with G passes.
   CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
 }
 
-TEST_CASE("options of a parameter group without effect are refused with the name of the group", "[procedures]") {
+TEST_CASE("options of a parameter group that have no effect are refused in an error that names the group",
+          "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto error_of = [&](const std::string& extra, const std::string& train = "") {
@@ -212,10 +215,10 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
 
 namespace {
 
-// A procedure with two passes over all parameters per update.
+// A procedure with two passes per update, each of which trains all parameters.
 class Twice : public Procedure {
  public:
-  void describe(Fields& f) override { f.field("passes", passes_, "how many", at_least(1)); }
+  void describe(Fields& f) override { f.field("passes", passes_, "number of passes in an update", at_least(1)); }
   void start(model::LanguageModel&) override {}
   std::vector<Pass> passes(const TrainProgress&) const override {
     return std::vector<Pass>(static_cast<size_t>(passes_));
@@ -228,7 +231,7 @@ const Registration<Twice> twice_entry(procedures(), "test-twice", "");
 
 }  // namespace
 
-TEST_CASE("the error of a diverged run names the saved state: before the update, or after its first pass",
+TEST_CASE("the error of a diverged run states whether the state was saved before the update or after its first pass",
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
@@ -251,7 +254,7 @@ TEST_CASE("the error of a diverged run names the saved state: before the update,
   CHECK(two_passes.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
 }
 
-TEST_CASE("joint training updates gates by the SGD of their group in the update of the other parameters",
+TEST_CASE("joint training updates gates by the SGD of their group and, in the same update, other parameters by Adam",
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));

@@ -1,4 +1,4 @@
-// The options that a resume may change: tries to resume with another value of each key.
+// The options that may change when a run is resumed. The test changes the value of each configuration key in turn.
 #include <catch2/catch.hpp>
 #include <map>
 #include <optional>
@@ -15,7 +15,8 @@ namespace {
 
 enum class Rule { fixed, until_validation, changeable };
 
-// Keys that are in neither set nor below kDecoding are fixed.
+// Keys that a resume may change. Keys that are neither here nor in kUntilValidation, and do not start with kDecoding,
+// are fixed.
 const std::set<std::string> kChangeable{"data.train",
                                         "data.valid",
                                         "data.valid_tokens",
@@ -48,7 +49,7 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.checkpoint.retain_by",
                                         "train.validation.patience",
                                         "train.validation.min_improvement"};
-// Keys that are changeable as long as the run has no validation set.
+// Keys that a resume may change only in a run without a validation set, as are all keys that start with kDecoding.
 const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.validation.block", "train.validation.memory",
                                              "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
@@ -81,12 +82,12 @@ std::vector<std::string> runs() {
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());
   for (const std::string& name : regularisers().names()) all.push_back(str("[train.regularisers.", name, "]\n"));
-  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // has the options of head-balance, too
+  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // same options as head-balance
   for (const std::string& name : procedures().names()) all.push_back(str("[train.procedures.", name, "]\n"));
   return all;
 }
 
-// Returns TOML values of the field's type; some may be invalid.
+// Returns TOML values of the field's type, as candidates to replace `value`; some may be invalid.
 std::vector<std::string> candidate_values(const FieldLister::Row& row, const std::string& value) {
   if (row.type == "true/false") return {value == "true" ? "false" : "true"};
   if (row.type == "length") return {"'7u'", "'9u'"};
@@ -120,7 +121,8 @@ std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t ind
   return std::nullopt;
 }
 
-// Returns whether a resume accepts the run in place of the stored one; checks that a refusal names the key.
+// Returns whether require_same_run() accepts the run as a resume of the configuration `stored`; checks that its error
+// names the key.
 bool may_change(const RunConfig& run, const std::string& stored, const std::string& key) {
   try {
     require_same_run(run, stored, "config.toml");
@@ -135,7 +137,8 @@ bool may_change(const RunConfig& run, const std::string& stored, const std::stri
 
 }  // namespace
 
-TEST_CASE("resume accepts changes of exactly the listed options and refuses all others by name", "[resume]") {
+TEST_CASE("resume accepts changes of exactly the listed options, and its error on any other change names the option",
+          "[resume]") {
   std::map<std::string, FieldLister::Row> rows;
   for (const auto& row : all_keys()) rows.emplace(row.key, row);
   std::set<std::string> tried;

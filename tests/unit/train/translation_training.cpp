@@ -21,7 +21,7 @@ using analysis::HeadPair;
 
 namespace {
 
-// A folder with a shard of sentence pairs, and training runs on it.
+// A folder with a shard of sentence pairs, and training runs on this shard.
 struct Dataset {
   Folder folder;
   pairs::Sentences sentences = translation::sentences(90);
@@ -68,7 +68,8 @@ void check_equal(model::LoadedModel& a, model::LoadedModel& b) {
 
 }  // namespace
 
-TEST_CASE("head rotation of translation models swaps pairs of every kind in the given epochs, and back", "[kinds]") {
+TEST_CASE("head rotation of translation models swaps heads of every kind of attention in the listed epochs, and back",
+          "[translation]") {
   const Dataset data;
   const std::vector<std::string> pair_names{"encoder.self:0.1-2.3", "decoder.self:0.0-1.2", "decoder.cross:1.0-0.3"};
   const std::string method =
@@ -90,7 +91,7 @@ TEST_CASE("head rotation of translation models swaps pairs of every kind in the 
         decltype(data.logged_actions("")){{"swapped 2", pair_names}, {"undone 4", pair_names}});
 }
 
-TEST_CASE("head rotation ranks the heads of each kind separately and ignores padding", "[kinds]") {
+TEST_CASE("head rotation ranks the heads of each kind of attention separately and ignores padding", "[translation]") {
   const Dataset data;
   const data::Pairs corpus = translation::corpus_of(data.sentences);
   struct Case {
@@ -134,7 +135,7 @@ TEST_CASE("head rotation ranks the heads of each kind separately and ignores pad
     const auto procedure = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
     CHECK(procedure.at("planned").get<std::vector<std::string>>() == expected);
   }
-  // Random pairs: k of each kind, no head twice; the same pairs are swapped back.
+  // Random selection draws k pairs of each kind of attention, with no head in two pairs, and swaps the same pairs back.
   data.run("random",
            rotation("mode = 'random'\nk = 3\nstart = 1\nfrequency = 1\nrest = 1\nend = 3\n") + train_length("4e"));
   const auto actions = data.logged_actions("random");
@@ -151,14 +152,14 @@ TEST_CASE("head rotation ranks the heads of each kind separately and ignores pad
   CHECK(actions[1] == std::pair<std::string, std::vector<std::string>>{"undone 2", actions[0].second});
   CHECK(actions[2].first == "swapped 3");
   CHECK(actions[2].second != actions[0].second);
-  // k = 5 is more than the smallest kind allows, but not more than encoder.self allows.
+  // k = 5 exceeds the 4 pairs that decoder.self and decoder.cross allow, but not the 6 pairs that encoder.self allows.
   CHECK(status_of([&] { data.run("no", rotation("mode = 'hard'\nk = 5\n") + train_length("1u")); }) == 2);
   CHECK(status_of([&] {
           data.run("no", rotation("mode = 'hard'\nk = 5\nkind = ['encoder.self']\n") + train_length("1u"));
         }) == 0);
 }
 
-TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas", "[kinds]") {
+TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas", "[translation]") {
   const Dataset data;
   const std::string growth =
       "[attention.decoder.self]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\n";
@@ -175,20 +176,20 @@ TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas
 }
 
 TEST_CASE("nuclear growth freezes alphas until its start, then grows their nuclear norm by the ratio of each kind",
-          "[kinds]") {
+          "[translation]") {
   const Dataset data;
   const std::string growth =
       "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\nstart = 0.5\n"
       "[train.regularisers.nuclear-growth.decoder.cross]\nratio = 2.0\n"
       "[train.regularisers.nuclear-growth.decoder.self]\nratio = 0.0\n";
-  // The gradient of the term by the alphas of a module is -γ r U Vᵀ.
+  // The gradient of the term with respect to the alphas of an attention layer is -γ r U Vᵀ.
   RunConfig config = data.config(growth);
   auto model = translation::built(config.model);
   config.regularisers.start(model->parameters(), config.model.attention);
   CHECK_FALSE(config.regularisers.loss({4, 0, 10}).defined());
   const at::Tensor value = config.regularisers.loss({5, 0, 10});
   REQUIRE(value.defined());
-  CHECK(value.item<double>() == Approx(0.5 * 1e-4 * (3 + 2 * 2)).epsilon(0.02));  // γ Δ Σ r
+  CHECK(value.item<double>() == Approx(0.5 * 1e-4 * (3 + 2 * 2)).epsilon(0.02));  // γ Δ Σ r over layers
   value.backward();
   int modules = 0;
   for (const auto& p : model->parameters().all()) {
@@ -220,8 +221,8 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   }
 }
 
-TEST_CASE("block coordinate descent trains gates of all kinds in every second epoch, and other parameters in all",
-          "[kinds]") {
+TEST_CASE("block coordinate descent trains all gates in every second epoch and all other parameters in every epoch",
+          "[translation]") {
   const Dataset data;
   const std::string model =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[attention.encoder.self.mae]\nmean = 'full'\n";
@@ -251,14 +252,16 @@ TEST_CASE("block coordinate descent trains gates of all kinds in every second ep
 
 namespace {
 
-// The results of a training pass: the loss, the regulariser's term, gradients, and parameters that are not trained.
+// The results of a training pass: the loss, the regulariser's term, gradients, and the values of parameters that are
+// not trainable (batch norm statistics).
 struct PassResult {
   double loss = 0, term = 0;
   std::map<std::string, at::Tensor> gradients, statistics;
 };
 
-// Runs a training pass over the pairs in this order, padded by `extra_padding` target and 2 extra_padding source
-// positions more than needed. `samples`: draws experts (SampleExperts).
+// Runs the forward and backward pass of training on one batch of the pairs `order`, in this order. Adds `extra_padding`
+// target positions and 2 · extra_padding source positions of padding. `samples`: requests sampled experts
+// (attention::SampleExperts).
 PassResult training_pass(const model::ModelConfig& config, const std::string& regulariser, const data::Pairs& corpus,
                          const std::vector<int64_t>& order, int64_t extra_padding, bool samples) {
   Config section;
@@ -306,7 +309,7 @@ void check_close(const PassResult& a, const PassResult& b) {
   CHECK(a.term == Approx(b.term).epsilon(1e-5));
   REQUIRE(a.gradients.size() == b.gradients.size());
   for (const auto& [name, gradient] : a.gradients) {
-    if (matches("*.key.bias", name)) continue;  // 0 up to rounding: a key bias shifts all logits of a query equally
+    if (matches("*.key.bias", name)) continue;  // 0 but for rounding: a key bias shifts all logits of a query equally
     INFO(name);
     const double size = std::max(1.0, gradient.abs().max().item<double>());
     CHECK((gradient - b.gradients.at(name)).abs().max().item<double>() < 3e-5 * size);
@@ -317,7 +320,7 @@ void check_close(const PassResult& a, const PassResult& b) {
 
 }  // namespace
 
-TEST_CASE("a training pass is independent of the order of its rows and of padding", "[kinds]") {
+TEST_CASE("a training pass is independent of the order of its rows and of padding", "[translation]") {
   const pairs::Sentences sentences = translation::sentences(9);
   const data::Pairs corpus = translation::corpus_of(sentences);
   const std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8}, shuffled{7, 2, 5, 0, 8, 1, 6, 4, 3};
@@ -346,10 +349,10 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
     CHECK(std::isfinite(expected.loss));
     if (!c.regulariser.empty()) CHECK(expected.term != 0);
     check_close(expected, training_pass(config, c.regulariser, corpus, order, 3, c.samples));
-    // Drawn experts depend on the index of a row in its batch.
+    // Sampled experts depend on the index of a row in its batch.
     if (!c.samples) check_close(expected, training_pass(config, c.regulariser, corpus, shuffled, 0, false));
   }
-  // Without regularisers and batch norm, the results of a pass are the sums over its rows.
+  // Without regularisers and batch norm, the loss and the gradients of a batch are the sums over its rows.
   const auto config = translation::config_of("mixer = 'mixhead-b'\n");
   const PassResult all = training_pass(config, "", corpus, order, 0, false);
   PassResult sum;
@@ -362,7 +365,7 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
   check_close(all, sum);
 }
 
-TEST_CASE("skip-retain is refused for translation models", "[kinds]") {
+TEST_CASE("skip-retain is refused for translation models", "[translation]") {
   const Dataset data;
   const std::string message =
       refusal([&] { data.run("skip", train_length("4e") + "[train.procedures.skip-retain]\nuntil = '2e'\n"); });

@@ -21,8 +21,8 @@ bool equal(model::LoadedModel& a, model::LoadedModel& b) {
 
 }  // namespace
 
-TEST_CASE("a warm start takes only the weights of the checkpoint, and its resume gives bit-identical weights",
-          "[from]") {
+TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of that run gives bit-identical weights",
+          "[warm-start]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto first = run_of(folder, "first", train_length(3));
@@ -30,7 +30,8 @@ TEST_CASE("a warm start takes only the weights of the checkpoint, and its resume
   {
     Trainer trainer(config_of(folder, train_length(4) + "seed = 7\n"), folder.file("from"), false, at::kCPU,
                     {&checkpoint});
-    // The run writes its own training state before the first update, so that it can be resumed even if killed now.
+    // The new run writes its training state before the first update, so that it can be resumed even if it is killed
+    // before that update ends.
     auto initial = model::load_model(folder.file("from") + "/last.safetensors", at::kCPU);
     CHECK(equal(initial, first));
     CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kTrainingKey).find("\"update\":0") !=
@@ -50,7 +51,7 @@ TEST_CASE("a warm start takes only the weights of the checkpoint, and its resume
   CHECK_FALSE(equal(uninterrupted, first));
 }
 
-TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[from]") {
+TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[warm-start]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   run_of(folder, "first", train_length(1));
