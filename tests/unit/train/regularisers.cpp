@@ -18,8 +18,8 @@ using namespace mh::train;
 
 namespace {
 
-// Passes a tensor of each layer to the term's observer, as head outputs or as attention probabilities. Returns the
-// value of the term after a backward pass.
+// Passes a tensor per layer to the observer of the term: head outputs if `outputs` is set, else attention
+// probabilities. Runs the backward pass and returns the value of the term.
 double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
   const attention::LayerSpec shape;
   for (const at::Tensor& x : layers) {
@@ -31,7 +31,7 @@ double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool ou
   return value.item<double>();
 }
 
-// Returns the inner product of all entries, accumulated in double.
+// Returns the inner product of a and b over all entries, accumulated in fp64.
 double inner_product(const at::Tensor& a, const at::Tensor& b) {
   double sum = 0;
   const auto x = a.detach().to(at::kDouble).flatten(), y = b.detach().to(at::kDouble).flatten();
@@ -39,7 +39,7 @@ double inner_product(const at::Tensor& a, const at::Tensor& b) {
   return sum;
 }
 
-// Returns a term of weight 0.5 with these options.
+// Returns the regulariser `name` with weight 0.5 and these options.
 auto make(const std::string& name, const std::string& options) {
   auto term = regularisers().make(name, "");
   Config config;
@@ -76,8 +76,8 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
 
 namespace {
 
-// Returns the sum over layers of `row_weight` R_d + `column_weight` R_c, in double: sums over pairs of heads and over
-// entries, as the header of subspace-overlap defines them.
+// Returns the sum over layers of `row_weight` R_d + `column_weight` R_c, in fp64: sums over pairs of heads and over
+// entries, as subspace_overlap.cpp defines R_d and R_c.
 double naive_overlaps(const std::vector<at::Tensor>& layers, double row_weight, double column_weight) {
   double sum = 0;
   for (const at::Tensor& layer : layers) {
@@ -115,7 +115,7 @@ const std::string kOverlaps =
 
 }  // namespace
 
-TEST_CASE("two sections of subspace-overlap add R_d and R_c, and their gradient equals finite differences",
+TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gradient equals finite differences",
           "[regularisers]") {
   Config config;
   config.load_text(kOverlaps, "test");
@@ -146,7 +146,7 @@ TEST_CASE("two sections of subspace-overlap add R_d and R_c, and their gradient 
     }
 }
 
-TEST_CASE("the type of a regulariser section is saved with the run and survives a resume bit for bit",
+TEST_CASE("a run saves the types of its regulariser sections, and resume gives bit-identical weights",
           "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
@@ -155,12 +155,12 @@ TEST_CASE("the type of a regulariser section is saved with the run and survives 
   const at::Tensor uninterrupted = query_weight(runs::run_of(folder, "both", kOverlaps + train_until(6)));
   runs::run_of(folder, "run", kOverlaps + train_until(3));
   CHECK(at::equal(query_weight(runs::run_of(folder, "run", kOverlaps + train_until(6), true)), uninterrupted));
-  // Each of the two sections changes the trained weights.
+  // Each of the two regulariser sections changes the trained weights.
   const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
                     columns = kOverlaps.substr(rows.size());
   CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "rows", rows + train_until(6))), uninterrupted));
   CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "columns", columns + train_until(6))), uninterrupted));
-  // The configuration of the run survives writing and reading.
+  // Writing the configuration of the run as TOML and reading it again does not change it.
   const RunConfig config = runs::config_of(folder, kOverlaps + train_until(6));
   Config saved;
   saved.load_text(config.toml(), "saved");
@@ -200,7 +200,7 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   CHECK(status_of([&] { regularisers().make("orthogonal-mixing", "")->start(empty, {}); }) == 2);
 }
 
-TEST_CASE("nuclear-growth has a constant value and the gradient of the nuclear norm, and freezes alphas until start",
+TEST_CASE("nuclear-growth has a constant value, but the gradient of -|α|_*, and freezes alphas until start",
           "[regularisers]") {
   nn::ParameterList list(at::kCPU);
   list.add("decoder.layers.0.self.combiner.alpha", {4, 4}, {nn::Init::identity(), true, false});
@@ -228,7 +228,8 @@ TEST_CASE("nuclear-growth has a constant value and the gradient of the nuclear n
   }
 }
 
-TEST_CASE("orthogonal-mixing of positions is the mean over the mixing matrices of all positions", "[regularisers]") {
+TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing matrices of all positions",
+          "[regularisers]") {
   layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
   layer.shake(4);
   auto term = regularisers().make("orthogonal-mixing", "");
@@ -254,7 +255,7 @@ TEST_CASE("orthogonal-mixing of positions is the mean over the mixing matrices o
   CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-4));
   value.backward();
   CHECK(layer["mixer.query.weight"].grad().abs().max().item<double>() > 0);
-  // Passes without gradients, such as validations, do not count.
+  // A forward pass without gradients, as in a validation, adds nothing to the term.
   {
     c10::NoGradGuard no_gradient;
     layer(x, x, {}, {}, term->observer());
@@ -262,7 +263,7 @@ TEST_CASE("orthogonal-mixing of positions is the mean over the mixing matrices o
   CHECK_FALSE(term->loss({}).defined());
 }
 
-TEST_CASE("the nuclear norm has its defining properties, and nuclear-growth has its gradient by finite differences",
+TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuclear-growth equals finite differences",
           "[regularisers]") {
   const int64_t h = 5;
   auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
@@ -274,7 +275,8 @@ TEST_CASE("the nuclear norm has its defining properties, and nuclear-growth has 
   const double frobenius = a.norm().item<double>();
   CHECK(frobenius <= norm(a));
   CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
-  // Each module adds γ r Δ to the loss for any alphas; the gradient is that of -γ r |α|_*.
+  // Each attention layer adds γ r Δ to the loss for any alphas, with weight γ, ratio r and margin Δ; the gradient is
+  // that of -γ r |α|_*.
   nn::ParameterList list(at::kCPU);
   for (const char* name : {"encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross"})
     list.add(str(name, ".combiner.alpha"), {h, h}, {nn::Init::normal(1), false, false});
@@ -312,7 +314,7 @@ TEST_CASE("the nuclear norm has its defining properties, and nuclear-growth has 
   }
 }
 
-TEST_CASE("frozen alphas stay the identity bit for bit and have no Adam moments", "[regularisers]") {
+TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moments stay 0", "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   auto method = [](const std::string& start) {
@@ -375,7 +377,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     std::string name, options;
     std::vector<int64_t> sizes;  // dimensions after (B, n)
     bool heads_first;            // whether the observer receives (B, h, n, …)
-    bool per_row;                // whether the term is a mean over rows; else over positions
+    bool per_row;                // whether the term is a mean over rows; else a mean over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
   const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(shape, x); };
@@ -419,7 +421,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     x.requires_grad_();
     const at::Tensor padded = value_of(x, at::tensor(lengths));
     padded.backward();
-    // The reference has no padding: separate rows, or all positions in one row.
+    // The reference values come from rows without padding: one row at a time, or all positions in one row.
     double expected = 0;
     if (c.per_row) {
       for (int64_t b = 0; b < 3; ++b) {
@@ -471,7 +473,8 @@ TEST_CASE("training passes the row lengths of every micro-batch to the observers
   CHECK(observed_lengths == std::vector<int64_t>{5, 8, 8});
 }
 
-TEST_CASE("head-balance is the sum over layers of r² mean(f p) over heads", "[regularisers]") {
+TEST_CASE("head-balance is the sum over layers and heads of h f p, with selection frequency f and mean probability p",
+          "[regularisers]") {
   auto term = regularisers().make("head-balance", "");
   Config config;
   config.load_text("[r]\nweight = 0.5\n", "test");

@@ -1,4 +1,4 @@
-// Configurations with the keys of earlier versions are read as the same run.
+// Configurations with the keys of earlier versions configure the same run as configurations with the current keys.
 #include "base/renamed_keys.h"
 
 #include <catch2/catch.hpp>
@@ -13,14 +13,15 @@ using namespace mh::train;
 
 namespace {
 
-// Returns the configuration of the run with all defaults, as TOML.
+// Returns the TOML of the run that `toml` configures, with all defaults.
 std::string resolved(const std::string& toml) {
   Config config;
   config.load_text(toml, "test");
   return RunConfig::read(config).toml();
 }
 
-// A configuration from before keys were grouped into sections, with non-default values for most keys.
+// A configuration of an earlier version, in which keys were not grouped into sections. Most values are not the
+// defaults.
 const char* kOldKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
@@ -86,7 +87,7 @@ batch_tokens = 99
 match = ["*"]
 optimizer = "adam"
 )";
-// The same run with current keys.
+// The run of kOldKeys, configured by the current keys.
 const char* kNewKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"
@@ -154,15 +155,16 @@ decay_norms_and_biases = true
 
 }  // namespace
 
-TEST_CASE("a configuration with renamed keys resolves to the run of the current keys", "[renamed]") {
+TEST_CASE("a configuration with the keys of an earlier version configures the same run as one with the current keys",
+          "[renamed]") {
   CHECK(resolved(kOldKeys) == resolved(kNewKeys));
 }
 
-TEST_CASE("the renamed value optimizer = 'adam' resolves to the defaults", "[renamed]") {
+TEST_CASE("the earlier option optimizer = 'adam' configures the default optimizer", "[renamed]") {
   CHECK(resolved("[train]\noptimizer = 'adam'\n") == resolved(""));
 }
 
-TEST_CASE("a pruned mixture of experts of an earlier version keeps its original and kept heads", "[renamed]") {
+TEST_CASE("the earlier keys 'of' and 'kept' of pruned mixtures configure original_heads and kept_heads", "[renamed]") {
   CHECK(resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 3]\n") ==
         resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\n"
                  "mae.original_heads = 4\nmae.kept_heads = [0, 3]\n"));
@@ -172,7 +174,7 @@ TEST_CASE("a pruned mixture of experts of an earlier version keeps its original 
                  "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
 }
 
-TEST_CASE("the last assignment wins among old and new names of a key", "[renamed]") {
+TEST_CASE("of several assignments to the old and the new name of a key, the last assignment wins", "[renamed]") {
   Config config;
   config.load_text("[train]\noptimizer = 'adamw'\nblock = 3\n", "test");
   config.set("train.batch.block=4");

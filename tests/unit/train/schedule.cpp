@@ -1,4 +1,5 @@
-// Learning-rate schedules against transformers, BERT, Transformer-XL, Skip Cross-Head Transformer-XL and fairseq.
+// Learning-rate schedules, compared with those of transformers, BERT, Transformer-XL, Skip Cross-Head Transformer-XL
+// and fairseq.
 #include <cmath>
 
 #include "fixtures/runs.h"
@@ -15,7 +16,7 @@ TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr
   return o;
 }
 
-// Checks the learning rates of the updates 1, 2, … of a run.
+// Checks that updates 1, 2, … of a run have the learning rates `expected`.
 void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const std::vector<double>& expected) {
   for (size_t update = 1; update <= expected.size(); ++update) {
     INFO(o.schedule.rule << " from " << o.schedule.decay_from << ", update " << update);
@@ -26,7 +27,7 @@ void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const st
 }  // namespace
 
 // transformers 4.57: get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, 10 training steps, of which 0
-// and 4 are warm-up.
+// or 4 are warm-up.
 TEST_CASE("linear and cosine decay after warm-up equal the schedules of transformers") {
   check_rates(options_of("linear", 1), {0, 10, 0}, {1, .9, .8, .7, .6, .5, .4, .3, .2, .1});
   check_rates(options_of("linear", 1), {4, 10, 0}, {0, .25, .5, .75, 1, 5 / 6., 4 / 6., .5, 2 / 6., 1 / 6.});
@@ -34,7 +35,8 @@ TEST_CASE("linear and cosine decay after warm-up equal the schedules of transfor
   check_rates(options_of("cosine", 1), {4, 10, 0}, {0, .25, .5, .75, 1, high, .75, .5, .25, 1 - high});
 }
 
-// google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W below W.
+// google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W during the
+// W warm-up steps.
 TEST_CASE("linear decay from the first update equals the schedule of BERT") {
   TrainOptions o = options_of("linear", 1);
   o.schedule.decay_from = "start";
@@ -58,8 +60,8 @@ TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, els
   CHECK(warmup_of_share(o, 540) == 54);
 }
 
-// Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. It sets the rate after each update
-// and counts updates from 0.
+// Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. The loop sets the rate after each
+// update and counts updates from 0.
 TEST_CASE("cosine decay from the first update equals the schedule of Transformer-XL") {
   TrainOptions o = options_of("cosine", 1);
   o.schedule.decay_from = "start";
@@ -70,7 +72,7 @@ TEST_CASE("cosine decay from the first update equals the schedule of Transformer
   CHECK(learning_rate(o, {20000, 500000, 0}, 20000) == Approx(1.25e-4 * (1 + std::cos(M_PI / 25))));
 }
 
-// Transformer-XL's training loop with a half cosine as long as the warm-up, 4 updates.
+// Transformer-XL's training loop with half cosines as long as the warm-up, 4 updates.
 TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL") {
   check_rates(options_of("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
@@ -113,7 +115,7 @@ TEST_CASE("decay_from = start is refused for schedules without a decay to the en
 }
 
 // Checks the rates of the trainer, not only those of learning_rate(), also for a run of a single update.
-TEST_CASE("no update of a run with decay to 0 has learning rate 0, not even the only one") {
+TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not even in a run of a single update") {
   using namespace runs;
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));

@@ -1,4 +1,4 @@
-// Optimisers against plain loops, batches that cover the text, training runs, validation and scoring.
+// Optimizers compared with plain loops, batches of a text, training runs, validation and scoring.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -22,9 +22,9 @@ using runs::write_text;
 
 namespace {
 
-// Checks 20 updates of a parameter of four numbers on random gradients against `reference_step`, which updates one
-// number in double: arguments (update from 1, rate, rate of the update before, gradient, state). The state is the
-// number and two moments.
+// Checks 20 updates of a parameter of shape (4) with random gradients against `reference_step`, which updates one
+// element in fp64. The arguments of `reference_step` are the number of the update, from 1; the learning rates of this
+// update and of the previous update; the gradient; the state, which is the element and its two moments.
 void compare_optimizer(TrainOptions o,
                        const std::function<void(int, double, double, double, double*)>& reference_step) {
   nn::ParameterList list(at::kCPU);
@@ -56,7 +56,7 @@ TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
   TrainOptions o;
   o.optimizer.weight_decay = 0.1;
   o.optimizer.betas = {0.9, 0.98};
-  for (const bool decays_all : {true, false}) {  // the parameter is neither norm nor bias
+  for (const bool decays_all : {true, false}) {  // no effect: the parameter is neither a norm nor a bias
     o.optimizer.decay_norms_and_biases = decays_all;
     compare_optimizer(o, [](int n, double lr, double, double g, double* s) {
       s[0] -= lr * 0.1 * s[0];
@@ -237,8 +237,8 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
   std::set<size_t> stops;
   for (double min_improvement : {0.0, 0.05, 0.15, 0.4}) {
     INFO(min_improvement);
-    // The expected number of validations, from those of the full run. Improvement is relative to the last validation
-    // that reset the patience.
+    // `expected` is the number of validations until patience is exhausted, computed from the perplexities of the full
+    // run. Improvement is relative to the last validation that reset the patience.
     double reference = INFINITY, best = INFINITY;
     size_t expected = 0;
     for (int failures = 0; expected < all.size() && failures < 3; ++expected) {
@@ -271,7 +271,8 @@ TEST_CASE("gradient accumulation over micro-batches gives the update of the full
   auto weights = [&](const std::string& name, const std::string& extra) {
     return runs::run(tiny_run(folder, "length = '5u'\noptimizer.rule = 'sgd'\n" + extra), folder.file(name));
   };
-  // SGD: Adam would amplify rounding to full steps where the gradient is almost zero, as for key biases.
+  // The runs use SGD, since Adam would amplify rounding to full steps where the gradient is almost zero, as for key
+  // biases.
   auto full_batch = weights("whole", ""), micro_batches = weights("parts", "batch.micro_tokens = 16");
   for (auto& p : full_batch.model->parameters().all())
     CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
@@ -285,7 +286,7 @@ TEST_CASE("chunks score every token exactly once for any context length") {
       CHECK(c.length <= block);
       if (c.first > 0) CHECK(c.scored == context);
       CHECK((c.first + c.scored) % (block - context) ==
-            0);  // as fairseq: chunks advance by block - context, also after the first one
+            0);  // as in fairseq, chunks advance by block - context tokens, also from the first chunk to the second
       for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
     }
     for (int times : times_scored) CHECK(times == 1);
