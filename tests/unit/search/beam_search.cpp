@@ -1,5 +1,6 @@
-// Beam search against plain loops without a cache, exhaustive search and teacher forcing; its guarantees on order,
-// batches, prefixes and lengths; sampling; and the top-k kernel and the key/value cache that it uses.
+// Beam search compared with plain loops without a cache, exhaustive search and teacher forcing; order of the
+// hypotheses, independence of the batch, forced prefixes and limits on the length; sampling; the top-k kernel and the
+// key/value cache.
 #include "search/beam_search.h"
 
 #include <ATen/Parallel.h>
@@ -31,7 +32,8 @@ const EndTokens kEnds{0, 1};
 
 const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 
-// Builds a model with weights `factor` times as large, so that its distributions are far from uniform.
+// Builds a model and multiplies its weight matrices by `factor`, so that the distributions of the model are far from
+// uniform.
 std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::Vocabularies& v,
                                                    double factor = 1.7) {
   auto model = built(toml, v);
@@ -65,7 +67,7 @@ model::Input forced_input(const std::vector<int32_t>& source, const std::vector<
   return input;
 }
 
-// Returns log p of every possible next token after `tokens`, by a pass over the full sequence.
+// Returns the log-probability of every possible next token after `tokens`, from a forward pass over the full sequence.
 std::vector<double> log_probabilities(model::LanguageModel& model, const std::vector<int32_t>& source,
                                       const std::vector<int32_t>& tokens) {
   const at::Tensor hidden = model.hidden(forced_input(source, tokens), {});
@@ -74,7 +76,7 @@ std::vector<double> log_probabilities(model::LanguageModel& model, const std::ve
   return {p.const_data_ptr<double>(), p.const_data_ptr<double>() + p.numel()};
 }
 
-// Returns the sum of log p of `tokens` by a teacher-forced pass.
+// Returns the sum of the log-probabilities of `tokens` in a teacher-forced pass.
 double forced_log_probability(model::LanguageModel& model, const std::vector<int32_t>& source,
                               std::vector<int32_t> tokens) {
   const at::Tensor targets = row(tokens);
@@ -85,7 +87,7 @@ double forced_log_probability(model::LanguageModel& model, const std::vector<int
       .item<double>();
 }
 
-// Returns the hypotheses of one sentence by plain loops: one hypothesis at a time, with all its extensions sorted.
+// Returns the hypotheses of one sentence by plain loops, which extend one hypothesis at a time and sort all extensions.
 std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& o) {
   struct Partial {
     std::vector<int32_t> tokens;
@@ -128,7 +130,7 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   return finished;
 }
 
-// Requires the same tokens in the same order, and scores equal up to rounding.
+// Requires that both lists have the same hypotheses in the same order, with scores equal up to rounding.
 void require_same(const std::vector<Hypothesis>& actual, const std::vector<Hypothesis>& expected) {
   REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -156,7 +158,8 @@ std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_
 
 }  // namespace
 
-TEST_CASE("best_entries() returns the largest logits of a row in stable order, and its log-sum-exp", "[search]") {
+TEST_CASE("best_entries() returns the largest logits of a row in stable order, and the log-sum-exp of the row",
+          "[search]") {
   CHECK(rc::check([] {
     const int n = *rc::gen::inRange(1, 700), count = *rc::gen::inRange(0, 40), levels = *rc::gen::inRange(1, 400);
     const bool has_infinite = *rc::gen::arbitrary<bool>();
@@ -195,7 +198,7 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
   }
 }
 
-TEST_CASE("best_of() on tensors returns the logits and log-sum-exps of candidates_of()", "[search]") {
+TEST_CASE("best_of() returns the tokens, logits and log-sum-exps of candidates_of()", "[search]") {
   CHECK(rc::check([] {
     const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
     const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
@@ -364,7 +367,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
     std::vector<int32_t> tokens;
     while (tokens.empty() || tokens.back() != kEnds.end) {
       auto p = log_probabilities(*model, sentences[i].source, tokens);
-      if (tokens.empty()) p[0] = -INFINITY;  // min_length is 1
+      if (tokens.empty()) p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
       tokens.push_back(tokens.size() == 12 ? 0
                                            : static_cast<int32_t>(std::max_element(p.begin(), p.end()) - p.begin()));
     }
@@ -373,7 +376,8 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   }
 }
 
-TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every stage", "[search]") {
+TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every attention stage",
+          "[search]") {
   c10::NoGradGuard no_gradient;
   for (const std::string& stage : stages()) {
     INFO(stage);
@@ -426,7 +430,7 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
 
 TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "[search]") {
   c10::NoGradGuard no_gradient;
-  // Wide enough that matrix products with few rows use a different kernel.
+  // The model is wide enough that matrix products with few rows use a different kernel.
   auto model = build_peaked(
       "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
       {300, 20});
@@ -434,7 +438,8 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
   auto sentences = some_sentences(lengths, 20);
-  // While a prefix is forced, its sentence has a single hypothesis; other sentences of the batch have a full beam.
+  // While the prefix of a sentence is forced, the sentence has a single hypothesis; other sentences of the batch have a
+  // full beam.
   for (size_t i = 0; i < sentences.size(); i += 3) sentences[i].prefix = {5, 7};
   struct Case {
     int64_t beam, samples;
@@ -464,7 +469,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   }
 }
 
-TEST_CASE("beam search by several threads equals that by one thread, in hypotheses and errors", "[search]") {
+TEST_CASE("beam search with several threads has the hypotheses and errors of beam search with one thread", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {300, 20});
   std::vector<int64_t> lengths;
@@ -501,7 +506,8 @@ TEST_CASE("ties between extensions go to the earlier hypothesis, then to the sma
   SearchOptions o;
   o.beam = 3, o.max_length_b = 2, o.length_penalty = 0;
   const auto sentences = some_sentences({4, 2, 6}, 20);
-  // Live after the first step: 1, 2 and 3. All extensions of 1 come first, one of which is the end token.
+  // After the first step the live hypotheses are the tokens 1, 2 and 3. In the second step the extensions of token 1
+  // come first, including the extension by the end token.
   const std::vector<std::vector<int32_t>> expected{{1, 0}, {1, 1, 0}, {1, 2, 0}};
   for (const auto& searched : {beam_search(*model, sentences, kEnds, o), device_search(*model, sentences, o)})
     for (const auto& hypotheses : searched) {
@@ -510,7 +516,8 @@ TEST_CASE("ties between extensions go to the earlier hypothesis, then to the sma
     }
 }
 
-TEST_CASE("samples depend only on the seed and the number of the sentence, and obey search limits", "[search]") {
+TEST_CASE("samples depend only on the seed and the number of the sentence, and obey min_length and no_unknown",
+          "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {30, 20});
   SearchOptions o;
@@ -539,7 +546,7 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
       CHECK(h.tokens.size() == 9);
       CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.unknown) == 0);
     }
-  // top_k 1 and temperature 0 are greedy search.
+  // Sampling with top_k = 1 or temperature = 0 is greedy search.
   o.beam = 1;
   const auto greedy = beam_search(*model, sentences, kEnds, o);
   for (const bool use_top_k : {true, false}) {

@@ -1,4 +1,4 @@
-// Scoring a random sample of a text's blocks: selection, context or memory before a block, and visited rows.
+// Scoring a random sample of the blocks of a text: selected blocks, context or memory before a block, visited rows.
 #include <c10/core/GradMode.h>
 
 #include <catch2/catch.hpp>
@@ -49,7 +49,7 @@ Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, cons
 
 }  // namespace
 
-TEST_CASE("a sample has whole blocks, selected by the seed, with the scores that they have in the full text",
+TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens have the scores of the full text",
           "[sample]") {
   auto model = build("");
   const auto text = some_text(61);
@@ -76,14 +76,15 @@ TEST_CASE("a sample has whole blocks, selected by the seed, with the scores that
     CHECK(score(*model, text, o).indices == s.indices);
   }
   CHECK(draws.size() > 4);
-  // All 14 blocks with a full context before them; the first block has none.
+  // The text has 14 blocks with a full context before them. The first block has no context and cannot be sampled.
   o.sample.blocks = 14;
   CHECK(score(*model, text, o).indices.size() == 56);
   o.sample.blocks = 15;
   CHECK(status_of([&] { score(*model, text, o); }) == 2);
 }
 
-TEST_CASE("a sampled block is scored with a full memory, whose blocks are not visited", "[sample]") {
+TEST_CASE("a sampled block is scored with a full memory, and the blocks that fill the memory are not visited",
+          "[sample]") {
   c10::NoGradGuard no_gradient;
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = some_text(61);
