@@ -1,4 +1,4 @@
-// Regularisers: values and gradients against plain loops, padding, and their use in training.
+// Regularisers: values and gradients compared with plain loops, independence of padding, and use in training.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

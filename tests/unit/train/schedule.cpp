@@ -82,7 +82,8 @@ TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL")
     CHECK(learning_rate(o, {16000, 0, 16000}, completed) == Approx(rate).margin(1e-12));
 }
 
-// fairseq: the first update has the rate of 0 completed updates, the start of the warm-up.
+// fairseq computes the rate of an update from the number of completed updates, so that the first update has the rate at
+// the start of the warm-up.
 TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq") {
   TrainOptions o = options_of("inverse-sqrt", 5e-4, 1e-7);
   for (auto [completed, rate] :
@@ -114,7 +115,7 @@ TEST_CASE("decay_from = start is refused for schedules without a decay to the en
   CHECK(refusal([&] { o.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }
 
-// Checks the rates of the trainer, not only those of learning_rate(), also for a run of a single update.
+// Checks the learning rates that the trainer logs, in runs of 10 updates and of a single update.
 TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not even in a run of a single update") {
   using namespace runs;
   Folder folder;

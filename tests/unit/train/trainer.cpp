@@ -166,7 +166,7 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     scoring.block = 8;
     task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring);
     CHECK(score.tokens == 2000);
-    CHECK(score.nll / 2000 < 0.2);  // ln 6 = 1.79 at the start
+    CHECK(score.nll / 2000 < 0.2);  // about ln 6 = 1.79 before training
   }
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
       const std::string name = str(batching, tokens),
                         extra = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
       const bool too_few =
-          std::string(batching) == "streams" && tokens < 8;  // a batch has 8 streams, which need a token each
+          std::string(batching) == "streams" && tokens < 8;  // each of the 8 streams of a batch needs a token
       if (tokens == 0 || too_few) {
         std::string message;
         try {

@@ -41,7 +41,7 @@ struct Dataset {
   model::LoadedModel run(const std::string& name, const std::string& extra) const {
     return runs::run(config(extra), folder.file(name));
   }
-  // Returns the actions that the log reports for head rotation: "swapped EPOCH" or "undone EPOCH", and the pairs.
+  // Returns the actions of head rotation in the log of a run, each with its pairs: "swapped EPOCH" or "undone EPOCH".
   std::vector<std::pair<std::string, std::vector<std::string>>> logged_actions(const std::string& name) const {
     std::vector<std::pair<std::string, std::vector<std::string>>> lines;
     for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
