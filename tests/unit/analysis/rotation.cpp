@@ -421,7 +421,7 @@ std::string train_length(int updates, const std::string& lr = "0.0", const std::
              "\nschedule.length = '40u'\nvalidation.every = '", validate_every, "'\n");
 }
 
-// Returns the actions that the log reports for the procedure: "swapped EPOCH [pairs]" or "undone EPOCH [pairs]".
+// Returns the actions of head rotation in the log of the run: "swapped EPOCH [pairs]" or "undone EPOCH [pairs]".
 std::vector<std::string> logged_actions(const Folder& folder, const std::string& name) {
   std::vector<std::string> lines;
   for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
@@ -596,7 +596,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
   check_refused("mode = 'hard'\nk = 7\n");
   check_refused("mode = 'soft'\nk = 2\nsoft = 'released'\n");
   check_refused("mode = 'hard'\nk = 2\nsoft = 'released'\n");
-  check_refused("mode = 'soft'\nk = 2\nt_max = 2\n");  // three layers form only one pair
+  check_refused("mode = 'soft'\nk = 2\nt_max = 2\n");  // three layers form only one pair of layers
   check_refused("mode = 'soft'\nk = 1\nsoft = 'released'\nt_max = 1\n");
   check_refused("mode = 'hard'\nt_max = 1\n");
   check_refused("mode = 'random'\nt_max = 1\n");

@@ -188,7 +188,7 @@ TEST_CASE("options of a task are accepted only for models of that task, and a co
       task::TaskOptions(options).describe(writer, model);
       return writer.text();
     };
-    CHECK(status_of([&] { read({}); }) == 2);  // the default options are those of a decoder without these options
+    CHECK(status_of([&] { read({}); }) == 2);  // default options: a decoder, which does not have this task
     model::ModelOptions model;
     model.backbone = "bert";
     for (const std::string& head : model::encoder_heads().names())
