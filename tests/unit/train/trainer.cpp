@@ -253,7 +253,7 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
     run_of(folder, name, full_length + rule);
     CHECK(perplexities(name).size() == expected);
     stops.insert(expected);
-    // A run that is resumed from update 5 stops at the same validation.
+    // A run that is resumed from update 5 ends at the same validation.
     run_of(folder, name + "-halves", base + "length = '5u'\n" + rule);
     run_of(folder, name + "-halves", full_length + rule, true);
     CHECK(perplexities(name + "-halves").size() == expected);
