@@ -1,4 +1,4 @@
-// Base: errors, units, random numbers, options, configuration, files.
+// Tests of lib/base: error messages, JSON checks, units, random numbers, command-line options, configuration and files.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ using namespace mh;
 
 // Returns the exit status of a tool whose work throws std::runtime_error(message).
 static int exit_status_of_tool(const std::string& message) {
-  const pid_t child = fork();  // a tool changes the signal handlers of its process
+  const pid_t child = fork();  // Tool installs signal handlers, so it runs in a child process
   if (child == 0) {
     close(STDERR_FILENO);
     Tool tool({"tool", "purpose", "examples"});
@@ -40,23 +40,23 @@ static int exit_status_of_tool(const std::string& message) {
   return WEXITSTATUS(status);
 }
 
-TEST_CASE("LibTorch's out-of-memory errors end a tool with status 4", "[base]") {
+TEST_CASE("a tool exits with status 4 on an out-of-memory error of LibTorch", "[base]") {
   CHECK(exit_status_of_tool("CUDA out of memory. Tried to allocate 2.00 GiB.\nframe #0") == 4);
   CHECK(exit_status_of_tool("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.") == 4);
   CHECK(exit_status_of_tool("index out of range") == 1);
 }
 
-TEST_CASE("json_depth counts nested arrays and objects outside strings", "[base]") {
+TEST_CASE("json_depth() returns the maximum nesting depth and ignores brackets in strings", "[base]") {
   CHECK(json_depth("") == 0);
   CHECK(json_depth("3") == 0);
   CHECK(json_depth("{}") == 1);
   CHECK(json_depth(R"([{"a": [1, 2]}, [[]]])") == 3);
-  CHECK(json_depth(R"(["[[[[", "\"[[", "\\", [1]])") == 2);  // brackets in strings do not nest
+  CHECK(json_depth(R"(["[[[[", "\"[[", "\\", [1]])") == 2);  // brackets in strings do not count
   CHECK(json_depth("]]]{") == 0);
   CHECK(json_depth(std::string(1000, '[')) == 1000);
 }
 
-TEST_CASE("damaged JSON that the parser accepts is refused with its byte offset", "[base]") {
+TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting above 64 levels", "[base]") {
   const auto message = [](const std::string& text) -> std::string {
     try {
       require_sound_json(text, "f", "copy it");
@@ -95,9 +95,9 @@ struct Inner {
   Length every{100, Length::Unit::updates};
   std::vector<double> betas{0.9, 0.98};
   void describe(Fields& f) {
-    f.field("lr", lr, "learning rate", positive());
-    f.field("every", every, "how often");
-    f.field("betas", betas, "decay of the moments", between(0, 1));
+    f.field("lr", lr, "Learning rate.", positive());
+    f.field("every", every, "Interval between two validations.");
+    f.field("betas", betas, "Decay rates of the moment estimates.", between(0, 1));
   }
 };
 struct Outer {
@@ -106,22 +106,22 @@ struct Outer {
   std::string norm = "pre";
   Inner train;
   void describe(Fields& f) {
-    f.field("heads", heads, "heads", at_least(1));
-    f.field("tied", tied, "tied");
-    f.field("norm", norm, "where", {"pre", "post"});
+    f.field("heads", heads, "Number of attention heads.", at_least(1));
+    f.field("tied", tied, "Whether the embeddings share their weights.");
+    f.field("norm", norm, "Position of the layer norms.", {"pre", "post"});
     f.section("inner", train);
   }
 };
 
 }  // namespace
 
-TEST_CASE("an error message consists of place, expected, found and advice, without the empty parts") {
+TEST_CASE("an Error prints a Problem as 'place: expected x; found y; advice' and omits empty fields") {
   Error error(Exit::input, Problem{"a.mhs", "a shard", "a folder", "name a file"});
   CHECK(std::string(error.what()) == "a.mhs: expected a shard; found a folder; name a file");
   CHECK(std::string(Error(Exit::usage, Problem{"", "x", "y", ""}).what()) == "expected x; found y");
 }
 
-TEST_CASE("a length is a whole number with a unit: u, e or t, with an optional k, M or G before it") {
+TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a unit: u, e or t") {
   CHECK(parse_length("300u", "x") == Length{300, Length::Unit::updates});
   CHECK(parse_length("10e", "x") == Length{10, Length::Unit::epochs});
   CHECK(parse_length("16ku", "x") == Length{16000, Length::Unit::updates});
@@ -134,13 +134,13 @@ TEST_CASE("a length is a whole number with a unit: u, e or t, with an optional k
 }
 
 TEST_CASE("philox4x32 reproduces the published known-answer values") {
-  // Known-answer values of philox4x32 with ten rounds, Salmon et al. 2011.
+  // Known-answer test of philox4x32 with ten rounds (Salmon et al. 2011).
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
         std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
 }
 
-TEST_CASE("random draws follow their distributions and differ by seed, name, update and site") {
+TEST_CASE("random numbers follow their distributions and depend on seed, stream name, update and site") {
   RandomSequence s(RandomStream(1, "test"));
   double sum = 0, squares = 0;
   const int n = 200000;
@@ -169,7 +169,7 @@ TEST_CASE("random draws follow their distributions and differ by seed, name, upd
   CHECK(order == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("below(0) throws, below(1) returns 0, and shuffle accepts 0 or 1 elements") {
+TEST_CASE("RandomSequence: below(0) throws, below(1) returns 0, and shuffle() accepts 0 or 1 elements") {
   RandomSequence s(RandomStream(1, "test"));
   CHECK_THROWS_AS(s.below(0), std::logic_error);
   CHECK(s.below(1) == 0);
@@ -181,7 +181,7 @@ TEST_CASE("below(0) throws, below(1) returns 0, and shuffle accepts 0 or 1 eleme
   for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.below(bound) < bound);
 }
 
-TEST_CASE("a configuration fills structs, later values win, and the written TOML reads back equal") {
+TEST_CASE("Config fills a struct, later values override earlier ones, and written TOML reads back equal") {
   Config config;
   config.load_text("heads = 4\nnorm = 'post'\n[inner]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");
   config.set("inner.every=2e");
@@ -207,7 +207,7 @@ TEST_CASE("a configuration fills structs, later values win, and the written TOML
   CHECK(rewriter.text() == writer.text());
 }
 
-TEST_CASE("an invalid configuration value is refused with its place, what was expected and what was found") {
+TEST_CASE("an error for an invalid configuration value names its file and line, the expected and the actual value") {
   auto error_of = [](const std::string& text) {
     return message([&] {
       Config config;
@@ -232,7 +232,7 @@ TEST_CASE("an invalid configuration value is refused with its place, what was ex
   CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
 }
 
-TEST_CASE("includes are relative to the including file, and an include cycle is refused") {
+TEST_CASE("include paths are relative to the including file, and an include cycle is refused") {
   Folder folder;
   std::filesystem::create_directory(folder.path / "base");
   write_file_atomically(folder.file("base/b.toml"), "heads = 3\ntied = false\n");
@@ -248,14 +248,15 @@ TEST_CASE("includes are relative to the including file, and an include cycle is 
   CHECK(outer.heads == 5);
   CHECK(outer.tied == false);
   CHECK(contains(message([&] { Config().load_file(folder.file("c.toml")); }), "includes itself"));
-  // A cycle through a symbolic link and ".." is found too; the message has the paths as written.
+  // An include cycle through a symbolic link and ".." is also refused; the message quotes the paths as the files write
+  // them.
   const std::string cycle_error = message([&] { Config().load_file(folder.file("d.toml")); });
   CHECK(contains(cycle_error, "includes itself"));
   CHECK(contains(cycle_error, "base/../e.toml -> " + folder.file("base/../base/link.toml")));
   CHECK(message([&] { Config().load_file(folder.file("none.toml")); }).substr(0, 2) == "3:");
 }
 
-TEST_CASE("command-line options fill the same struct as a configuration") {
+TEST_CASE("command-line options fill the same struct as a configuration file") {
   CLI::App app;
   Outer outer;
   CommandLineFields fields(app);
@@ -285,11 +286,11 @@ struct Shape::Of : Shape {
 struct Square : Shape {
   int corners() const override { return 4; }
 };
-using Six = std::integral_constant<int, 6>;  // not a Shape; the registry makes Shape::Of<Six>
+using Six = std::integral_constant<int, 6>;  // not derived from Shape; the registry constructs Shape::Of<Six>
 
 }  // namespace
 
-TEST_CASE("a registry suggests the nearest name for an unknown one and refuses a duplicate") {
+TEST_CASE("a Registry suggests the most similar name for an unknown name and refuses a duplicate name") {
   Registry<Shape> registry("shape");
   const Registration<Square> square_entry(registry, "square", "four sides");
   const Registration<Six> hexagon_entry(registry, "hexagon", "");
@@ -297,18 +298,18 @@ TEST_CASE("a registry suggests the nearest name for an unknown one and refuses a
   CHECK(registry.make("hexagon", "drawing.shape")->corners() == 6);
   CHECK(registry.find("square", "drawing.shape").help == "four sides");
   CHECK(contains(message([&] { registry.make("hexagn", "drawing.shape"); }), "did you mean 'hexagon'?"));
-  // A duplicate name throws and leaves the first entry in place.
+  // Registering a duplicate name throws and does not replace the first entry.
   CHECK_THROWS_AS(Registration<Six>(registry, "square", ""), std::logic_error);
   CHECK(registry.make("square", "drawing.shape")->corners() == 4);
 }
 
-TEST_CASE("an output file appears at its name only when it is complete") {
+TEST_CASE("an output file replaces the file of the same name only after close()") {
   Folder folder;
   write_file_atomically(folder.file("x"), "old");
   {
     auto sink = open_sink(folder.file("x"));
     sink->write("new and longer");
-  }  // not closed
+  }  // destroyed without close()
   CHECK(read_text_file(folder.file("x")) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
   write_file_atomically(folder.file("x"), "new");
@@ -319,7 +320,7 @@ TEST_CASE("an output file appears at its name only when it is complete") {
   CHECK(read_text_file(folder.file("x")) == "through");
 }
 
-TEST_CASE("a write to an invalid path, a full disk or a closed pipe fails with the cause") {
+TEST_CASE("writing to an invalid path, a full disk or a closed pipe throws an error that names the cause") {
   Folder folder;
   CHECK(contains(message([&] { open_sink(folder.file("no/such")); }), "1: "));
   CHECK(contains(message([&] { open_sink(folder.path.string()); }), "2: "));
@@ -334,7 +335,7 @@ TEST_CASE("a write to an invalid path, a full disk or a closed pipe fails with t
   close(ends[1]);
 }
 
-TEST_CASE("opening a missing file or a folder for reading fails with the cause") {
+TEST_CASE("opening a missing file or a folder for reading throws an error that names the cause") {
   Folder folder;
   CHECK(contains(message([&] { open_source(folder.file("none")); }), "3: "));
   CHECK(contains(message([&] { open_source(folder.path.string()); }), "found a folder"));
@@ -345,7 +346,7 @@ TEST_CASE("opening a missing file or a folder for reading fails with the cause")
   refuse_output_onto_input(folder.file("new"), {folder.file("empty")});
 }
 
-TEST_CASE("LineReader splits lines at its limit and keeps every byte, offset and line number") {
+TEST_CASE("LineReader returns chunks of at most its limit, with all bytes and correct offsets and line numbers") {
   Folder folder;
   std::string text = "one\n\n" + std::string(1000000, 'x') + "\nlast";
   write_file_atomically(folder.file("t"), text);
@@ -370,7 +371,7 @@ TEST_CASE("LineReader splits lines at its limit and keeps every byte, offset and
   }
 }
 
-TEST_CASE("numbers, bytes and seconds are formatted for messages") {
+TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for messages") {
   CHECK(shortest(0.1) == "0.1");
   CHECK(with_commas(1234567) == "1,234,567");
   CHECK(with_commas(-1234) == "-1,234");
@@ -385,7 +386,7 @@ TEST_CASE("numbers, bytes and seconds are formatted for messages") {
 TEST_CASE("an empty configuration section is an unknown key until a struct reads it") {
   struct Options {
     int64_t a = 1;
-    void describe(Fields& f) { f.field("a", a, "a number"); }
+    void describe(Fields& f) { f.field("a", a, "An integer."); }
   } options;
   Config config;
   config.load_text("[one.two]\n[one.three]\na = 2\n", "test");

@@ -1,4 +1,4 @@
-// Child processes: the parent receives the result, the error, or the cause of death.
+// Tests of Child: the parent process receives the result of the child process, its Error, or the cause of its end.
 #include "base/child.h"
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ Outcome run(const Child::Work& work, const std::string& input = "") {
   return outcome;
 }
 
-// Sets the action of a signal during its lifetime.
+// Sets the action of a signal; the destructor restores the previous action.
 class ScopedSignalAction {
  public:
   ScopedSignalAction(int number, void (*handler)(int)) : number_(number) {
@@ -57,7 +57,7 @@ class ScopedSignalAction {
   struct sigaction before_ {};
 };
 
-// Returns the child's socket to its parent, the only socket of the child.
+// Called in a child process: returns the descriptor of the socket to the parent, the only socket of the child.
 int socket_of_child() {
   for (int descriptor = 0; descriptor < 1024; ++descriptor) {
     int type = 0;
@@ -67,7 +67,7 @@ int socket_of_child() {
   std::abort();
 }
 
-// Returns the open descriptors of this process that refer to the same file as `descriptor`, each with a trailing space.
+// Returns the open descriptors of this process that refer to the same file as `descriptor`, each followed by a space.
 std::string descriptors_like(int descriptor) {
   namespace fs = std::filesystem;
   const fs::path folder = "/proc/self/fd", file = fs::read_symlink(folder / std::to_string(descriptor));
@@ -78,7 +78,7 @@ std::string descriptors_like(int descriptor) {
   return all;
 }
 
-// Whether a forked child raises SIGTERM before its first instruction.
+// Whether a child process raises SIGTERM directly after the fork, before any other code of the child runs.
 bool signal_after_fork = false;
 std::string file_of_parent;
 void raise_after_fork() {
@@ -88,7 +88,7 @@ void remove_file_of_parent(int) { unlink(file_of_parent.c_str()); }
 
 }  // namespace
 
-TEST_CASE("a child returns the result of its work, and the parent receives its standard error line by line",
+TEST_CASE("the parent receives the result of the child's work, and the child's standard error line by line",
           "[child]") {
   std::string text, longest(300000, 'x');
   for (int i = 0; i < 20000; ++i) text += std::to_string(i) + "\n";
@@ -112,7 +112,7 @@ TEST_CASE("a child returns the result of its work, and the parent receives its s
   CHECK(outcome.lines == std::vector<std::string>{"line of 1 bytes", "line of 300000 bytes", "no line feed"});
 }
 
-TEST_CASE("a child that fills its standard error while it receives input does not deadlock", "[child]") {
+TEST_CASE("a child that writes to standard error while the parent sends input does not deadlock", "[child]") {
   std::string text(100, 'x');
   text.back() = '\n';
   size_t lines = 0, bytes_read = 0;
@@ -128,7 +128,7 @@ TEST_CASE("a child that fills its standard error while it receives input does no
   CHECK(bytes_read == 99 * 20000);
 }
 
-TEST_CASE("an Error of the child's work is rethrown in the parent with its message and exit status", "[child]") {
+TEST_CASE("an Error thrown in a child is rethrown in the parent with the same message and exit status", "[child]") {
   for (const Exit exit : {Exit::failed, Exit::usage, Exit::input, Exit::device}) {
     std::string message;
     try {
@@ -141,7 +141,7 @@ TEST_CASE("an Error of the child's work is rethrown in the parent with its messa
   }
 }
 
-TEST_CASE("the parent survives the death of a child and reports the cause", "[child]") {
+TEST_CASE("the parent survives a child that crashes, exits or throws, and reports the cause", "[child]") {
   auto cause = [](const Child::Work& work) {
     const Outcome outcome = run(work, std::string(1 << 20, 'x'));
     CHECK_FALSE(outcome.end.done);
@@ -164,9 +164,9 @@ TEST_CASE("the parent survives the death of a child and reports the cause", "[ch
           std::thread([] { throw std::runtime_error("in a thread"); }).join();
           return "";
         }) == "threw an exception: in a thread");
-  // Exit status 0 without a reply does not count as finished.
+  // A child that exits with status 0 without a reply is not done.
   CHECK(cause([](ChildInput&) -> std::string { _exit(0); }) == "ended by exit status 0");
-  // A truncated reply is not a result.
+  // A child that exits with status 0 after a truncated reply is not done.
   CHECK(cause([](ChildInput&) -> std::string {
           const std::string truncated_reply = std::string("R") + "\x64" + std::string(7, '\0') + "less than 100 bytes";
           if (send(socket_of_child(), truncated_reply.data(), truncated_reply.size(), 0) < 0) std::abort();
@@ -178,7 +178,7 @@ TEST_CASE("the parent survives the death of a child and reports the cause", "[ch
         }) == "ended by exit status 254");
 }
 
-TEST_CASE("the cause of a child's end is known even if the process ignores SIGCHLD", "[child]") {
+TEST_CASE("the cause of a child's end is reported even if the parent ignores SIGCHLD", "[child]") {
   const ScopedSignalAction ignored(SIGCHLD, SIG_IGN);
   const ChildEnd crash = run([](ChildInput&) -> std::string { std::abort(); }).end;
   CHECK_FALSE(crash.done);
@@ -194,7 +194,7 @@ TEST_CASE("the cause of a child's end is known even if the process ignores SIGCH
   CHECK(after.sa_handler == SIG_IGN);
 }
 
-TEST_CASE("a child whose status another waitpid took counts as not finished", "[child]") {
+TEST_CASE("a child whose exit status was consumed by another waitpid() call is reported as not done", "[child]") {
   Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
   REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
   const ChildEnd end = child.finish();
@@ -203,7 +203,7 @@ TEST_CASE("a child whose status another waitpid took counts as not finished", "[
   CHECK(end.cause == "ended with an unknown status");
 }
 
-TEST_CASE("a signal to a new child does not run the parent's handler", "[child]") {
+TEST_CASE("a signal that arrives directly after the fork does not run the parent's handler in the child", "[child]") {
   REQUIRE(pthread_atfork(nullptr, nullptr, raise_after_fork) == 0);
   Folder folder;
   file_of_parent = folder.file("unfinished");
@@ -220,14 +220,14 @@ TEST_CASE("a signal to a new child does not run the parent's handler", "[child]"
   CHECK_FALSE(sigismember(&signals, SIGTERM));
 }
 
-TEST_CASE("a child holds one descriptor of its socket, and its stderr pipe only as standard output and error",
+TEST_CASE("a child has one descriptor of its socket, and its output pipe only as standard output and error",
           "[child]") {
   const auto work = [](ChildInput&) {
     const int socket = socket_of_child();
     return descriptors_like(STDERR_FILENO) + (descriptors_like(socket) == std::to_string(socket) + " " ? "one" : "");
   };
   CHECK(run(work).end.result == "1 2 one");
-  // Also if the parent has closed one of its standard descriptors.
+  // The child has the same descriptors if the parent has closed its standard input, output or error.
   for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     std::fflush(nullptr);
     const int copy = dup(standard);
@@ -243,7 +243,7 @@ TEST_CASE("a child holds one descriptor of its socket, and its stderr pipe only 
   }
 }
 
-TEST_CASE("out of memory is distinguished from other failures of a child", "[child]") {
+TEST_CASE("std::bad_alloc and SIGKILL in a child are reported as out of memory", "[child]") {
   for (const Child::Work& work : {Child::Work([](ChildInput&) -> std::string { throw std::bad_alloc(); }),
                                   Child::Work([](ChildInput&) -> std::string {
                                     std::thread([] { throw std::bad_alloc(); }).join();
@@ -260,7 +260,7 @@ TEST_CASE("out of memory is distinguished from other failures of a child", "[chi
   }
 }
 
-TEST_CASE("the destructor of Child kills a child that still runs", "[child]") {
+TEST_CASE("the destructor of Child kills a running child process", "[child]") {
   pid_t pid = 0;
   {
     Child child(
@@ -274,12 +274,12 @@ TEST_CASE("the destructor of Child kills a child that still runs", "[child]") {
   CHECK(kill(pid, 0) != 0);
 }
 
-TEST_CASE("a child dies when its parent is killed", "[child]") {
+TEST_CASE("a child process ends when its parent is killed", "[child]") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t middle = fork();
   if (middle == 0) {
-    // An exception must not return to the test runner, of which this process is a copy.
+    // This process is a copy of the test runner, so an exception must not propagate to the code of the runner.
     try {
       close(ends[0]);
       Child child(
@@ -293,7 +293,7 @@ TEST_CASE("a child dies when its parent is killed", "[child]") {
     _exit(1);
   }
   close(ends[1]);
-  // The child holds the writing end too, so the pipe ends when both are gone.
+  // Both forked processes hold the write end of the pipe, so read() returns 0 only after both have ended.
   char byte = 0;
   CHECK(read(ends[0], &byte, 1) == 0);
   close(ends[0]);
@@ -302,7 +302,7 @@ TEST_CASE("a child dies when its parent is killed", "[child]") {
   CHECK(WIFSIGNALED(status));
 }
 
-TEST_CASE("starting a child in a process with other threads is refused", "[child]") {
+TEST_CASE("starting a Child in a process with more than one thread is refused", "[child]") {
   std::atomic<bool> stop = false;
   std::thread other_thread([&] {
     while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,4 +1,4 @@
-// Plots by gnuplot: formats, atomic output, and checks of the path before any work.
+// Tests of Plot, which draws with gnuplot: file formats, atomic output, and checks of the path in the constructor.
 #include "base/plot.h"
 
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ Plot sample_plot(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("curves and heat maps are drawn in the format of the file's suffix", "[plot]") {
+TEST_CASE("curves and heat maps are drawn in the format that the suffix of the file selects", "[plot]") {
   if (!has_gnuplot()) SKIP("gnuplot is not installed");
   const Folder folder;
   const std::pair<const char*, const char*> formats[] = {
@@ -44,14 +44,14 @@ TEST_CASE("curves and heat maps are drawn in the format of the file's suffix", "
   for (const char* text : {"it's one", "layer 0", "share", "map"}) CHECK(svg.find(text) != std::string::npos);
 }
 
-TEST_CASE("a plot that cannot be drawn leaves no file and keeps an existing one", "[plot]") {
+TEST_CASE("a plot that cannot be drawn creates no file and does not change an existing file", "[plot]") {
   CHECK(status_of([] { Plot plot("x.jpeg"); }) == 2);
   CHECK(status_of([] { Plot plot("svg"); }) == 2);
   if (!has_gnuplot()) SKIP("gnuplot is not installed");
   const Folder folder;
   write_file_atomically(folder.file("old.svg"), "old");
   CHECK(status_of([&] { sample_plot(folder.file("none/x.svg")).draw(); }) == 1);
-  // A gnuplot that fails halfway.
+  // A fake gnuplot that exits with status 3.
   const std::string path = std::getenv("PATH");
   write_file_atomically(folder.file("gnuplot"), "#!/bin/sh\nexit 3\n");
   chmod(folder.file("gnuplot").c_str(), 0755);
@@ -64,7 +64,7 @@ TEST_CASE("a plot that cannot be drawn leaves no file and keeps an existing one"
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }
 
-TEST_CASE("short_names removes the leading folders and trailing names that all paths share", "[plot]") {
+TEST_CASE("short_names() removes the leading and trailing path components that all paths share", "[plot]") {
   using Names = std::vector<std::string>;
   CHECK(short_names({"runs/a/best.safetensors", "runs/b/best.safetensors"}) == Names{"a", "b"});
   CHECK(short_names({"a/x/best", "b/y/last"}) == Names{"a/x/best", "b/y/last"});

@@ -1,4 +1,5 @@
-// Prefetch queue: order, queue limit, end, and exceptions of the producer thread.
+// Tests of Prefetcher, a prefetch queue: order of the values, limit of the queue, destruction, and exceptions of the
+// producer.
 #include "base/prefetcher.h"
 
 #include <rapidcheck.h>
@@ -12,7 +13,7 @@
 
 using namespace mh;
 
-TEST_CASE("a prefetcher returns values in order and queues at most its limit", "[ahead]") {
+TEST_CASE("a Prefetcher returns values in order and never queues more than its limit", "[prefetch]") {
   CHECK(rc::check([] {
     const int count = *rc::gen::inRange(0, 60), requests = *rc::gen::inRange(0, 70);
     const auto limit = static_cast<size_t>(*rc::gen::inRange(1, 5));
@@ -37,7 +38,7 @@ TEST_CASE("a prefetcher returns values in order and queues at most its limit", "
   }));
 }
 
-TEST_CASE("a prefetcher fills its queue before the first call of next()", "[ahead]") {
+TEST_CASE("a Prefetcher fills its queue before the first call of next()", "[prefetch]") {
   std::atomic<int> produced{0};
   Prefetcher<int> prefetcher(2, [&]() -> std::optional<int> { return produced++; });
   while (produced < 2) std::this_thread::yield();
@@ -47,8 +48,8 @@ TEST_CASE("a prefetcher fills its queue before the first call of next()", "[ahea
   while (produced < 3) std::this_thread::yield();
 }
 
-TEST_CASE("a prefetcher throws the exception of its producer in place of the value, and in each later call",
-          "[ahead]") {
+TEST_CASE("Prefetcher::next() rethrows an exception of the producer in place of the value and in all later calls",
+          "[prefetch]") {
   Prefetcher<int> prefetcher(8, [next = 0]() mutable -> std::optional<int> {
     if (next == 3) throw std::runtime_error("the fourth");
     return next++;
@@ -57,7 +58,7 @@ TEST_CASE("a prefetcher throws the exception of its producer in place of the val
   for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(prefetcher.next(), "the fourth");
 }
 
-TEST_CASE("destroying a prefetcher drops queued values and ends its thread", "[ahead]") {
+TEST_CASE("destroying a Prefetcher discards the queued values and stops its thread", "[prefetch]") {
   for (int i = 0; i < 100; ++i) {
     Prefetcher<std::vector<int>> prefetcher(1, [] { return std::optional(std::vector<int>(1000)); });
     if (i % 2 == 0) CHECK(prefetcher.next()->size() == 1000);

@@ -1,4 +1,4 @@
-// Signals that arrive during a matrix product.
+// Tests of catch_stop_signals(): signals that arrive during a matrix product.
 #include "base/signals.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ constexpr int kSignals[5] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM};
 
 }  // namespace
 
-TEST_CASE("signals during a matrix product are stored and do not change the product", "[signals]") {
+TEST_CASE("a signal during a matrix product is stored and does not change the product", "[signals]") {
   const struct ScopedSignalActions {
     struct sigaction before[5];
     ScopedSignalActions() {
@@ -33,7 +33,7 @@ TEST_CASE("signals during a matrix product are stored and do not change the prod
   } scoped_actions;
   catch_stop_signals();
   CHECK(stop_signal() == 0);
-  // An alarm every 0.9 ms, to the handler of stop signals.
+  // SIGALRM arrives every 0.9 ms and runs the handler that catch_stop_signals() installs.
   struct sigaction stop_action {};
   sigaction(SIGUSR1, nullptr, &stop_action);
   sigaction(SIGALRM, &stop_action, nullptr);
@@ -42,7 +42,7 @@ TEST_CASE("signals during a matrix product are stored and do not change the prod
   at::manual_seed(3);
   double max_error = 0;
   for (int i = 0; i < 60; ++i) {
-    const int64_t rows = 401 + 2 * i;  // odd: oneDNN uses its own kernel, not that of another library
+    const int64_t rows = 401 + 2 * i;  // odd, so that oneDNN uses its own kernel and not one of another library
     const at::Tensor a = at::randn({rows, 384}), b = at::randn({rows, 384});
     const at::Tensor reference = at::mm(a.t().to(at::kDouble), b.to(at::kDouble));
     max_error = std::max(max_error, (nn::product_tn(a, b).to(at::kDouble) - reference).abs().max().item<double>());

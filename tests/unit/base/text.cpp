@@ -2,24 +2,24 @@
 
 #include <catch2/catch.hpp>
 
-TEST_CASE("nearest finds a typing error and returns an empty string for an unrelated word") {
+TEST_CASE("nearest() returns the intended word for a typing error, and \"\" for an unrelated word") {
   CHECK(mh::nearest("leanring_rate", {"learning_rate", "length"}) == "learning_rate");
   CHECK(mh::nearest("xyz", {"learning_rate", "length"}) == "");
   CHECK(mh::did_you_mean("lrr", {"lr", "wd"}) == "did you mean 'lr'?");
 }
 
-TEST_CASE("rounded keeps the number of decimals for any magnitude") {
+TEST_CASE("rounded() prints the requested number of decimals for any magnitude") {
   CHECK(mh::rounded(2.71828, 2) == "2.72");
   CHECK(mh::rounded(-2, 3) == "-2.000");
   CHECK(mh::rounded(1e300, 4).size() == 301 + 5);
 }
 
-TEST_CASE("find_invalid_utf8 returns the offset of the first invalid byte") {
+TEST_CASE("find_invalid_utf8() returns the offset of the first invalid sequence, or npos for valid UTF-8") {
   CHECK(mh::find_invalid_utf8("plain") == std::string::npos);
   CHECK(mh::find_invalid_utf8("gr\xc3\xbc\xc3\x9f") == std::string::npos);
   CHECK(mh::find_invalid_utf8("ab\xff") == 2);
-  CHECK(mh::find_invalid_utf8("a\xc0\x80") == 1);          // overlong
+  CHECK(mh::find_invalid_utf8("a\xc0\x80") == 1);          // overlong encoding
   CHECK(mh::find_invalid_utf8("a\xed\xa0\x80") == 1);      // surrogate
   CHECK(mh::find_invalid_utf8("a\xf4\x90\x80\x80") == 1);  // above U+10FFFF
-  CHECK(mh::find_invalid_utf8("a\xe2\x82") == 1);          // truncated
+  CHECK(mh::find_invalid_utf8("a\xe2\x82") == 1);          // truncated sequence
 }
