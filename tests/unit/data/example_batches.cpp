@@ -1,4 +1,5 @@
-// Rows of examples: padding, shuffling, micro-batches, length bucketing, gradients, evaluation, and partial load.
+// Tests of batches of examples, which are input sequences with special tokens and targets: padding, shuffling,
+// micro-batches, length bucketing, gradients, evaluation, and partial load.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -19,8 +20,8 @@ using namespace mh;
 
 namespace {
 
-// Rows of these lengths; every token of row r is r + 1. With `growth`, each epoch has that many rows more than the one
-// before, and all rows are one token longer.
+// A source of examples in which every token of row r is r + 1. Epoch 0 has one row of each of `lengths`. Each later
+// epoch has `growth` more rows than the previous epoch and, unless `growth` is 0, rows that are one token longer.
 class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
@@ -66,7 +67,7 @@ train::TrainOptions options(int64_t rows) {
   return o;
 }
 
-// Returns the numbers of the rows of an update, read from their tokens.
+// Returns the row numbers of an update in the order of its batches; a row number is the first token of the row minus 1.
 std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
   for (const auto& micro_batch : batches.micro_batches(update)) {
@@ -76,7 +77,8 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   return rows;
 }
 
-// Returns the minimum cost of splitting rows of these widths into micro-batches, by trying every split.
+// Returns the minimum cost of all splits of rows of `widths` tokens into consecutive micro-batches. A micro-batch costs
+// data::kPartTokens plus its padded tokens, and 2^20 more if it has several rows and more than `micro_tokens` tokens.
 int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
   const auto rows = static_cast<int64_t>(widths.size());
   int64_t min_cost = INT64_MAX;
@@ -96,7 +98,7 @@ int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens)
 
 }  // namespace
 
-TEST_CASE("rows of examples are padded to the longest row of their batch", "[examples]") {
+TEST_CASE("examples are padded to the longest example of their batch", "[examples]") {
   for (const char* head : {"words", "classes", "span"}) {
     const data::Examples corpus = examples({4, 6}, head, 0, 9);
     const std::vector<text::Example> examples_of_batch{corpus.source().make(0, 0), corpus.source().make(0, 1)};
@@ -112,7 +114,8 @@ TEST_CASE("rows of examples are padded to the longest row of their batch", "[exa
   }
 }
 
-TEST_CASE("every example is in exactly one update of an epoch, in the cheapest micro-batches", "[examples]") {
+TEST_CASE("every example is in exactly one update per epoch, and the split into micro-batches has the minimum cost",
+          "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
@@ -131,7 +134,7 @@ TEST_CASE("every example is in exactly one update of an epoch, in the cheapest m
           const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
           RC_ASSERT(o.batch.micro_tokens == 0 || width * micro_batch.count <= o.batch.micro_tokens);
-          RC_ASSERT(width <= previous_width);  // longest micro-batch first
+          RC_ASSERT(width <= previous_width);  // micro-batches are in order of falling width
           widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
           for (int64_t b = 0; b < micro_batch.count; ++b)
             widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
@@ -154,7 +157,8 @@ TEST_CASE("every example is in exactly one update of an epoch, in the cheapest m
   }));
 }
 
-TEST_CASE("length bucketing gives the updates of a bucket ranges of lengths that do not overlap", "[examples]") {
+TEST_CASE("with length bucketing, the updates of a bucket have length ranges that overlap in at most one length",
+          "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
     train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
@@ -180,7 +184,7 @@ TEST_CASE("length bucketing gives the updates of a bucket ranges of lengths that
     }
     RC_ASSERT(rows.size() == lengths.size());
   }));
-  // The updates of a bucket come in another order in the next epoch.
+  // The order of the updates of a bucket differs between epochs.
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
   train::TrainOptions o = options(4);
@@ -193,7 +197,7 @@ TEST_CASE("length bucketing gives the updates of a bucket ranges of lengths that
   CHECK(orders[0] == std::vector<int64_t>{3, 7, 11, 15, 19, 23, 27, 31, 35, 39});
 }
 
-TEST_CASE("every epoch has as many rows as the first, even if its source has more or fewer", "[examples]") {
+TEST_CASE("every epoch has as many rows as epoch 0, even if the source of examples has more or fewer", "[examples]") {
   for (const int64_t growth : {1, -1}) {
     const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
     REQUIRE(batches->updates_per_epoch() == 3);
@@ -208,7 +212,7 @@ TEST_CASE("every epoch has as many rows as the first, even if its source has mor
   }
 }
 
-TEST_CASE("the weight of a next-sentence class is the mean number of predicted words in the rows of the update",
+TEST_CASE("the loss weight of a next-sentence target is the mean number of predicted words per row of the update",
           "[examples]") {
   train::TrainOptions o = options(3);
   const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), o);
@@ -218,7 +222,7 @@ TEST_CASE("the weight of a next-sentence class is the mean number of predicted w
     CHECK(batches->load(0, micro_batch).next_weight == Approx((2 + 4 + 60) / 3.0));
 }
 
-TEST_CASE("training on examples accepts lengths in updates and epochs, not in tokens", "[examples]") {
+TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {
   const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
   CHECK(batches->updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
@@ -235,7 +239,7 @@ const char* const kBert =
 
 }  // namespace
 
-TEST_CASE("the gradient of an update of examples does not depend on its micro-batches", "[examples]") {
+TEST_CASE("the gradient of an update of examples does not depend on its split into micro-batches", "[examples]") {
   for (const char* head :
        {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
     const auto config = models::configured(str(kBert, head, "[attention]\nheads = 4\n"));
@@ -260,7 +264,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its micro-ba
   }
 }
 
-TEST_CASE("evaluation of examples in batches equals evaluation of single rows", "[examples]") {
+TEST_CASE("evaluation of examples in batches equals evaluation of each example separately", "[examples]") {
   c10::NoGradGuard no_gradient;
   const auto config = models::configured(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, 30, at::kCPU);
@@ -292,7 +296,7 @@ TEST_CASE("evaluation of examples in batches equals evaluation of single rows", 
   CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 
-TEST_CASE("a partial load copies shared parameters, and only those of heads and mixers may be missing or left out",
+TEST_CASE("a partial load copies shared parameters; only output heads and mixers may be absent on either side",
           "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {
@@ -328,7 +332,8 @@ TEST_CASE("a partial load copies shared parameters, and only those of heads and 
   CHECK(finetuned->parameters().find("head.classes.weight")->master().equal(initial_head));
   for (const nn::Parameter& p : finetuned->parameters().all())
     if (added.count(p.name()) == 0) CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
-  // Parameters of layers that are missing, left out or of another shape are refused.
+  // A partial load is refused if a parameter of a layer is absent from the checkpoint or the model, or differs in
+  // shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBert, change);

@@ -1,4 +1,4 @@
-// Pairs of sentences: batches, training, scoring, and checkpoint retention.
+// Tests of sentence pairs, the data of translation models: batches, training, scoring, and checkpoint retention.
 #include "fixtures/pairs.h"
 
 #include <c10/core/GradMode.h>
@@ -43,7 +43,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
 
 }  // namespace
 
-TEST_CASE("batches contain every pair once per epoch and stay within the token limits", "[pairs]") {
+TEST_CASE("batches contain every sentence pair once per epoch and respect the token limits", "[pairs]") {
   Folder folder;
   const auto sentences = pairs::some(200);
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
@@ -81,7 +81,8 @@ TEST_CASE("batches contain every pair once per epoch and stay within the token l
             for (int64_t i = 0; i < source_length; ++i) source.push_back(in.source[r][i].item<int32_t>());
             for (int64_t i = 0; i < target_length; ++i) {
               target.push_back(batch.targets[r][i].item<int32_t>());
-              // The decoder reads the target shifted by one, after an end-of-line token.
+              // The input of the decoder is the target shifted right by one position, with an end-of-line token at
+              // position 0.
               RC_ASSERT(in.tokens[r][i].item<int32_t>() == (i == 0 ? 0 : target[static_cast<size_t>(i) - 1]));
             }
             for (int64_t i = target_length; i < batch.targets.size(1); ++i)
@@ -108,15 +109,16 @@ TEST_CASE("batches contain every pair once per epoch and stay within the token l
   }));
 }
 
-TEST_CASE("a batch of pairs in order of length is full: the next pair would exceed the token limit", "[pairs]") {
+TEST_CASE("sentence pairs in order of length fill each batch: one more pair would exceed the token limit", "[pairs]") {
   Folder folder;
-  // Sides of different lengths, so that the longest side of a batch may be longer than that of the next batch.
+  // Source and target of a pair differ in length, so that the longest sentence of a batch may be longer than the
+  // longest sentence of the next batch.
   pairs::Sentences sentences;
   for (size_t i = 0; i < 200; ++i)
     sentences.push_back({pairs::Sentence(i * 7 % 11, 2), pairs::Sentence(i * i % 10, 3)});
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
-  std::vector<std::pair<int64_t, int64_t>> lengths;  // target, source
+  std::vector<std::pair<int64_t, int64_t>> lengths;  // (target length, source length) with end-of-line tokens
   for (const auto& [from, to] : sentences) lengths.emplace_back(to.size() + 1, from.size() + 1);
   std::sort(lengths.begin(), lengths.end());
   for (int64_t max_tokens : {12, 24, 36, 60, 100, 250}) {
@@ -136,7 +138,7 @@ TEST_CASE("a batch of pairs in order of length is full: the next pair would exce
   }
 }
 
-TEST_CASE("each epoch shuffles the pairs of equal length and the order of batches", "[pairs]") {
+TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of the batches", "[pairs]") {
   Folder folder;
   pairs::Sentences equal_lengths, distinct_lengths;
   for (int32_t i = 0; i < 9; ++i) equal_lengths.push_back({{2 + i}, {2}});
@@ -168,7 +170,7 @@ TEST_CASE("each epoch shuffles the pairs of equal length and the order of batche
   CHECK(orders.size() > 2);
 }
 
-TEST_CASE("pairs longer than train.batch.block are refused, with their number in the message", "[pairs]") {
+TEST_CASE("pairs longer than train.batch.block are refused, and the message states how many they are", "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
@@ -181,7 +183,7 @@ TEST_CASE("pairs longer than train.batch.block are refused, with their number in
   CHECK(corpora::make_batches(pairs_of(shard), o)->updates_per_epoch() == 1);
 }
 
-TEST_CASE("a translation model learns to copy; a resume is bit-identical, and micro-batches change only rounding",
+TEST_CASE("a translation model learns to copy; resuming is bit-identical, and micro-batches change only rounding",
           "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), pairs::some(300), 10, 10);
@@ -195,7 +197,7 @@ TEST_CASE("a translation model learns to copy; a resume is bit-identical, and mi
     CHECK(s.tokens == corpus.targets());
     return s.nll / static_cast<double>(s.tokens);
   };
-  CHECK(loss(uninterrupted) < 1.3);  // a uniform guess costs ln 12 = 2.5 nats
+  CHECK(loss(uninterrupted) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
   const auto resumed =
       runs::run(config_of(folder, "[train]\nlength = '12e'\nschedule.length = '12e'\n"), folder.file("resumed"), true);
@@ -216,7 +218,7 @@ TEST_CASE("a translation model learns to copy; a resume is bit-identical, and mi
   }
 }
 
-TEST_CASE("every target token is scored once, in order, given its source", "[pairs]") {
+TEST_CASE("every target token is scored once, in order, conditioned on its source sentence", "[pairs]") {
   c10::NoGradGuard no_gradient;
   Folder folder;
   const auto sentences = pairs::some(60, 8);
@@ -274,10 +276,11 @@ TEST_CASE("every target token is scored once, in order, given its source", "[pai
   CHECK(contains(refusal([&] { task::score(*m, corpus, blocks); }), "--block"));
 }
 
-TEST_CASE("retain_by = 'best' keeps the checkpoints of the best validations, also after a resume", "[pairs]") {
+TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest validation loss, also after a resume",
+          "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), pairs::some(60), 10, 10);
-  // A learning rate at which the validation loss rises and falls.
+  // The learning rate is so high that the validation loss both rises and falls.
   const std::string options =
       "[train]\nlength = '9u'\nlr = 0.3\nvalidation.every = '1u'\ncheckpoint.every = '4u'\ncheckpoint.retain = "
       "3\ncheckpoint.retain_by = 'best'\n";
@@ -304,8 +307,9 @@ TEST_CASE("retain_by = 'best' keeps the checkpoints of the best validations, als
       folder.file("resumed"));
   runs::run(config_of(folder, options + "schedule.length = '9u'\n"), folder.file("resumed"), true);
   CHECK(retained_updates("resumed") == retained_updates("other"));
-  // Of equal validation losses the oldest are retained, and the first is the best, also if a resume compares with
-  // losses that another process has saved, whatever their digits.
+  // Of checkpoints with equal validation losses the oldest are retained, and the log marks the first as the best. This
+  // holds also after a resume, which compares new losses with losses that an earlier process has saved as text. The
+  // seeds vary the digits of the losses.
   for (int64_t seed : {1, 2, 3, 4}) {
     const std::string name = str("equal", seed),
                       equal_losses =
@@ -320,7 +324,8 @@ TEST_CASE("retain_by = 'best' keeps the checkpoints of the best validations, als
                  "train.checkpoint.retain"));
 }
 
-TEST_CASE("a translation run refuses text shards and options of texts, and a text run refuses pairs", "[pairs]") {
+TEST_CASE("training on pairs refuses text shards and options of texts, and training on texts refuses pairs",
+          "[pairs]") {
   Folder folder;
   const auto error_of = [&](const RunConfig& config) {
     try {

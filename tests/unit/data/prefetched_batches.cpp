@@ -1,4 +1,4 @@
-// Prefetched batches equal directly loaded ones for any order of requests.
+// Tests of data::prefetch(), which loads batches in a background thread.
 #include "data/prefetched_batches.h"
 
 #include <rapidcheck.h>
@@ -36,7 +36,7 @@ std::unique_ptr<Batches> pair_batches() {
   return corpora::make_batches(translation::corpus_of(translation::sentences(30)), o);
 }
 
-// Adds 100 to the targets, which shows that a batch was prepared.
+// Adds 100 to the targets. As the `prepare` argument of prefetch(), it marks the batches that prefetch() has prepared.
 data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;
@@ -58,7 +58,7 @@ void require_same(Batches& actual, Batches& expected, int64_t update) {
 
 }  // namespace
 
-TEST_CASE("prefetched batches equal directly loaded ones for any order of requested updates", "[ahead]") {
+TEST_CASE("prefetched batches equal directly loaded batches for any order of requested updates", "[prefetch]") {
   CHECK(rc::check([] {
     const int source = *rc::gen::inRange(0, 4);
     const auto make = [&] {
@@ -78,7 +78,7 @@ TEST_CASE("prefetched batches equal directly loaded ones for any order of reques
       require_same(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:
-          update = *rc::gen::inRange<int64_t>(0, 50);  // a resume, or an update past the end
+          update = *rc::gen::inRange<int64_t>(0, 50);  // any update, as after a resume; may be past `end`
           break;
         case 1:
           RC_ASSERT(actual->place(update) == expected->place(update));
@@ -92,7 +92,7 @@ TEST_CASE("prefetched batches equal directly loaded ones for any order of reques
   }));
 }
 
-TEST_CASE("the load error of a prefetched update is thrown when that update is requested", "[ahead]") {
+TEST_CASE("an error while prefetching an update is thrown when this update is requested", "[prefetch]") {
   struct FailingBatches : Batches {
     std::vector<MicroBatch> micro_batches(int64_t update) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));

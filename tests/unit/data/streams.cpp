@@ -1,5 +1,5 @@
-// Ordered streams: rows compared with naive loops, memories in training and checkpoints, evaluation with a memory, and
-// the two phases of Skip-Retain.
+// Tests of texts in parallel streams: batches compared with naive loops, Transformer-XL memories in training and in
+// checkpoints, evaluation with a memory, and the two phases of Skip-Retain.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -45,8 +45,8 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
   return model;
 }
 
-// Returns a configuration for 400 tokens in 8 streams of 50: seven updates per epoch, the last with 2 tokens per
-// stream.
+// Returns a configuration for a text of 400 tokens in 8 streams of 50 tokens: seven updates per epoch, of which the
+// last has 2 tokens per stream.
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
   config.load_text(
@@ -56,7 +56,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
           "log_every = '1u'\n[data]\ntrain = '",
           folder.file("t.mhs"), "'\n"),
       "test");
-  // A section may occur several times; later values win.
+  // A section may occur several times in `extra`; later values override earlier values.
   for (size_t at = 0; at < extra.size();) {
     const size_t next = std::min(extra.size(), extra.find("\n[", at));
     config.load_text(extra.substr(at, next - at) + "\n", "extra");
@@ -80,7 +80,8 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("streams contain every token once, in order, for any number of tokens, streams and block size", "[streams]") {
+TEST_CASE("streams contain every token once, in order, for any numbers of tokens and streams and any block size",
+          "[streams]") {
   CHECK(rc::check([] {
     const int64_t tokens = *rc::gen::inRange<int64_t>(1, 200), rows = *rc::gen::inRange<int64_t>(1, 12),
                   block = *rc::gen::inRange<int64_t>(1, 12);
@@ -89,7 +90,7 @@ TEST_CASE("streams contain every token once, in order, for any number of tokens,
     TrainOptions o;
     o.batch.order = Batching::streams, o.batch.block = block, o.batch.tokens = rows * block;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), o);
-    // Naive reference: longer streams first, each split into blocks.
+    // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
     int64_t at = 0, longest = 0;
     for (int64_t s = 0; s < rows; ++s) {
@@ -129,11 +130,11 @@ TEST_CASE("streams contain every token once, in order, for any number of tokens,
   TrainOptions o;
   o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), o); }), "at most 5 streams"));
-  CHECK(updates_in({1, Length::Unit::epochs}, o.batch, 100) == 9);  // streams of 17 tokens, by 2
+  CHECK(updates_in({1, Length::Unit::epochs}, o.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
   CHECK(updates_in({101, Length::Unit::tokens}, o.batch, 100) == 10);
 }
 
-TEST_CASE("the score of parallel streams equals a loop over tokens for any batch size", "[streams]") {
+TEST_CASE("the score of a text in parallel streams equals a loop over its tokens for any batch size", "[streams]") {
   const std::vector<int32_t> text = make_tokens(103);
   for (int64_t layers : {1, 3}) {
     auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
@@ -143,7 +144,8 @@ TEST_CASE("the score of parallel streams equals a loop over tokens for any batch
     for (int64_t s = 0; s < 5; ++s) {
       const int64_t first = s * 20 + std::min<int64_t>(s, 3), length = s < 3 ? 21 : 20;
       auto token = [&](int64_t i) { return i < 0 ? 2 : static_cast<int64_t>(text[static_cast<size_t>(i)]); };
-      // Each stream separately. With autograd the memory holds inputs, not keys.
+      // The reference scores each stream separately. Autograd is enabled here, so the memory holds layer inputs instead
+      // of keys and values.
       auto state = model->new_memory(7);
       for (int64_t at = 0; at < length; at += 4) {
         std::vector<int64_t> inputs;
@@ -152,7 +154,8 @@ TEST_CASE("the score of parallel streams equals a loop over tokens for any batch
         for (int64_t t = 0; t < static_cast<int64_t>(inputs.size()); ++t) {
           at::Tensor last = hidden.narrow(1, t, 1);
           if (layers == 1) {
-            // The memory of a single layer holds embeddings, so one pass over memory and block gives the same state.
+            // The memory of a model with one layer holds embeddings, so one forward pass over the tokens of memory and
+            // block gives the same hidden state.
             std::vector<int64_t> visible;
             for (int64_t i = std::max<int64_t>(0, at - 7); i <= at + t; ++i) visible.push_back(token(first + i - 1));
             at::Tensor full = model->hidden(at::tensor(visible, at::kLong).unsqueeze(0), {});
@@ -206,7 +209,7 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
   CHECK(contains(refusal([&] { resolved(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
 }
 
-TEST_CASE("an initial memory of zeros is attended to, unlike an empty memory", "[streams]") {
+TEST_CASE("queries attend to an initial memory of zeros, which therefore differs from an empty memory", "[streams]") {
   auto zeros = build("layers = 2\ntransformer-xl.memory = 5\ntransformer-xl.initial_memory = 'zeros'\n"),
        empty = build("layers = 2\ntransformer-xl.memory = 5\n");
   at::manual_seed(1);
@@ -227,8 +230,7 @@ TEST_CASE("an initial memory of zeros is attended to, unlike an empty memory", "
   }
 }
 
-TEST_CASE("memories load from a checkpoint into other micro-batches; mismatched or damaged ones are refused",
-          "[streams]") {
+TEST_CASE("memories load into micro-batches of another size; mismatched or damaged memories are refused", "[streams]") {
   auto model = build("layers = 3\ntransformer-xl.memory = 9\n");
   std::vector<model::Memories> saved;
   std::vector<bool> skipped{false, true, false};
@@ -303,7 +305,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   const std::string sgd =
       "[model]\ndropout_ffn = 0.0\n[train]\noptimizer.rule = 'sgd'\noptimizer.momentum = 0.0\nlr = 0.5\n";
   auto trained = run_of(folder, "run", sgd + "length = '9u'\n");
-  // Reference loop from the same initial weights.
+  // Reference: a training loop from the same initial weights.
   auto config = config_of(folder, sgd);
   auto model = model::build_language_model(config.model, 6, at::kCPU);
   model->parameters().initialise(1);
@@ -332,12 +334,12 @@ TEST_CASE("training carries the memory from update to update and empties it at t
     INFO(p.name());
     CHECK(at::allclose(p.master(), model->parameters().find(p.name())->master(), 1e-4, 1e-6));
   }
-  // Without a memory the weights differ.
+  // Training without a memory gives different weights.
   auto without_memory = run_of(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
   CHECK_FALSE(same_weights(trained, without_memory));
 }
 
-TEST_CASE("resume of a run with a memory gives bit-identical weights", "[streams]") {
+TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   for (const std::string extra : {"", "[train]\nbatch.micro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
@@ -349,14 +351,15 @@ TEST_CASE("resume of a run with a memory gives bit-identical weights", "[streams
       return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
     };
     auto uninterrupted = run_of(folder, name, length(16));
-    for (int stop : {5, 7, 9}) {  // 7: at the end of an epoch
+    for (int stop : {5, 7, 9}) {  // update 7 is the last of an epoch
       run_of(folder, str(name, stop), length(stop));
       CHECK(same_weights(run_of(folder, str(name, stop), length(16), true), uninterrupted));
     }
   }
 }
 
-TEST_CASE("micro-batches with separate memories give the same weights as whole updates", "[streams]") {
+TEST_CASE("updates in micro-batches, each with its own memory, give the same weights as undivided updates",
+          "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(397));
   const std::string common =
@@ -367,14 +370,15 @@ TEST_CASE("micro-batches with separate memories give the same weights as whole u
     INFO(p.name());
     CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
   }
-  // The saved memory covers all rows of an update, so a resume may use other micro-batches.
+  // The saved memory covers all rows of an update, so a resumed run may use micro-batches of another size.
   run_of(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
   auto resumed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
   for (auto& p : whole_updates.model->parameters().all())
     CHECK(at::allclose(p.master(), resumed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
 
-TEST_CASE("the validation loss of training equals an evaluation with the same memory", "[streams]") {
+TEST_CASE("the validation loss of a training run equals an evaluation with the same block size and memory",
+          "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(133));
@@ -394,7 +398,7 @@ TEST_CASE("the validation loss of training equals an evaluation with the same me
   }
 }
 
-TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in either phase is bit-identical",
+TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in either phase is bit-identical",
           "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
@@ -404,11 +408,11 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in ei
                            "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
   auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
   auto uninterrupted = run_of(folder, "whole", length(16));
-  for (int stop : {6, 8, 10}) {  // 8: at the boundary
+  for (int stop : {6, 8, 10}) {  // phase 1 ends at update 8
     run_of(folder, str(stop), length(stop));
     CHECK(same_weights(run_of(folder, str(stop), length(16), true), uninterrupted));
   }
-  // The state at the boundary has the best weights, a fresh optimiser and no memory.
+  // The training state at the end of phase 1 has the best weights, a zero optimiser state and no memory.
   auto at_boundary = run_of(folder, "boundary", length(8));
   CHECK(same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
@@ -421,7 +425,7 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in ei
     const auto* values = static_cast<const float*>(state.data(info.name));
     for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
-  // A run without phase 2 gives other weights; a skip rate of 0 gives those of training without the procedure.
+  // A run without phase 2 gives different weights; a skip rate of 0 gives the weights of training without Skip-Retain.
   CHECK_FALSE(same_weights(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
   const std::string no_procedure = "[train]\nlength = '9u'\n";
   CHECK(same_weights(
@@ -429,21 +433,21 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and a resume in ei
       run_of(folder, "zero", no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
-TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resume is bit-identical", "[streams]") {
+TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resuming is bit-identical", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(60));
-  // A learning rate so high that most validations are worse than the best.
+  // The learning rate is so high that most validation losses exceed the best validation loss so far.
   auto config = [&](int updates, int patience) {
     return str("[data]\nvalid = '", folder.file("v.mhs"),
                "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", updates,
                "u'\nvalidation.patience = ", patience,
                "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
   };
-  // A validation, or the return to the best weights, in the log.
+  // An entry of the log: a validation, or the return to the best weights at the start of phase 2.
   struct LogEvent {
     int64_t update;
-    double nll;  // NaN: the return
+    double nll;  // validation loss, nats per token; NaN: the return to the best weights
   };
   auto log_of = [&](const std::string& name) {
     std::vector<LogEvent> events;
@@ -477,12 +481,12 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and a resu
     run_of(folder, str(stop), config(static_cast<int>(stop), 3));
     CHECK(same_weights(run_of(folder, str(stop), config(40, 3), true), uninterrupted));
   }
-  // A resume may set a patience that is exhausted already.
+  // A resumed run may set a patience that the validations before the resume have already exhausted.
   run_of(folder, "given", config(static_cast<int>(return_update), 0));
   CHECK(same_weights(run_of(folder, "given", config(40, 3), true), uninterrupted));
 }
 
-TEST_CASE("Skip-Retain: phase 2 runs without validations", "[streams]") {
+TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 and in phase 2", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
@@ -490,13 +494,13 @@ TEST_CASE("Skip-Retain: phase 2 runs without validations", "[streams]") {
   auto config = [&](int updates, const char* every) {
     return str(base, "length = '", updates, "u'\nvalidation.every = '", every, "'\n");
   };
-  for (int stop : {3, 4, 6}) {  // in phase 1, with best weights; at the boundary; in phase 2
+  for (int stop : {3, 4, 6}) {  // in phase 1, at the end of phase 1, in phase 2
     run_of(folder, str(stop), config(stop, "1u"));
     CHECK_NOTHROW(run_of(folder, str(stop), config(8, "0u"), true));
   }
 }
 
-TEST_CASE("the plan of a resumed run contains the update of the next validation", "[streams]") {
+TEST_CASE("the plan of a resumed run states the update of the next validation", "[streams]") {
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
@@ -539,11 +543,11 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
   CHECK(contains(refusal_of(skips + "until = '2u'\n"), "no --valid"));
   CHECK(contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
                  "no validation by then"));
-  // Streams without a memory are independent segments.
+  // Streams without a memory are allowed: their blocks are independent sequences.
   CHECK_NOTHROW(run_of(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }
 
-TEST_CASE("options of a checkpoint that change no parameter may be overridden", "[streams]") {
+TEST_CASE("loading a checkpoint may override configuration keys that change no parameter", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   run_of(folder, "run", "[train]\nlength = '3u'\n");
