@@ -1,4 +1,5 @@
-// Settings and tensor names of the package transformers: both directions of each table, defaults, and refusals.
+// Tests of the conversion from and to Hugging Face transformers: config.json, tensor names, added tokens, defaults, and
+// refusals.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -71,7 +72,7 @@ TEST_CASE("keys missing from config.json have the defaults of transformers", "[h
   CHECK(settings_from("bert", kind + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
 }
 
-TEST_CASE("a written config.json reads back to the same settings, and each tensor is named once", "[huggingface]") {
+TEST_CASE("a written config.json reads back to the same settings, and each tensor name occurs once", "[huggingface]") {
   const std::set<std::string> pooler{"pooler.dense.weight"};
   for (const auto& [type, text] : std::vector<std::pair<std::string, std::string>>{
            {"gpt2", R"({"n_embd": 32, "n_inner": 48, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.25})"},
@@ -107,13 +108,14 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
   }
 }
 
-TEST_CASE("tensor names of old files are converted to present names", "[huggingface]") {
+TEST_CASE("tensor names of old checkpoints (gamma, beta, with prefix) are converted to current names",
+          "[huggingface]") {
   CHECK(plain_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
   CHECK(plain_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
   CHECK(plain_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
 }
 
-TEST_CASE("unsupported settings of config.json are refused with their key or value", "[huggingface]") {
+TEST_CASE("an unsupported setting of config.json is refused, and the message names its key or value", "[huggingface]") {
   CHECK_THAT(refusal_message("gpt2", R"({"scale_attn_by_inverse_layer_idx": true})"),
              Catch::Contains("inverse_layer_idx"));
   CHECK_THAT(refusal_message("gpt2", R"({"activation_function": "silu"})"), Catch::Contains("\"silu\""));
@@ -133,7 +135,8 @@ TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json a
     separator = ",";
   }
   const std::string vocabulary = pieces + "}";
-  // Returns a tokenizer.json with these pieces, one merge, <|endoftext|> and one more added token.
+  // Returns a tokenizer.json with the 256 byte pieces, one merge, <|endoftext|> and the added token `token`, a JSON
+  // object.
   auto tokenizer_json = [&](const std::string& token) {
     return R"({"added_tokens":[{"id":256,"content":"<|endoftext|>","special":true}, )" + token +
            R"(], "normalizer":null, "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
