@@ -1,4 +1,5 @@
-// Checkpoints: round trips, and refusal of truncated, damaged and inconsistent files.
+// Tests of checkpoints, which are safetensors files: round trips, and refusal of truncated, damaged and inconsistent
+// files.
 #include "io/checkpoint.h"
 
 #include <catch2/catch.hpp>
@@ -90,7 +91,7 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
   write_to(folder.file("x"), sample_content());
   std::string intact = read_text_file(folder.file("x"));
   auto is_refused = [&](const std::string& bytes) {
-    std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // not synced: there are thousands
+    std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // without fsync, since thousands are written
     return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
   };
   for (size_t i = 0; i < 16; ++i) CHECK(is_refused(intact.substr(0, intact.size() * i / 16)));
@@ -108,7 +109,7 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
   }
 }
 
-TEST_CASE("an edited checkpoint header is refused although it parses") {
+TEST_CASE("a checkpoint with an edited header is refused, although the header is valid JSON") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
   const std::string intact = read_text_file(folder.file("x"));
@@ -135,7 +136,7 @@ TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
   check_refused("");
   check_refused("short");
   check_refused("a long text that is not a checkpoint");
-  check_refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // a header of 2^60 bytes
+  check_refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // claims a header of 2^60 bytes
   check_refused(with_header("{\"a\":1}", ""));
   check_refused(with_header("[1]", ""));
   check_refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
@@ -144,7 +145,7 @@ TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
   check_refused(with_header(
       R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})", "0000"));
   check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // a gap
+  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // gap at 0
   check_refused(with_header(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
       "0000"));
@@ -152,7 +153,8 @@ TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "00000000"));
   check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
-  // Damage that the parser accepts: fractions, bytes after a NUL, a duplicate key within a tensor or the metadata.
+  // Damage that the JSON parser accepts: fractions, a number in place of a list, bytes after a NUL byte, duplicate keys
+  // within a tensor and within the metadata.
   check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
   check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
   check_refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
@@ -166,7 +168,7 @@ TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
   CHECK(status_of([&] { Checkpoint c(folder.path.string()); }) == 3);
 }
 
-TEST_CASE("a checkpoint header above the format's limit of 100 MB is not written") {
+TEST_CASE("write_checkpoint() refuses a header above the format's limit of 100 MB") {
   Folder folder;
   auto sink = open_sink(folder.file("y"));
   CHECK(status_of([&] { write_checkpoint(*sink, {}, {{"text", std::string(100'000'000, 'a')}}); }) == 1);
@@ -181,13 +183,14 @@ TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is 
       "t.mhs: expected vocabularies of at most 67500000 bytes, which the header of a checkpoint can hold; "
       "found 67500002 bytes; use a smaller vocabulary");
   CHECK(status_of([&] { tokenizers_of(header, "t.mhs"); }) == 3);
-  // At the limit the size is accepted, and the bytes are refused since they are not a vocabulary.
+  // Vocabularies of exactly the limit pass the check of their size; tokenizers_of() then refuses the bytes, which are
+  // not a vocabulary.
   header.tokenizer.pop_back();
   header.source_tokenizer.pop_back();
   CHECK_THROWS_WITH(tokenizers_of(header, "t.mhs"), !Catch::Contains("header of a checkpoint"));
 }
 
-TEST_CASE("a safetensors file without multihead entries is read as plain tensors") {
+TEST_CASE("a safetensors file without metadata of multihead is read as plain tensors") {
   Folder folder;
   write_file_atomically(folder.file("y"),
                         with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));

@@ -1,4 +1,5 @@
-// Shards: round trips, equality of streaming and random access, and refusal of truncated, damaged and invalid files.
+// Tests of shards (.mhs files), in which each record has one run of tokens per field: round trips, equality of
+// streaming and random access, and refusal of truncated, damaged and invalid files.
 #include "io/shard.h"
 
 #include <rapidcheck.h>
@@ -71,7 +72,8 @@ std::vector<int32_t> joined(const Sequences& runs) {
   return all;
 }
 
-// Reads a shard by random access and by streaming, and checks that both agree; throws the errors of both.
+// Returns the tokens of a shard, and checks that random access and streaming read the same tokens. Throws the Error of
+// either reader.
 std::vector<int32_t> read_all(const std::string& path) {
   ShardFile file(path);
   verify(file);
@@ -106,7 +108,7 @@ TEST_CASE("a written shard reads back equal by random access and by streaming") 
   }
 }
 
-TEST_CASE("reading any block of a shard equals slicing the concatenated runs") {
+TEST_CASE("reading any range of a shard equals slicing the concatenation of all its token runs") {
   Folder folder;
   Sequences runs = random_runs(20000, 900, 5);
   write_shard(folder.file("x.mhs"), header(), runs);
@@ -123,7 +125,7 @@ TEST_CASE("reading any block of a shard equals slicing the concatenated runs") {
   CHECK_THROWS_AS(file.read(all.size(), one), std::out_of_range);
 }
 
-TEST_CASE("a record of several fields keeps its run lengths, and an incomplete record is refused") {
+TEST_CASE("a shard with two fields per record stores the length of every run; an incomplete record is refused") {
   Folder folder;
   ShardHeader two_fields = header(2, 1000, {"one", "other"});
   two_fields.kind = "any";
@@ -150,7 +152,7 @@ TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   CHECK(std::equal(all.begin(), all.end(), out.begin()));
 }
 
-TEST_CASE("writing the same runs twice gives identical shard files") {
+TEST_CASE("writing the same tokens twice gives identical shard files") {
   Folder folder;
   Sequences runs = random_runs(300, 1000, 2);
   write_shard(folder.file("a"), header(), runs);
@@ -158,7 +160,7 @@ TEST_CASE("writing the same runs twice gives identical shard files") {
   CHECK(read_text_file(folder.file("a")) == read_text_file(folder.file("b")));
 }
 
-TEST_CASE("a truncated or extended shard is refused") {
+TEST_CASE("a shard that is truncated or has an extra byte is refused") {
   Folder folder;
   write_shard(folder.file("x.mhs"), header(), random_runs(3000, 1000, 3));
   std::string intact = read_text_file(folder.file("x.mhs"));
@@ -173,7 +175,7 @@ TEST_CASE("a truncated or extended shard is refused") {
   CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
 }
 
-TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equal") {
+TEST_CASE("a shard of text with a flipped bit is refused or reads back with the original tokens") {
   Folder folder;
   Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
@@ -182,7 +184,7 @@ TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equa
   RandomSequence random(RandomStream(4, "flips"));
   int refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
-    // Half of the flips hit the header, trailer and seek table: the first and last 400 bytes.
+    // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
     size_t at = i % 4 == 0   ? random.below(400)
                 : i % 4 == 1 ? intact.size() - 1 - random.below(400)
                              : random.below(intact.size());
@@ -206,7 +208,7 @@ TEST_CASE("a flipped bit in a shard of text is refused or leaves all tokens equa
   CHECK(refused > 1900);
 }
 
-TEST_CASE("a shard header with implausible sizes is refused before any allocation of these sizes") {
+TEST_CASE("a shard header that claims implausible sizes is refused before memory of these sizes is allocated") {
   Folder folder;
   const bool measured = reset_peak();
   const int64_t before = peak_kb();
@@ -222,7 +224,7 @@ TEST_CASE("a shard header with implausible sizes is refused before any allocatio
   check_refused("");
   check_refused("x");
   check_refused("plain text that is not a shard");
-  // A header with a valid checksum and 2^60 vocabulary entries, and one that claims 2^60 bytes of JSON.
+  // A header with a valid checksum that claims 2^60 vocabulary entries, and a header that claims 2^60 bytes of JSON.
   ShardHeader h = header(4, 1000);
   h.vocabulary = int64_t{1} << 60;
   std::string payload = encode_header(h);
@@ -239,18 +241,18 @@ TEST_CASE("a shard header with implausible sizes is refused before any allocatio
   CHECK(peak_kb() - before < 64 << 10);
 }
 
-TEST_CASE("a shard of another kind or vocabulary is refused, with both fingerprints in the message") {
+TEST_CASE("a shard of another kind or vocabulary is refused; the message states both vocabulary fingerprints") {
   ShardHeader h = header();
   CHECK(status_of([&] { require_kind(h, "x.mhs", "translation"); }) == 3);
   require_kind(h, "x.mhs", "language-model");
   try {
     require_vocabulary(h, "x.mhs", "ffff", "run1");
-    FAIL("accepted");
+    FAIL("a shard with another vocabulary was accepted");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("ffff") != std::string::npos);
     CHECK(std::string(error.what()).find(h.fingerprint) != std::string::npos);
   }
-  // A tokenizer has an entry for every token that the header allows.
+  // A tokenizer must have an entry for every token that the header allows, even if the fingerprints are equal.
   const auto byte_tokenizer = make_byte_tokenizer();
   h.fingerprint = byte_tokenizer->fingerprint(), h.vocabulary = byte_tokenizer->size();
   require_vocabulary(h, "x.mhs", *byte_tokenizer, "run1");
@@ -260,14 +262,14 @@ TEST_CASE("a shard of another kind or vocabulary is refused, with both fingerpri
 
 namespace {
 
-// Returns a word tokenizer: end of line (0), unknown word (1), then w2, w3, …
+// Returns a word tokenizer of `size` entries: end of line (0), unknown word (1), then w2, w3, …
 std::unique_ptr<Tokenizer> word_tokenizer(int64_t size) {
   std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
   for (int64_t i = 2; i < size; ++i) pieces.push_back({"w" + std::to_string(i), 1});
   return make_word_tokenizer(std::move(pieces));
 }
 
-// Returns the header of a translation shard; source_size 0 means a joint vocabulary.
+// Returns the header of a shard of pairs with vocabularies of the given sizes; `source_size` 0: a joint vocabulary.
 ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   ShardHeader h;
   const auto target = word_tokenizer(target_size);
@@ -284,7 +286,7 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   return h;
 }
 
-// Returns the source and target runs of all pairs, read by streaming.
+// Returns the tokens of each source and each target, alternating, read by streaming.
 Sequences read_by_streaming(const std::string& path) {
   ShardStream stream(path);
   Sequences runs;
@@ -293,7 +295,7 @@ Sequences read_by_streaming(const std::string& path) {
   return runs;
 }
 
-// Checks that every reader of the whole shard refuses it with status 3.
+// Checks that every function that reads a whole shard of pairs refuses the shard at `path` with status 3.
 void check_readers_refuse(const std::string& path) {
   CHECK(status_of([&] { verify(ShardFile(path)); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);
@@ -302,7 +304,7 @@ void check_readers_refuse(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("pairs of random runs read back equal by random access and by streaming", "[pairs]") {
+TEST_CASE("random pairs read back equal by random access and by streaming", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
   CHECK(rc::check([&] {
@@ -351,7 +353,7 @@ TEST_CASE("pairs of random runs read back equal by random access and by streamin
   }));
 }
 
-TEST_CASE("each side of a pair header has the joint vocabulary or its own", "[pairs]") {
+TEST_CASE("source and target of a shard of pairs share a joint vocabulary or have one each", "[pairs]") {
   const ShardHeader joint = pair_header(10, 0), separate = pair_header(10, 20);
   for (Side side : {Side::source, Side::target}) {
     CHECK(joint.vocabulary_of(side) == 10);
@@ -366,23 +368,26 @@ TEST_CASE("each side of a pair header has the joint vocabulary or its own", "[pa
   CHECK(status_of([&] { require_vocabulary(separate, "x.mhs", *word_tokenizer(11), "m", Side::source); }) == 3);
   try {
     require_vocabulary(separate, "x.mhs", *word_tokenizer(10), "m", Side::source);
-    FAIL("the vocabulary of the target side was accepted for the source side");
+    FAIL("the target vocabulary was accepted as the source vocabulary");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
     CHECK(std::string(error.what()).find("the other side") != std::string::npos);
   }
-  // A text shard has no entry for pairs, so that its bytes equal those of versions without pairs.
+  // The header and the trailer of a text shard have no entries for pairs, so that they equal the bytes that versions
+  // without support for pairs wrote.
   CHECK(encode_header(header()).find("source") == std::string::npos);
   CHECK(encode_trailer(Trailer{}).find("dropped") == std::string::npos);
 }
 
-TEST_CASE("the shard writer refuses pairs outside the vocabularies and inconsistent pair headers", "[pairs]") {
+TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and inconsistent headers of pairs",
+          "[pairs]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   {
     ShardWriter writer(*sink, pair_header(10, 20));
     writer.add_run(std::vector<int32_t>{19, 0});
-    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);  // above the target's, below the source's
+    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}),
+                    Error);  // inside the source vocabulary only
   }
   ShardWriter writer(*sink, pair_header(20, 10));
   CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
@@ -391,7 +396,7 @@ TEST_CASE("the shard writer refuses pairs outside the vocabularies and inconsist
     ShardHeader h = pair_header(10, 20);
     change(h);
     CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
-    // A reader refuses the same header with a valid checksum.
+    // decode_header() refuses the same header, whose checksum is valid.
     const std::string payload = encode_header(h);
     std::string head;
     store32(head, kHeaderMagic);
@@ -412,10 +417,11 @@ TEST_CASE("the shard writer refuses pairs outside the vocabularies and inconsist
         }) == 2);
 }
 
-TEST_CASE("shards with valid checksums but runs that no pair can have are refused by all readers", "[pairs]") {
+TEST_CASE("all readers refuse a shard of pairs that has valid checksums but invalid pairs", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  // Writes the runs under a permissive header, and then replaces it by the header of pairs.
+  // Writes a shard with a permissive header of kind "any", replaces this header by `pair_header_of_file`, and checks
+  // whether the readers accept the shard.
   auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool accepted) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";
@@ -431,25 +437,25 @@ TEST_CASE("shards with valid checksums but runs that no pair can have are refuse
   };
   const ShardHeader separate = pair_header(10, 20);
   check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate, true);
-  check_runs({{19, 0}, {10, 0}}, separate, false);        // outside the target's vocabulary, inside the source's
-  check_runs({{20, 0}, {9, 0}}, separate, false);         // outside both
-  check_runs({{19, 0}, {9}}, separate, false);            // no end token
-  check_runs({{19}, {9, 0}}, separate, false);            // no end token of the source
-  check_runs({{19, 0, 18, 0}, {9, 0}}, separate, false);  // an end token within the run
-  check_runs({{19, 0}, {}}, separate, false);             // an empty side
-  check_runs({{19, 0, 9}, {0}}, separate, false);         // valid tokens, run boundary moved
+  check_runs({{19, 0}, {10, 0}}, separate, false);        // target outside its vocabulary, inside the source's
+  check_runs({{20, 0}, {9, 0}}, separate, false);         // source outside both vocabularies
+  check_runs({{19, 0}, {9}}, separate, false);            // target without end token
+  check_runs({{19}, {9, 0}}, separate, false);            // source without end token
+  check_runs({{19, 0, 18, 0}, {9, 0}}, separate, false);  // an end token within the source
+  check_runs({{19, 0}, {}}, separate, false);             // an empty target
+  check_runs({{19, 0, 9}, {0}}, separate, false);         // valid tokens; a token of the target moved to the source
   ShardHeader inconsistent = separate;
   std::swap(inconsistent.tokenizer, inconsistent.source_tokenizer);
   check_runs({{9, 0}, {9, 0}}, inconsistent, false);
   inconsistent = separate;
   inconsistent.source_tokenizer = "not a vocabulary";
   check_runs({{9, 0}, {9, 0}}, inconsistent, false);
-  // A shard of text is not read as pairs.
+  // read_pairs() refuses a shard of text.
   write_shard(path, header(), {{1, 2}});
   CHECK(status_of([&] { read_pairs(path); }) == 3);
 }
 
-TEST_CASE("a flipped bit in a shard of pairs is refused or leaves all tokens equal", "[pairs]") {
+TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the original tokens", "[pairs]") {
   Folder folder;
   Sequences runs = random_runs(600, 20, 6);
   for (auto& run : runs) {
@@ -476,7 +482,7 @@ TEST_CASE("a flipped bit in a shard of pairs is refused or leaves all tokens equ
   CHECK(refused > 500);
 }
 
-TEST_CASE("the shard writer refuses tokens and token widths that the vocabulary does not allow") {
+TEST_CASE("ShardWriter refuses tokens outside the vocabulary, and a vocabulary too large for the token width") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   ShardWriter writer(*sink, header());

@@ -1,4 +1,5 @@
-// Files of torch.save, assembled byte by byte: every form of a tensor, and refusal of truncated and damaged files.
+// Tests of files of torch.save, which the tests assemble byte by byte: tensors of every dtype and layout, and refusal
+// of truncated, damaged and malicious files.
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -46,7 +47,7 @@ std::vector<StoredTensor> read(const std::string& pickle) {
   return read_state_dict({reinterpret_cast<const uint8_t*>(pickle.data()), pickle.size()}, "test");
 }
 
-// Returns the error for a refused pickle, or "" for an accepted one.
+// Returns the error message if `pickle` is refused, or "" if it is accepted.
 std::string error_of(const std::string& pickle) {
   try {
     read(pickle);
@@ -85,7 +86,7 @@ TEST_CASE("crc32 reproduces published checksums", "[torch-file]") {
   CHECK(checksum("The quick brown fox jumps over the lazy dog") == 0x414FA339);
 }
 
-TEST_CASE("torch.save files are read with every type, strides, offsets and shared storages", "[torch-file]") {
+TEST_CASE("torch.save files are read with any dtype, strides, storage offsets and shared storages", "[torch-file]") {
   const std::string pickle = dict({
       {"plain", kTensor},
       {"transposed", tensor(storage_of("FloatStorage", "0", 6), 0, {3, 2}, {1, 3})},
@@ -130,7 +131,8 @@ TEST_CASE("torch.save files are read with every type, strides, offsets and share
 }
 
 TEST_CASE("a pickle's memo and the attributes of its dict are read", "[torch-file]") {
-  // The second tensor takes its storage and function from the memo; the dict has _metadata, as from state_dict().
+  // Tensor b takes its storage and its rebuild function from the memo; the dict has the attribute _metadata, as a dict
+  // from state_dict() does.
   std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
   pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + n(300, 4) + "(" + storage_of("FloatStorage", "0", 6) + "q\x02" +
             integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";
@@ -162,7 +164,7 @@ TEST_CASE("a pickle that names a function other than PyTorch's rebuild functions
   CHECK_THAT(error_of("\x80\x02"
                       "c\x1b[31m\nx\n."),
              Catch::Contains("'?[31m.x'"));
-  // Opcodes that create objects in other ways.
+  // Other opcodes that create objects: INST; STACK_GLOBAL with SHORT_BINUNICODE; NEWOBJ.
   CHECK_THAT(error_of("\x80\x02(ios\nsystem\n."), Catch::Contains("0x69"));
   CHECK_THAT(error_of("\x80\x02\x8c\x02os\x8c\x06system\x93."), Catch::Contains("0x8c"));
   CHECK_THAT(error_of("\x80\x02\x81."), Catch::Contains("0x81"));
@@ -172,7 +174,7 @@ TEST_CASE("a pickle that names a function other than PyTorch's rebuild functions
              Catch::Contains("torch.FloatStorage"));
 }
 
-TEST_CASE("pickles that are not a state dict, truncated at any byte or damaged are refused", "[torch-file]") {
+TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is damaged is refused", "[torch-file]") {
   CHECK_THAT(error_of("\x80\x02K\x01."), Catch::Contains("a dict") && Catch::Contains("a number"));
   CHECK_THAT(error_of(dict({{"epoch", "K\x03"}})), Catch::Contains("a tensor under the key epoch"));
   CHECK_THAT(error_of(dict({{"model", "}"}})), Catch::Contains("a dict"));
@@ -204,7 +206,7 @@ TEST_CASE("pickles that are not a state dict, truncated at any byte or damaged a
         "123456789.",
         "X\x01\x00\x00\x00\xff."})
     CHECK(status_of([&] { read("\x80\x02" + std::string(invalid)); }) == 3);
-  // A flipped bit gives a refusal or another state dict, never another error.
+  // A pickle with a flipped bit is read as another state dict or refused with status 3; it causes no other error.
   for (size_t i = 0; i < valid.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = valid;
@@ -214,13 +216,14 @@ TEST_CASE("pickles that are not a state dict, truncated at any byte or damaged a
     }
 }
 
-TEST_CASE("archives that are truncated, damaged or of another format are refused", "[torch-file]") {
+TEST_CASE("a zip archive that is truncated, damaged or of another format is refused", "[torch-file]") {
   const SavedFiles saved_files;
   const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kTensor}})},
                                                                  {"m/data/0", data(kValues)}};
   const std::string valid = zip_of(entries);
   REQUIRE(saved_files.open(valid).floats("a") == kValues);
-  // Returns the exit status; an archive that is read must give the saved values, since checksums cover all entries.
+  // Returns the exit status of reading an archive. If it is read, tensor a must have the saved values, since checksums
+  // cover all entries.
   auto status = [&](const std::string& bytes) {
     return status_of([&] { CHECK(saved_files.open(bytes).floats("a") == kValues); });
   };
