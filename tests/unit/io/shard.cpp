@@ -386,8 +386,7 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
   {
     ShardWriter writer(*sink, pair_header(10, 20));
     writer.add_run(std::vector<int32_t>{19, 0});
-    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}),
-                    Error);  // inside the source vocabulary only
+    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);  // inside the source vocabulary only
   }
   ShardWriter writer(*sink, pair_header(20, 10));
   CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
