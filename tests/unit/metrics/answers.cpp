@@ -1,4 +1,5 @@
-// Answers from start and end scores compared with a brute-force search, and files of predictions.
+// Tests of metrics::AnswerSearch, which finds answers from start and end scores, compared with a brute-force search,
+// and of files of predictions.
 #include "metrics/answers.h"
 
 #include <rapidcheck.h>
@@ -25,7 +26,7 @@ std::vector<float> random_scores(size_t count) {
 }
 
 struct RowScores {
-  std::vector<std::vector<float>> start, end;  // (rows, length of the row)
+  std::vector<std::vector<float>> start, end;  // [row][position]: scores as the start and the end of the answer
 };
 
 RowScores random_row_scores(const text::Questions& questions) {
@@ -40,11 +41,11 @@ RowScores random_row_scores(const text::Questions& questions) {
 struct ScoredSpan {
   double score;
   int64_t row;
-  int32_t first, last;  // positions in the row
+  int32_t first, last;  // first and last token of the span: positions in the row
   std::string text;
 };
 
-// Returns all spans of a question that can be answers, by falling score: two loops and a sort.
+// Returns all spans of at most `longest` tokens that may answer a question, by falling score, found by brute force.
 std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const RowScores& s, int64_t question,
                                      int64_t longest) {
   std::vector<ScoredSpan> spans;
@@ -119,7 +120,8 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
                                           static_cast<size_t>(options.best));
       const double best_score = expected[0].score;
       const std::string text = null_score - best_score > options.null_threshold ? "" : expected[0].text;
-      // The null answer ranks after answers of equal score; among the n best it displaces the last.
+      // The null answer ranks after answers of equal score; if it is among the n best answers, it replaces the last of
+      // them.
       auto null_position =
           std::find_if(expected.begin(), expected.end(), [&](const ScoredSpan& p) { return p.score < null_score; });
       const auto null_rank = static_cast<size_t>(null_position - expected.begin());
@@ -135,7 +137,7 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
   }));
 }
 
-TEST_CASE("answers: missing rows, a wrong number of scores and non-finite scores are refused") {
+TEST_CASE("answers: missing rows, rows with a wrong number of scores and non-finite scores are refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
   const text::Questions questions = questions_of(shard, {});
   metrics::AnswerSearch search(questions, {});
@@ -202,7 +204,7 @@ TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be 
   CHECK(score(impossible, "the", true) == P{1, 1});
   CHECK(score(impossible, "abc", true) == P{0, 0});
   CHECK(score(article_only, "an", true) == P{1, 1});
-  CHECK(score(article_only, "an", false) == P{1, 0});  // rule of SQuAD 1.1
+  CHECK(score(article_only, "an", false) == P{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
   CHECK(score(answerable, "", true) == P{0, 0});
   CHECK(score(answerable, "", false) == P{1, 0});
   CHECK(score(answerable, "abc", true) == P{1, 1});

@@ -1,4 +1,5 @@
-// BLEU and chrF: values computed by hand, random sentences compared with naive loops, corner cases of the tokenisers.
+// Tests of BLEU and chrF: values computed by hand, random sentences compared with naive implementations, and corner
+// cases of the tokenisers.
 #include "metrics/bleu.h"
 
 #include <rapidcheck.h>
@@ -93,7 +94,7 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
   return s;
 }
 
-// Returns 100 · BP · Π p_n^(1/N) with the smoothed precisions of the papers.
+// Returns BLEU = 100 · BP · Π p_n^(1/N) (Papineni et al. 2002), with smoothed precisions p_n (Chen and Cherry 2014).
 double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, bool effective) {
   double product = 1;
   int orders = 0, orders_without_match = 0;
@@ -116,7 +117,7 @@ double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, 
   return 100 * std::min(1.0, std::exp(1 - r / c)) * std::pow(product, 1.0 / orders);
 }
 
-// Draws from few words, so that n-grams repeat.
+// Generates sentences of a few distinct words, so that n-grams repeat.
 rc::Gen<Words> sentence() {
   return rc::gen::scale(0.3,
                         rc::gen::container<Words>(rc::gen::element<std::string>("a", "b", "c", "(d)", "ef,", ",")));
@@ -157,23 +158,24 @@ TEST_CASE("tokeniser 13a separates punctuation like mteval-v13a", "[bleu]") {
   CHECK(tokens_13a(".5 5. 5,a a,5") == ". 5 5 . 5 , a a , 5");
   CHECK(tokens_13a("&quot;&amp;lt;&gt;") == "\" < >");
   CHECK(tokens_13a("a<skipped>b [x]{y}~\\^_`|@/") == "ab [ x ] { y } ~ \\ ^ _ ` | @ /");
-  CHECK(tokens_13a("\u00e4. \u0665.\u0665") == "<228> . <1637> . <1637>");  // only 0 to 9 are digits
+  CHECK(tokens_13a("\u00e4. \u0665.\u0665") == "<228> . <1637> . <1637>");  // 13a: only 0 to 9 are digits
   CHECK(tokens_13a(" \t ") == "");
 }
 
-TEST_CASE("tokenisers intl, char and none separate Unicode punctuation, characters and words", "[bleu]") {
+TEST_CASE("tokenisers intl, char and none split text at Unicode punctuation, into characters and at white space",
+          "[bleu]") {
   CHECK(tokens_intl("Hello, world!") == "Hello , world !");
   // A full stop after a digit at the end of the line is not separated.
   CHECK(tokens_intl("1,000.50 is 5.") == "1,000.50 is 5.");
   CHECK(tokens_intl("5. a") == "5 . a");
   CHECK(tokens_intl("a-b 1-2 \u20ac5 x+y") == "a - b 1-2 <8364> 5 x + y");
-  CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // any Unicode digit counts
+  CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // intl: every Unicode digit is a digit
   CHECK(tokens_intl("a.  ") == "a .");
   CHECK(split_as(BleuTokens::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
   CHECK(split_as(BleuTokens::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
 }
 
-TEST_CASE("compound splitting replaces hyphens as the published script does", "[bleu]") {
+TEST_CASE("compound splitting replaces hyphens as in the WMT En-De evaluation of published papers", "[bleu]") {
   auto split = [](std::string_view text) { return join(split_as(BleuTokens::none, text, true), " "); };
   CHECK(split("well-known ab-cd-ef") == "well ##AT##-##AT## known ab ##AT##-##AT## cd ##AT##-##AT## ef");
   CHECK(split("a-b-c") == "a ##AT##-##AT## b-c");
@@ -209,14 +211,14 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(score(BleuSmoothing::add_k) == root(5. / 6 * 4 / 6 * 2 / 5 * 1 / 4));
   CHECK(score(BleuSmoothing::add_k, 2) == root(5. / 6 * 5 / 7 * 3 / 6 * 2 / 5));
 
-  // Two words shorter than the reference of five, and too short for 4-grams.
+  // A hypothesis of three words is shorter than its reference of five words and has no 4-gram.
   const BleuStatistics short_hypothesis = statistics_of(untokenized(), "the cat sat", {"the cat sat on it"});
   const BleuScore sentence = bleu_score(short_hypothesis, untokenized(), BleuOf::sentence);
   CHECK(sentence.brevity_penalty == Approx(std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.score == Approx(100 * std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.length_ratio == 0.6);
   CHECK(bleu_score(short_hypothesis, untokenized(), BleuOf::corpus).score == 0);
-  // The shorter of two equally near reference lengths.
+  // Of two reference lengths that differ equally from the hypothesis length, the shorter counts.
   CHECK(statistics_of(untokenized(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
 
   const BleuStatistics empty = statistics_of(untokenized(BleuSmoothing::exponential), "", {""});
@@ -231,8 +233,8 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[1] == 1);
 }
 
-TEST_CASE("BLEU of random sentences equals that of naive loops", "[bleu]") {
-  CHECK(rc::check("statistics and scores equal those of naive loops", [] {
+TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
+  CHECK(rc::check("statistics and scores equal a naive implementation", [] {
     const auto texts =
         *rc::gen::container<std::vector<std::pair<Words, Sentences>>>(rc::gen::pair(sentence(), references()));
     const auto smooth =
@@ -304,14 +306,14 @@ Words letters(const std::string& text) {
   return all;
 }
 
-// Returns precision and recall of one order; -1 if a side has no n-grams.
+// Returns precision and recall of the n-grams of length n; -1 for both if hypothesis or reference has no such n-gram.
 std::pair<double, double> naive_order(const Words& hypothesis, const Words& reference, size_t n) {
   if (hypothesis.size() < n || reference.size() < n) return {-1, -1};
   const auto m = static_cast<double>(naive_matches(hypothesis, {reference}, n));
   return {m / static_cast<double>(hypothesis.size() - n + 1), m / static_cast<double>(reference.size() - n + 1)};
 }
 
-// Returns the words of sentence() with punctuation separated.
+// Separates the punctuation of words that sentence() has generated, as chrF++ does.
 Words chrf_words(const Words& words) {
   Words all;
   for (const std::string& word : words) {
@@ -344,7 +346,7 @@ TEST_CASE("chrF equals values computed by hand", "[chrf]") {
   auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> reference_texts, ChrfOptions o) {
     return Chrf(o).statistics(hypothesis, reference_texts);
   };
-  // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match; no trigram or 4-gram does, though both sides have some.
+  // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match. The two trigrams and the 4-gram of each do not match.
   const double mean = (3. / 4 + 1. / 3) / 4;
   CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == Approx(100 * mean).epsilon(1e-14));
   // The words "(hi" and ")" against "hi" and ")": one of two words matches, and no bigram.
@@ -354,14 +356,14 @@ TEST_CASE("chrF equals values computed by hand", "[chrf]") {
   // Only ASCII punctuation is separated.
   CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).orders[6].matches == 2);
   CHECK(statistics("(a", {"( a"}, {.words = 1}).orders[6].matches == 2);
-  CHECK(statistics("x", {"", "y", "x"}, {}).orders[0] == ChrfStatistics::Counts{1, 1, 1});  // the best reference
+  CHECK(statistics("x", {"", "y", "x"}, {}).orders[0] == ChrfStatistics::Counts{1, 1, 1});  // best reference: x
   CHECK(statistics("abc", {""}, {}).orders[0] == ChrfStatistics::Counts{0, 0, 0});
   CHECK(chrf_score(statistics("", {""}, {})) == 0);
   CHECK(chrf_score(statistics("A", {"a"}, {})) == 0);
   CHECK(chrf_score(statistics("A", {"a"}, {.lowercase = true})) == 100);
 }
 
-TEST_CASE("chrF of random sentences equals that of naive loops", "[chrf]") {
+TEST_CASE("chrF of random sentences equals a naive implementation", "[chrf]") {
   CHECK(rc::check([] {
     const Words hypothesis = *sentence(), reference = *sentence();
     const auto words = *rc::gen::inRange<int64_t>(0, 3);

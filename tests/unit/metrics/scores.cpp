@@ -1,5 +1,5 @@
-// Scores of classes, numbers and answers: values computed by hand, naive loops over the definitions, and undefined
-// scores.
+// Tests of the scores of predicted classes, numbers and answers: values computed by hand, naive implementations of the
+// definitions, and undefined scores.
 #include "metrics/scores.h"
 
 #include <rapidcheck.h>
@@ -29,7 +29,7 @@ double phi(const Classes& truth, const Classes& predicted) {
   return spread == 0 ? 0 : (tp * tn - fp * fn) / std::sqrt(spread);
 }
 
-// Returns Pearson's correlation from sums over pairs of rows, without means; neither side may be constant.
+// Returns Pearson's correlation from sums over all pairs of elements, without means. Neither x nor y may be constant.
 double pearson_of_pairs(const Numbers& x, const Numbers& y) {
   double xy = 0, xx = 0, yy = 0;
   for (size_t i = 0; i < x.size(); ++i)
@@ -41,7 +41,8 @@ double pearson_of_pairs(const Numbers& x, const Numbers& y) {
   return xy / std::sqrt(xx * yy);
 }
 
-// Returns the ranks from counts: the numbers that are smaller, plus half of those that are equal, plus 1/2.
+// Returns the average rank of each number: how many numbers are smaller, plus half of how many are equal (itself
+// included), plus 1/2.
 Numbers naive_ranks(const Numbers& numbers) {
   Numbers ranks;
   for (double a : numbers) {
@@ -72,10 +73,10 @@ TEST_CASE("accuracy, F1 and Matthews correlation equal values computed by hand",
   CHECK(matthews(truth, truth) == 1);
   CHECK(is_near(matthews(Classes{0, 1}, Classes{1, 0}), -1));
   CHECK(is_near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), 0.6123724356957946));
-  // F1 counts a class other than 0 and 1 as not predicted as 1.
+  // F1 counts every predicted class other than 1 as negative.
   CHECK(is_near(f1(Classes{1, 1, 0}, Classes{1, -1, 2}), 2.0 / 3));
   CHECK(accuracy(Classes{-1, 0}, Classes{-1, -1}) == 0.5);
-  // A side with a single class.
+  // The true or the predicted classes are all equal.
   CHECK(f1(Classes{0, 0}, Classes{0, 0}) == 0);
   CHECK(matthews(Classes{1, 1}, Classes{1, 1}) == 0);
   CHECK(matthews(Classes{0, 1}, Classes{1, 1}) == 0);
@@ -85,7 +86,7 @@ TEST_CASE("accuracy, F1 and Matthews correlation equal values computed by hand",
   }
 }
 
-TEST_CASE("scores of two classes equal those of the contingency table", "[metrics]") {
+TEST_CASE("accuracy, F1 and Matthews correlation of two classes follow from their contingency table", "[metrics]") {
   CHECK(rc::check([] {
     const auto rows = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::pair<int32_t, int32_t>>>(
         rc::gen::pair(rc::gen::inRange(0, 2), rc::gen::inRange(0, 2))));
@@ -104,7 +105,8 @@ TEST_CASE("scores of two classes equal those of the contingency table", "[metric
   }));
 }
 
-TEST_CASE("correlations equal sums over pairs of rows, and equal numbers share their mean rank", "[metrics]") {
+TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal numbers share their mean rank",
+          "[metrics]") {
   CHECK(rc::check([] {
     const auto number = rc::gen::map(rc::gen::inRange(-8, 9), [](int v) { return v * 0.25; });
     const auto rows = *rc::gen::container<std::vector<std::pair<double, double>>>(rc::gen::pair(number, number));
@@ -121,7 +123,7 @@ TEST_CASE("correlations equal sums over pairs of rows, and equal numbers share t
   CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
 }
 
-TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers, and Spearman ranks infinities", "[metrics]") {
+TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers; Spearman accepts infinities", "[metrics]") {
   CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
   CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
   CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);
@@ -138,24 +140,24 @@ TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers, and Spea
   }
 }
 
-TEST_CASE("normalised_answer removes case, articles and ASCII punctuation", "[metrics]") {
+TEST_CASE("normalised_answer() removes case, articles and ASCII punctuation", "[metrics]") {
   CHECK(normalised_answer("The  Cat's an_a-the, (a) Dog.") == "cats anathe dog");
   CHECK(normalised_answer("a a the") == "");
   CHECK(normalised_answer("a\u00a0AN\u3000\u00c9tude \u0391\u03a3") == "\u00e9tude \u03b1\u03c2");
-  // Other punctuation is kept but ends a word, so that an adjacent article is removed.
+  // Non-ASCII punctuation is kept, but it ends a word, so that an adjacent article is removed.
   CHECK(normalised_answer("a\u2013b the\u2019s \u201cquote\u201d") == "\u2013b \u2019s \u201cquote\u201d");
   CHECK(normalised_answer("a\u0301 \u00e1 a1 athe") == "\u0301 \u00e1 a1 athe");
   CHECK(normalised_answer("th.e .a.n x") == "x");  // articles are removed after punctuation
   CHECK(normalised_answer(" \t ") == "");
 }
 
-TEST_CASE("exact match and F1 of an answer are the best over the true answers", "[metrics]") {
+TEST_CASE("exact match and F1 of an answer are the maxima over the true answers", "[metrics]") {
   CHECK(score_of("the Cat", {"cat."}).exact == 1);
   CHECK(score_of("the Cat", {"cat."}).f1 == 1);
   const AnswerScore partial_match = score_of("a big big dog", {"big cat", "dog big dog dog"});
   CHECK(partial_match.exact == 0);
   CHECK(is_near(partial_match.f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5)));
-  // Each score takes its own best; a word counts as often as both sides have it.
+  // The two maxima may belong to different true answers. A repeated word matches as often as both answers contain it.
   CHECK(is_near(score_of("x x", {"x"}).f1, 2.0 / 3));
   CHECK(score_of("", {"the"}).exact == 1);
   CHECK(score_of("", {"the"}).f1 == 0);
