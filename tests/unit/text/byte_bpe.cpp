@@ -1,5 +1,5 @@
-// GPT-2's byte-level BPE: words and merges compared with naive references, round trips, cuts that do not change tokens,
-// and refusal of invalid files.
+// Tests of GPT-2's byte-level BPE: words and merges compared with naive references, round trips, positions at which
+// text can be split without a change of tokens, and refusal of invalid files.
 #include "text/byte_bpe.h"
 
 #include <rapidcheck.h>
@@ -33,8 +33,8 @@ std::string letters(const std::string& bytes) {
   return text;
 }
 
-// Returns pieces (the bytes from 255 down, <|endoftext|> at 100, then the results of the merges) and merges.
-// `byte_merges`: pairs of plain text.
+// Returns the pieces and the merges of a vocabulary. The pieces are the bytes from 255 down to 0 with <|endoftext|>
+// inserted at index 100, then the result of each merge. `byte_merges`: pairs of byte strings.
 std::pair<std::vector<Piece>, std::vector<Merge>> files_of(
     const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
@@ -72,7 +72,7 @@ Words words_of(const std::string& text) {
   return words;
 }
 
-// Splits text by GPT-2's expression, alternative by alternative, over code points.
+// Splits text as GPT-2's regular expression does, by trying its alternatives in order at each code point.
 Words naive_words(const std::u32string& text) {
   auto space = [](char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); };
   auto other = [&](char32_t c) { return !space(c) && !is_letter(c) && !is_number(c); };
@@ -106,7 +106,8 @@ Words naive_words(const std::u32string& text) {
   return words;
 }
 
-// Joins the leftmost pair of lowest rank until no neighbours have a merge.
+// Returns the tokens of a word. Repeatedly joins the leftmost adjacent pair of lowest rank, until no adjacent pair has
+// a merge.
 Ids naive_divide(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
   Words symbols;
   for (char byte : word) symbols.push_back(letter(static_cast<uint8_t>(byte)));
@@ -141,7 +142,7 @@ const std::vector<std::pair<std::string, std::string>> kMerges{{"a", "b"}, {" ",
 
 }  // namespace
 
-TEST_CASE("letter_of_byte equals GPT-2's table of bytes", "[byte-bpe]") {
+TEST_CASE("letter_of_byte() equals GPT-2's bytes_to_unicode()", "[byte-bpe]") {
   CHECK(letter(' ') == "\u0120");
   CHECK(letter('\n') == "\u010a");
   CHECK(letter(0) == "\u0100");
@@ -154,7 +155,7 @@ TEST_CASE("letter_of_byte equals GPT-2's table of bytes", "[byte-bpe]") {
   for (char32_t invalid : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_letter(invalid) == -1);
 }
 
-TEST_CASE("byte_bpe_word_end splits text by GPT-2's expression", "[byte-bpe]") {
+TEST_CASE("byte_bpe_word_end() splits text as GPT-2's regular expression does", "[byte-bpe]") {
   CHECK(words_of("Hello, I'm 42!  You'll   see") ==
         Words{"Hello", ",", " I", "'m", " 42", "!", " ", " You", "'ll", "  ", " see"});
   CHECK(words_of("") == Words{});
@@ -169,17 +170,18 @@ TEST_CASE("byte_bpe_word_end splits text by GPT-2's expression", "[byte-bpe]") {
   CHECK(words_of("a\u1c89b\U0001ccf0\U00016130") == Words{"a\u1c89b", "\U0001ccf0\U00016130"});  // Unicode 16.0
 }
 
-TEST_CASE("byte_bpe_word_end equals a naive reference for any text", "[byte-bpe]") {
+TEST_CASE("byte_bpe_word_end() equals a naive reference for any text", "[byte-bpe]") {
   CHECK(rc::check([] {
     const std::string text = *any_text();
-    // The naive reference lacks the newest characters, which the case above covers.
+    // naive_words() does not know the letters and numbers of Unicode 15.1 and 16.0; the test with fixed examples covers
+    // them.
     if (text.find("\u1c89") == text.npos && text.find("\U00016130") == text.npos)
       RC_ASSERT(words_of(text) == naive_words(code_points(text)));
     RC_ASSERT(join(words_of(text), "") == text);
   }));
 }
 
-TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and keeps the tokens of split text",
+TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and encodes text split at cut() equally",
           "[byte-bpe]") {
   const auto [pieces, merges] = files_of(kMerges);
   const auto tokenizer = tokenizer_of(kMerges);
@@ -211,8 +213,9 @@ TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and kee
   CHECK(encode(*tokenizer, "<|endoftext|>").size() > 1);
 }
 
-TEST_CASE("a pair of lower rank that a merge creates is joined at once", "[byte-bpe]") {
-  // Rank 1 creates ab, which rank 0 joins before the second a b is joined. No training text gives such a list.
+TEST_CASE("a pair of lower rank that a merge has created is joined next", "[byte-bpe]") {
+  // The merge of rank 1 (a b) creates ab; the merge of rank 0 (ab a) then applies before the second a and b are joined.
+  // Training never learns merges in this order.
   const auto tokenizer = tokenizer_of({{"ab", "a"}, {"a", "b"}});
   const Ids ids = encode(*tokenizer, "abab");
   Words pieces;

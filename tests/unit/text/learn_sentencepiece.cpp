@@ -1,5 +1,5 @@
-// SentencePiece models: training uses every line of the text, and no text or damaged model lets the library end the
-// process.
+// Tests of SentencePiece models: training uses every line of the text, and the library does not end the process for any
+// text or any damaged model.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -66,10 +66,11 @@ std::string word_of(size_t size) {
 
 }  // namespace
 
-TEST_CASE("SentencePiece training uses lines with reserved characters", "[sentencepiece]") {
+TEST_CASE("SentencePiece training uses lines that contain the reserved characters U+2581 and U+2585",
+          "[sentencepiece]") {
   Learner learner;
   const std::string block = "\u2585";
-  // The same text with <unk>, which the trainer reads as an unknown character.
+  // `text_with_unk`: the same text with <unk>, which the trainer reads as an unknown character, in place of U+2585.
   const std::string text_with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
   std::string text_with_unk = text_with_block;
   for (size_t at = 0; (at = text_with_unk.find(block)) != text_with_unk.npos;)
@@ -87,7 +88,7 @@ TEST_CASE("SentencePiece training uses lines with reserved characters", "[senten
   CHECK(learner.learn("bpe", 12, "the\u2581cat\n") == learner.learn("bpe", 12, "the cat\n"));
 }
 
-TEST_CASE("the longest word that the BPE trainer can index is learnt, and a longer one is refused with its line",
+TEST_CASE("the BPE trainer accepts a word of the maximum length, and a longer word is refused with its line number",
           "[sentencepiece]") {
   Learner learner;
   const auto longest = static_cast<size_t>(kLongestBpeWord);
@@ -98,19 +99,19 @@ TEST_CASE("the longest word that the BPE trainer can index is learnt, and a long
     CHECK(message.find("text:2:") != message.npos);
     CHECK(message.find("32,768") != message.npos);
   }
-  // Characters are counted after normalisation, which may also split words.
+  // The length of a word is counted in characters after normalisation, which may also split a word.
   const std::string word = word_of(20000);
   CHECK(pieces_of(learner.learn("bpe", 40, word + "\u3000" + word + "\t" + word)).size() == 40);
   std::string fractions;
-  for (int i = 0; i < 20000; ++i) fractions += "\u2153";  // 1/3
+  for (int i = 0; i < 20000; ++i) fractions += "\u2153";  // one third; normalised to 3 characters
   CHECK(learner.refusal_of("bpe", 40, first_line + fractions).find("60,000") != std::string::npos);
   CHECK(pieces_of(learner.learn("unigram", 40, first_line + word_of(70000))).size() == 40);
 }
 
-TEST_CASE("a file name of any bytes does not change the text that SentencePiece learns from", "[sentencepiece]") {
+TEST_CASE("a file name with special bytes does not change the text that SentencePiece learns from", "[sentencepiece]") {
   Learner learner;
   const std::string name = "x\ny\x01z \u2585", first_line = "the cat sat\n";
-  // Long enough to be checked by the child, and short enough to be learnt.
+  // The word is long enough for a check by the child process, and short enough to be learnt.
   const std::string text = first_line + word_of(20000) + "\n";
   CHECK(learner.learn("bpe", 40, text, name) == learner.learn("bpe", 40, text));
   const std::string refusal = learner.refusal_of("bpe", 40, text + word_of(40000), name);
@@ -118,7 +119,7 @@ TEST_CASE("a file name of any bytes does not change the text that SentencePiece 
   CHECK_THAT(refusal, Catch::Contains("found a word of 40,000"));
 }
 
-TEST_CASE("text from which SentencePiece cannot learn is refused without ending the process", "[sentencepiece]") {
+TEST_CASE("text from which SentencePiece cannot learn is refused, and the process continues", "[sentencepiece]") {
   Learner learner;
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
@@ -126,7 +127,8 @@ TEST_CASE("text from which SentencePiece cannot learn is refused without ending 
         "expected text with characters that can have a piece; found none; check the input";
     for (const char* text : {"\x01\x02\n", "\u200b\n\u200b\n"})
       CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(no_characters));
-    // From unknown characters alone, unigram learns a model of only the special pieces and the space.
+    // From text with only unknown characters, unigram learns a model of the special pieces and the space; bpe learns
+    // none.
     const bool bpe = std::string(type) == "bpe";
     for (const char* text : {"\u2585\n", "<unk>"})
       CHECK_THAT(
@@ -136,7 +138,7 @@ TEST_CASE("text from which SentencePiece cannot learn is refused without ending 
                   : "--size 40: expected at most 4, the number of pieces that this text yields; found 40; choose"));
     for (const char* text : {"", "\n\n", "   \n \n"})
       CHECK(learner.refusal_of(type, 40, text).find("text with at least one word") != std::string::npos);
-    // The message names the possible sizes.
+    // The message states the limit of the vocabulary size.
     const std::string short_text = "the cat sat on the mat\n";
     CHECK_THAT(learner.refusal_of(type, 8000, short_text),
                Catch::StartsWith("--size 8000: expected at most ") &&
@@ -151,14 +153,14 @@ TEST_CASE("text from which SentencePiece cannot learn is refused without ending 
 TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text to valid tokens", "[sentencepiece]") {
   Learner learner;
   const std::string model = learner.learn("bpe", 40, "the cat sat on the mat\nthe dog ate the cat\n");
-  std::string text;  // a character of every kind that normalisation changes
+  std::string text;  // U+0020 to U+33FF, with all kinds of characters that normalisation changes
   for (char32_t c = 0x20; c < 0x3400; ++c) append_utf8(c, text);
   int accepted = 0, refused_tables = 0, other_refusals = 0;
   RandomSequence random(RandomStream(9, "damage"));
   for (int i = 0; i < 300; ++i) {
     std::string damaged = model;
-    // The normalisation table is most of the model. Half of the flips hit the first 3000 bytes: the pieces and the
-    // start of the table, its trie.
+    // Most bytes of the model are its normalisation table. Half of the flipped bits are in the first 3000 bytes: the
+    // pieces and the start of the table, where its trie is.
     const size_t at = random.below(i % 2 == 0 ? 3000 : damaged.size());
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
     try {

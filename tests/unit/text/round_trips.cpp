@@ -1,5 +1,6 @@
-// Every text file that a tool writes reads back equal, or is refused when it is written: vocabularies of every type,
-// the files of other programs, tables, predictions and configurations, with entries of special characters.
+// Tests that every text file that a tool writes reads back equal or is refused when it is written: vocabularies of
+// every type, files for other programs (vocab.txt, vocab.json, merges.txt, codes), tables, predictions and
+// configurations. The entries contain special characters.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -28,7 +29,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Generates valid UTF-8 of line ends and white space of all kinds, markers of the formats, and short and long text.
+// Generates valid UTF-8 text from line ends, white space, control characters, strings that have a meaning in one of the
+// file formats, letters, and a string of 5000 letters.
 rc::Gen<std::string> special_text() {
   auto part = rc::gen::element<std::string>(
       "\r", "\n", "\t", " ", "\v", "\f", std::string(1, '\0'), "\x01", "\x1c", "\x7f", "\u0085", "\u00a0", "\u2028",
@@ -42,7 +44,7 @@ rc::Gen<std::string> special_text() {
   });
 }
 
-// Generates distinct non-empty entries, without the special pieces.
+// Generates the entries of a vocabulary: distinct non-empty strings, none of which is a special piece.
 rc::Gen<Words> special_entries() {
   return rc::gen::map(rc::gen::resize(12, rc::gen::container<Words>(special_text())), [](const Words& all) {
     Words distinct;
@@ -77,7 +79,7 @@ rc::Gen<std::vector<Merge>> special_merges() {
                       });
 }
 
-// Returns the result of `write`, or nothing if it throws Error(input).
+// Returns the result of `write`, or no value if `write` throws Error(input).
 std::optional<std::string> write_or_refuse(const std::function<std::string()>& write) {
   try {
     return write();
@@ -93,7 +95,7 @@ bool is_plain(const std::string& text) {
          !text.starts_with("\ufeff") && !text.starts_with("#version");
 }
 
-// Returns the text of an escaped field of a table.
+// Returns the text that an escaped field of a table stands for.
 std::string unescape(const std::string& field) {
   std::string text;
   for (size_t i = 0; i < field.size(); ++i) {
@@ -125,7 +127,7 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
       RC_ASSERT(parse_tokenizer(file, "v")->serialize() == file);
     }
   }));
-  // Entries that no reader accepts are refused when written.
+  // write_vocabulary() refuses entries that no reader accepts.
   for (const std::string invalid : {"", "\xff", "a\xc3", "again"}) {
     const std::vector<Piece> pieces = pieces_of({"<eos>", "<unk>", "again"}, {invalid});
     CHECK(status_of([&] { write_vocabulary("word", pieces); }) == 3);
@@ -135,7 +137,7 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
   }
 }
 
-TEST_CASE("WordPiece vocabularies read back equal, and BERT's vocab.txt does or is refused when written",
+TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back equal or is refused when written",
           "[round-trip]") {
   const Words special(std::begin(kSpecialPieces), std::end(kSpecialPieces));
   CHECK(rc::check("for any entries", [&] {
@@ -188,9 +190,9 @@ TEST_CASE("GPT-2's vocab.json and merges.txt read back equal or are refused when
   CHECK(read_byte_bpe_merges(write_byte_bpe_merges(plain_merges), "merges.txt") == plain_merges);
 }
 
-TEST_CASE("predictions of any text read back equal", "[round-trip]") {
+TEST_CASE("predictions with any ids and answers read back equal", "[round-trip]") {
   Folder folder;
-  CHECK(rc::check("for answers of any text", [&] {
+  CHECK(rc::check("for any ids and answers", [&] {
     const Words ids = *special_entries();
     nlohmann::ordered_json all = nlohmann::ordered_json::object();
     metrics::Predictions expected;
@@ -200,7 +202,7 @@ TEST_CASE("predictions of any text read back equal", "[round-trip]") {
   }));
 }
 
-TEST_CASE("escaped table fields and key-value lines unescape to their text", "[round-trip]") {
+TEST_CASE("escaped table fields and key-value lines unescape to the original text", "[round-trip]") {
   CHECK(table_field("") == "-");
   CHECK(table_field("-") == "\\x2d");
   CHECK(rc::check("for any text", [] {
@@ -223,14 +225,14 @@ struct TextOptions {
   std::string text;
   std::vector<std::string> list;
   void describe(Fields& f) {
-    f.field("text", text, "text");
-    f.field("list", list, "texts");
+    f.field("text", text, "A text.");
+    f.field("list", list, "A list of texts.");
   }
 };
 
 }  // namespace
 
-TEST_CASE("text in a configuration reads back equal from the written TOML", "[round-trip]") {
+TEST_CASE("strings of a configuration read back equal from the written TOML", "[round-trip]") {
   CHECK(rc::check("for any text", [] {
     TextOptions options{*special_text(), *special_entries()};
     TomlWriter writer;
