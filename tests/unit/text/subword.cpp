@@ -1,4 +1,4 @@
-// subword-nmt: learning and applying merges compared with naive references, codes files, and the tokenizer.
+// Tests of the subword-nmt tokenizer: learning and applying merges, compared with naive references, and files of codes.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -37,8 +37,8 @@ Symbols apply_merge(const Symbols& symbols, const Merge& m) {
   return out;
 }
 
-// Learns merges by recounting all pairs for each merge. Sets `recreated` if a merge creates a symbol that existed
-// before.
+// Learns merges by recounting all pairs for each merge. Sets `recreated` to true if a merge creates a symbol that
+// already existed.
 std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t merges, bool* recreated) {
   std::vector<std::pair<Symbols, int64_t>> text;
   std::set<std::string> existing;
@@ -53,7 +53,7 @@ std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size
       for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{symbols[i], symbols[i + 1]}] += count;
     int64_t max_count = 0;
     Merge merge;
-    for (const auto& [pair, count] : counts)  // ascending: the greatest of equally frequent pairs stays
+    for (const auto& [pair, count] : counts)  // in ascending order, so the greatest of equally frequent pairs wins
       if (count >= max_count) max_count = count, merge = {pair.first, pair.second};
     if (max_count < 2) break;
     result.push_back(merge);
@@ -111,7 +111,7 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text)
 
 }  // namespace
 
-TEST_CASE("learn_merges equals a naive reference that recounts all pairs for each merge", "[subword]") {
+TEST_CASE("learn_merges() equals a naive reference that recounts all pairs for each merge", "[subword]") {
   CHECK(rc::check([] {
     const auto letter = rc::gen::element<std::string>("a", "b", "c", "d", "e", "f", "g", "ä");
     const auto list = *rc::gen::nonEmpty(
@@ -120,22 +120,23 @@ TEST_CASE("learn_merges equals a naive reference that recounts all pairs for eac
     for (const Symbols& word : list) words[join(word, "")] += *rc::gen::inRange(1, 30);
     bool recreated = false;
     const std::vector<Merge> expected = naive_learn(words, 30, &recreated);
-    // If several merges create the same symbol, learn-bpe counts some of its pairs twice, and learn_merges does too.
+    // If several merges create the same symbol, subword-nmt's learn-bpe counts some pairs with this symbol twice.
+    // learn_merges() reproduces these counts; naive_learn() does not.
     RC_PRE(!recreated);
     RC_ASSERT(learn(words, 30) == expected);
   }));
   CHECK(learn({{"a</w>a", 1}, {"a</w>aa", 1}}, 9).size() == 5);
 }
 
-TEST_CASE("the greater of equally frequent pairs is merged first", "[subword]") {
+TEST_CASE("of equally frequent pairs, the lexicographically greater is merged first", "[subword]") {
   CHECK(learn({{"ab", 3}, {"cd", 3}, {"ca", 3}}, 2) == (std::vector<Merge>{{"c", "d</w>"}, {"c", "a</w>"}}));
   CHECK(learn({{"ab", 1}, {"cd", 1}}, 5).empty());  // no pair occurs twice
-  CHECK(learn({{"a", 9}}, 5).empty());              // no pair
+  CHECK(learn({{"a", 9}}, 5).empty());              // one letter has no pair
   // Merges apply from left to right, and overlapping occurrences of a pair are not counted.
   CHECK(learn({{"aaaaa", 2}}, 3) == (std::vector<Merge>{{"a", "a"}, {"aa", "aa"}, {"aaaa", "a</w>"}}));
 }
 
-TEST_CASE("Segmenter divides words like a naive reference for any merges", "[subword]") {
+TEST_CASE("Segmenter divides words as a naive reference does, for any merges", "[subword]") {
   CHECK(rc::check([] {
     const auto symbol =
         rc::gen::element<std::string>("a", "b", "ä", "aa", "ab", "ba", "b</w>", "a</w>", "ab</w>", "aab");
@@ -146,14 +147,14 @@ TEST_CASE("Segmenter divides words like a naive reference for any merges", "[sub
     const std::string word = *any_word();
     RC_ASSERT(divide(word, merges) == naive_divide(word, merges));
   }));
-  // A duplicate merge has the rank of its first entry.
+  // A duplicate merge has the rank of its first occurrence.
   const std::vector<Merge> duplicates{{"a", "b"}, {"b", "c</w>"}, {"b", "c</w>"}, {"a", "b"}};
   CHECK(divide("abc", duplicates) == Symbols{"ab", "c"});
-  // A word of 2^20 letters; quadratic time would not finish.
+  // A word of 2^20 letters, for which an algorithm of quadratic time would not finish.
   CHECK(divide(std::string(1 << 20, 'a'), {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}).size() == (1 << 17) + 3);
 }
 
-TEST_CASE("a codes file reads back equal, and invalid codes are refused", "[subword]") {
+TEST_CASE("a file of codes reads back equal, and invalid codes are refused", "[subword]") {
   const std::vector<Merge> merges{{"a", "b"}, {"ab", "ä</w>"}};
   CHECK(write_codes(merges, "codes") == "#version: 0.2\na b\nab ä</w>\n");
   CHECK(read_codes(write_codes(merges, "codes"), "codes") == merges);
@@ -172,7 +173,7 @@ TEST_CASE("pieces inside a word end in @@, and decode joins them to the next pie
   CHECK(tokenizer->type() == "subword-nmt");
   CHECK(tokenizer->size() == 8);
   CHECK(encode(*tokenizer, "low lower  lot ") == std::vector<int32_t>{2, 3, 4, 5, 3, 6});
-  CHECK(encode(*tokenizer, "low x\tt") == std::vector<int32_t>{2, 1, 7, 6});  // a tab is a character of a word
+  CHECK(encode(*tokenizer, "low x\tt") == std::vector<int32_t>{2, 1, 7, 6});  // a tab does not separate words
   const std::vector<int32_t> line{2, 3, 4, 5, 3, 0, 6};
   CHECK(tokenizer->decode(line) == "low lower lo\nt");
   CHECK(tokenizer->cut("low lo") == 4);
@@ -186,7 +187,7 @@ TEST_CASE("pieces inside a word end in @@, and decode joins them to the next pie
   // The fingerprint covers the merges.
   CHECK(make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, {})->fingerprint() !=
         make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, merges)->fingerprint());
-  // A vocabulary without the special pieces, one without merges, and invalid merges.
+  // Vocabularies without special pieces, without merges or with an invalid merge are refused.
   CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"a", 1}}, &merges), "v"); }) == 3);
   CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}), "v"); }) == 3);
   for (const Merge& invalid : {Merge{"", "b"}, Merge{"a", ""}, Merge{"a", "\xff"}}) {

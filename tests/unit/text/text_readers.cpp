@@ -1,5 +1,6 @@
-// The outcome of each text reader for bytes at which other programs end lines or words, for a byte order mark, a
-// missing last line feed and a character split by a line feed; errors must not depend on buffer sizes and threads.
+// Tests of all text readers of the library: the treatment of characters at which other programs end lines or words, of
+// byte order marks, of a missing last line feed and of characters split by a line feed. Errors must not depend on
+// buffer sizes and the number of threads.
 #include "fixtures/text_readers.h"
 
 #include <catch2/catch.hpp>
@@ -28,7 +29,8 @@ struct Quiet {
   ~Quiet() { set_log_level(before); }
 };
 
-// The text that was read, or "refused" and the message.
+// The result of a text reader. `text`: the text that the reader returned, or "refused". `message`: the error message,
+// empty without an error.
 struct Outcome {
   std::string text, message;
 };
@@ -53,7 +55,7 @@ std::string place_of(const std::string& bytes, size_t at) {
 
 }  // namespace
 
-TEST_CASE("each text reader handles each special byte as its table specifies", "[text]") {
+TEST_CASE("each text reader treats each special character as TextReader::cells specifies", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     REQUIRE(reader.cells.size() == kOddBytes.size());
@@ -69,7 +71,7 @@ TEST_CASE("each text reader handles each special byte as its table specifies", "
   }
 }
 
-TEST_CASE("a missing last line feed does not change the text that is read", "[text]") {
+TEST_CASE("a missing last line feed does not change the text that a reader returns", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     std::string bytes = reader.file("ab");
@@ -83,7 +85,7 @@ TEST_CASE("a missing last line feed does not change the text that is read", "[te
   }
 }
 
-TEST_CASE("every text reader drops a byte order mark, except the reader of raw bytes", "[text]") {
+TEST_CASE("every text reader drops a byte order mark, except the reader for the byte tokenizer", "[text]") {
   const Quiet quiet;
   const std::string mark(kByteOrderMark);
   for (const TextReader& reader : all_readers()) {
@@ -92,7 +94,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader of raw b
     const std::string text_without_mark = read_bytes(reader, bytes).text;
     CHECK(read_bytes(reader, mark + bytes).text ==
           (reader.name == "lm byte" ? mark + text_without_mark : text_without_mark));
-    // Byte offsets count from the start of the file, including the mark.
+    // Byte offsets in messages count from the start of the file and include the byte order mark.
     if (!reader.raw || reader.name == "lm byte") continue;
     const std::string invalid = mark + reader.file("a\xFF");
     CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(place_of(invalid, invalid.find('\xFF'))));
@@ -122,14 +124,16 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
       for (TextBatch batch; text.next(batch); bytes += batch.source_bytes)
         for (const auto& s : batch.segments) lines += batch.text.substr(s.begin, s.end - s.begin) + "|";
       const bool keeps_marks = ends == LineEnds::keep;
-      // U+FEFF is a mark only at the start of a file; a file with only a mark has no line.
+      // U+FEFF is a byte order mark only at the start of a file; a file that contains only a byte order mark has no
+      // lines.
       CHECK(lines == (keeps_marks ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
       CHECK(text.byte_order_marks() == (keeps_marks ? 0 : 3));
       CHECK(bytes == (keeps_marks ? 18 : 9));
     }
 }
 
-TEST_CASE("a character split by a line feed is refused at its first byte", "[text]") {
+TEST_CASE("a character split by a line feed is refused, and the message states the offset of its first byte",
+          "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
     if (!reader.raw) continue;
@@ -149,7 +153,7 @@ TEST_CASE("a character split by a line feed is refused at its first byte", "[tex
   }
 }
 
-TEST_CASE("the first error of a text does not depend on batch size, piece size and number of threads", "[text]") {
+TEST_CASE("the first error of a text does not depend on batch size, chunk size and number of threads", "[text]") {
   const Quiet quiet;
   using Lines = std::vector<std::string>;
   Lines valid_lines;
@@ -161,7 +165,7 @@ TEST_CASE("the first error of a text does not depend on batch size, piece size a
   };
   struct Text {
     Lines lines;
-    std::string place;  // start of the expected message; empty: no error
+    std::string place;  // expected start of the error message; empty: no error
     bool last_line_feed = true;
   };
   const std::string head = "caf\xC3", tail = "\xA9 au lait", nul("a \0b", 4);
@@ -194,7 +198,7 @@ TEST_CASE("the first error of a text does not depend on batch size, piece size a
           for (int threads : {1, 3}) {
             const Outcome outcome = read_bytes(reader, bytes, {{batch, piece, 1 << 20}, threads});
             if (outcome.text == expected.text && outcome.message == expected.message) continue;
-            INFO("batches of " << batch << ", pieces of " << piece << ", " << threads << " threads");
+            INFO("batches of " << batch << ", chunks of " << piece << ", " << threads << " threads");
             CHECK(outcome.text == expected.text);
             CHECK(outcome.message == expected.message);
           }
@@ -202,7 +206,8 @@ TEST_CASE("the first error of a text does not depend on batch size, piece size a
   }
 }
 
-TEST_CASE("the first error of two files is that of the lower line, or of the source for equal lines", "[text]") {
+TEST_CASE("the error in the earlier line of two files is reported; for equal lines, the error in the source",
+          "[text]") {
   const Quiet quiet;
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};
@@ -251,7 +256,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   const std::string expected_documents =
       "r22222221"
-      "2";  // number of documents for each of kOddBytes; r: refused
+      "2";  // number of documents for each entry of kOddBytes; r: the file is refused
   for (size_t i = 0; i < kOddBytes.size(); ++i) {
     INFO(kOddBytes[i].name);
     write_file_atomically(folder.file("text"), "a\n" + kOddBytes[i].bytes + "\nb\n");
@@ -265,7 +270,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       ShardWriter writer(*sink, header);
       actual = encode_documents(text, *tokenizer, 1, writer).documents;
     });
-    // A lone CR before the line feed forms a CR LF line end.
+    // The special character CR forms a CR LF line end with the line feed after it, which is refused.
     const bool refused = expected_documents[i] == 'r' || kOddBytes[i].bytes == "\r";
     CHECK(status == (refused ? 3 : 0));
     if (!refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));

@@ -1,5 +1,5 @@
-// Tokenizers: round trips, fast paths compared with naive references and with SentencePiece, and refusal of damaged
-// vocabularies.
+// Tests of tokenizers: round trips, comparison of optimised code with naive references and with the SentencePiece
+// library, and refusal of damaged vocabularies.
 #include "text/tokenizer.h"
 
 #include <rapidcheck.h>
@@ -21,7 +21,7 @@
 #include "text/vocabulary.h"
 #include "text/word_map.h"
 
-// Exported by the library, though its installed headers do not declare it.
+// The SentencePiece library exports this function, but its installed headers do not declare it.
 namespace sentencepiece::logging {
 void SetMinLogLevel(int level);
 }
@@ -56,8 +56,8 @@ rc::Gen<std::string> characters(uint32_t low, uint32_t high) {
   return rc::gen::map(rc::gen::inRange(low, high), [](uint32_t c) { return utf8(c == '\n' ? 'n' : c); });
 }
 
-// Generates a line of valid UTF-8 without NUL and line end: repeated words, words of 1 to 39 bytes for the 8- and
-// 16-byte paths of WordMap, white space of all kinds, control, combining and astral characters, and the character that
+// Generates a line of valid UTF-8 without NUL and line feed: repeated words, words of 1 to 39 bytes for the 8- and
+// 16-byte paths of WordMap, white space of all kinds, control, combining and astral characters, and U+2581, which
 // SentencePiece writes for a space.
 rc::Gen<std::string> line_of_text() {
   auto repeated = rc::gen::element<std::string>("a", "ab", "the", "tha", "thin", "<x>", "<unk>", "caf\u00e9",
@@ -72,7 +72,7 @@ rc::Gen<std::string> line_of_text() {
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join_text(parts); });
 }
 
-// Naive references.
+// words_of() and characters_of() are naive references for the word and the char tokenizer.
 Words words_of(const std::string& text) {
   Words words;
   std::string word;
@@ -102,7 +102,7 @@ std::vector<Piece> with_special(const std::string& end_of_line, const Words& kno
   return pieces;
 }
 
-// Returns every second element.
+// Returns the elements at even indices.
 Words every_second(const Words& all) {
   Words selected;
   for (size_t i = 0; i < all.size(); i += 2) selected.push_back(all[i]);
@@ -133,7 +133,7 @@ Ids naive_ids(const std::vector<Piece>& pieces, const Words& parts) {
 constexpr int kUsage = static_cast<int>(Exit::usage);
 constexpr int kInput = static_cast<int>(Exit::input);
 
-// Generates lines of words from a vocabulary of a few hundred, with falling frequency.
+// Generates lines of 0 to 19 words from a vocabulary of at most 400 words with falling frequencies.
 Words random_lines(size_t count, uint64_t seed) {
   RandomSequence random(RandomStream(seed, "text"));
   static const char* const syllables[] = {"ka", "to", "mi", "re", "lu", "sen", "or", "\u00e9t", "\u6771", "\U0001F600"};
@@ -193,8 +193,8 @@ std::string shard_of(const Words& files, const Tokenizer& tokenizer, int threads
 
 }  // namespace
 
-TEST_CASE("WordMap equals std::map") {
-  REQUIRE(rc::check("WordMap equals std::map for keys of any bytes", [] {
+TEST_CASE("WordMap has the same contents as std::map after the same insertions") {
+  REQUIRE(rc::check("WordMap has the same contents as std::map for keys of any bytes", [] {
     auto keys = *rc::gen::container<Words>(
         rc::gen::resize(40, rc::gen::container<std::string>(rc::gen::element<char>('a', 'b', '\0', ' ', '\xff'))));
     std::map<std::string, int32_t> expected;
@@ -204,7 +204,7 @@ TEST_CASE("WordMap equals std::map") {
     for (const auto& [key, value] : expected) {
       RC_ASSERT(map.find(std::string_view(key)) != nullptr);
       RC_ASSERT(*map.find(std::string_view(key)) == value);
-      // The key within a longer text, and the key extended by the next byte of that text.
+      // Looks up the key as the start of a longer text, and the key extended by the next byte of that text.
       std::string longer_text = key + "aaaaaaaaaaaaaaaaaaaaaaaa";
       const char* end = longer_text.data() + longer_text.size();
       RC_ASSERT(*map.find(WordKey({longer_text.data(), key.size()}, end)) == value);
@@ -232,7 +232,7 @@ TEST_CASE("WordMap equals std::map") {
 }
 
 TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <unk> for unknown words") {
-  REQUIRE(rc::check("word tokenizer equals a naive reference", [] {
+  REQUIRE(rc::check("the word tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
     const Words all = words_of(line), known = *rc::gen::arbitrary<bool>() ? all : every_second(all);
     const std::vector<Piece> pieces = with_special(kEndOfLinePiece, known);
@@ -245,7 +245,7 @@ TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <un
 }
 
 TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown characters") {
-  REQUIRE(rc::check("char tokenizer equals a naive reference", [] {
+  REQUIRE(rc::check("the char tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
     const Words all = characters_of(line), known = *rc::gen::arbitrary<bool>() ? all : every_second(all);
     const std::vector<Piece> pieces = with_special("\n", known);
@@ -259,13 +259,13 @@ TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown charac
 
 TEST_CASE("the byte tokenizer decodes any bytes to themselves") {
   auto tokenizer = make_byte_tokenizer();
-  REQUIRE(rc::check("decode inverts encode", [&] {
+  REQUIRE(rc::check("decode() inverts encode()", [&] {
     const auto bytes = *rc::gen::container<std::string>(rc::gen::arbitrary<char>());
     RC_ASSERT(tokenizer->decode(encode_with(*tokenizer, bytes)) == bytes);
   }));
 }
 
-TEST_CASE("encoding and decoding word by word equals the SentencePiece library") {
+TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece library does") {
   for (const auto& [type, options] :
        std::vector<std::pair<std::string, Options>>{{"bpe", {}},
                                                     {"unigram", {}},
@@ -303,9 +303,10 @@ TEST_CASE("encoding and decoding word by word equals the SentencePiece library")
   }
 }
 
-TEST_CASE("several threads write the same shard as one thread") {
+TEST_CASE("encode_lines() writes the same shard with several threads as with one") {
   Folder folder;
-  // Each file ends a batch: batches of many sizes, empty files, and one file of several batches.
+  // The end of a file ends a batch, so files of many sizes give batches of many sizes. Some files are empty, and file
+  // 30 has several batches.
   Words files;
   RandomSequence random(RandomStream(3, "sizes"));
   for (uint64_t i = 0; i < 60; ++i) {
@@ -327,7 +328,7 @@ TEST_CASE("several threads write the same shard as one thread") {
   }
 }
 
-TEST_CASE("a last line as long as the reader's longest piece is one record and does not join the next file") {
+TEST_CASE("a long last line is one record, and is not joined to the first line of the next file") {
   Folder folder;
   const size_t longest = size_t{1} << 20;
   for (size_t size : {longest - 1, longest, longest + 1, 2 * longest, 3 * longest}) {
@@ -360,7 +361,7 @@ TEST_CASE("a last line as long as the reader's longest piece is one record and d
   }
 }
 
-TEST_CASE("a fingerprint depends on the type, and on the texts, counts and order of the pieces") {
+TEST_CASE("a vocabulary's fingerprint depends on its type and on the texts, counts and order of its pieces") {
   const Words known{"a", "b", "c"};
   auto base = with_special(kEndOfLinePiece, known);
   const std::string fingerprint = make_word_tokenizer(base)->fingerprint();
@@ -382,7 +383,7 @@ TEST_CASE("a fingerprint depends on the type, and on the texts, counts and order
 
 TEST_CASE("a damaged vocabulary is refused") {
   auto parse = [](const std::string& bytes) { return status_of([&] { parse_tokenizer(bytes, "x"); }); };
-  // Returns a vocabulary file with a valid checksum.
+  // Returns a vocabulary file with the given type, number of entries and body, and with a valid checksum.
   auto file = [](const std::string& type, const std::string& entries, const std::string& body) {
     char sum[17];
     std::snprintf(sum, sizeof sum, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
@@ -433,8 +434,8 @@ TEST_CASE("a damaged SentencePiece model is refused or has another fingerprint")
   const std::string model = train_model("bpe");
   auto parse = [](const std::string& bytes) { return status_of([&] { parse_tokenizer(bytes, "x"); }); };
   REQUIRE(parse(model) == 0);
-  // The format has no checksum: a model truncated between two pieces or with changed letters is valid, and only its
-  // fingerprint differs.
+  // The file format of SentencePiece has no checksum: a model that is truncated between two pieces or has changed
+  // letters is valid, and only its fingerprint differs.
   for (size_t i = 0; i < 16; ++i) {
     const std::string truncated = model.substr(0, model.size() * i / 16);
     const int status = parse(truncated);
@@ -448,7 +449,7 @@ TEST_CASE("a damaged SentencePiece model is refused or has another fingerprint")
   }
 }
 
-TEST_CASE("a vocabulary smaller than its special entries is refused, and none exceeds its size limit") {
+TEST_CASE("a vocabulary never exceeds its size limit; a limit below the number of special entries is refused") {
   Folder folder;
   write_file_atomically(folder.file("text"), "a b\n");
   for (const char* type : {"word", "char"})

@@ -1,5 +1,5 @@
-// WordPiece: examples of normalisation, encoding and learning compared with naive references, byte ranges in the text,
-// and refusal of invalid files.
+// Tests of WordPiece: examples of normalisation, encoding and learning compared with naive references, byte ranges of
+// pieces, and refusal of invalid files.
 #include "text/wordpiece.h"
 
 #include <rapidcheck.h>
@@ -50,7 +50,7 @@ Ids encode(const Tokenizer& tokenizer, const std::string& text) {
   return ids;
 }
 
-// Returns "piece:text" for each token, with the text of its byte range.
+// Returns "piece:text" for each token, where `text` is the input in the byte range of the token.
 Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& text) {
   Ids ids;
   std::vector<TextRange> ranges;
@@ -62,7 +62,8 @@ Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& t
   return out;
 }
 
-// Splits a word greedily from left to right into the longest matching pieces, as WordPiece is defined.
+// Returns the tokens of a word, split greedily from left to right into the longest matching pieces, as WordPiece is
+// defined.
 Ids naive_divide(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
@@ -84,7 +85,8 @@ Ids naive_divide(const std::u32string& word, const std::vector<Piece>& pieces, i
   return ids;
 }
 
-// Generates text without line end and NUL: few letters, so that pieces match, and all kinds of special characters.
+// Generates text without line feed and NUL, from few letters, so that pieces match, and from special characters of all
+// kinds.
 rc::Gen<std::string> any_text() {
   auto letter =
       rc::gen::element<std::string>("a", "b", "A", "B", "ab", "\u00e9", "\u00c9", "e\u0301", "\u0130", "\u00df");
@@ -103,7 +105,7 @@ const Words kPieces{"a",      "b",        "ab",       "##a",      "##b", "##ab",
 
 }  // namespace
 
-TEST_CASE("normalisation cleans text, makes ideographs and punctuation words, and removes case and accents",
+TEST_CASE("normalisation removes control characters, case and accents, and separates ideographs and punctuation",
           "[wordpiece]") {
   struct Line {
     std::string text;
@@ -116,7 +118,7 @@ TEST_CASE("normalisation cleans text, makes ideographs and punctuation words, an
            {"don't $5.00", {"don", "'", "t", "$", "5", ".", "00"}, {"don", "'", "t", "$", "5", ".", "00"}},
            {"\u00c9t\u00e9 e\u0301", {"ete", "e"}, {"\u00c9t\u00e9", "e\u0301"}},
            {"\u0130I", {"ii"}, {"\u0130I"}},
-           {"\u03a3\u0391\u03a3", {"\u03c3\u03b1\u03c3"}, {"\u03a3\u0391\u03a3"}},  // no final sigma
+           {"\u03a3\u0391\u03a3", {"\u03c3\u03b1\u03c3"}, {"\u03a3\u0391\u03a3"}},  // last letter: σ, not ς
            {"stra\u00dfe \ufb01", {"stra\u00dfe", "\ufb01"}, {"stra\u00dfe", "\ufb01"}},
            {"\u6771\u4eaca\uac01", {"\u6771", "\u4eac", "a\u1100\u1161\u11a8"}, {"\u6771", "\u4eac", "a\uac01"}},
            {"\U0002b820 \U0002b920b", {"\U0002b820", "\U0002b920", "b"}, {"\U0002b820", "\U0002b920", "b"}},
@@ -129,8 +131,8 @@ TEST_CASE("normalisation cleans text, makes ideographs and punctuation words, an
            {"\u00bfqu\u00e9?\u3002", {"\u00bf", "que", "?", "\u3002"}, {"\u00bf", "qu\u00e9", "?", "\u3002"}},
            {"a~b_c\u20ac\u00b1", {"a", "~", "b", "_", "c\u20ac\u00b1"}, {"a", "~", "b", "_", "c\u20ac\u00b1"}},
            {"[SEP]", {"[", "sep", "]"}, {"[", "SEP", "]"}},
-           // Categories as in Hugging Face tokenizers: combining marks of Unicode 9.0 and later count as letters, and
-           // some characters have their former category.
+           // The categories of characters are as in Hugging Face tokenizers: combining marks of Unicode 9.0 and later
+           // count as letters, and some characters have the category of an earlier version of Unicode.
            {"a\u07fdb a\u166db a\U000111c9b",
             {"a\u07fdb", "a", "\u166d", "b", "a", "\U000111c9", "b"},
             {"a\u07fdb", "a", "\u166d", "b", "a", "\U000111c9", "b"}},
@@ -142,12 +144,12 @@ TEST_CASE("normalisation cleans text, makes ideographs and punctuation words, an
   }
   CHECK(words_of("\u00c9\u0130", {.lowercase = true, .strip_accents = false}) == Words{"\u00e9i\u0307"});
   CHECK(words_of("\u00c9\u0130", {.lowercase = false, .strip_accents = true}) == Words{"EI"});
-  // Spacing marks stay; marks of a lower combining class come first.
+  // Spacing marks are not removed; marks are in canonical order, with lower combining classes first.
   CHECK(words_of("a\u302e\U0001d16d") == Words{"a\u302e\U0001d16d"});
   CHECK(words_of("a\U0001d16d\u302e") == Words{"a\u302e\U0001d16d"});
 }
 
-TEST_CASE("words are split into the longest pieces, and a word that they cannot spell is unknown", "[wordpiece]") {
+TEST_CASE("a word is split into the longest pieces, and a word that the pieces cannot spell is [UNK]", "[wordpiece]") {
   const auto tokenizer =
       tokenizer_of({"un", "##aff", "##able", "##a", "##ff", "aff", "u", "##n", "want", "##ed", ",", "#"});
   auto pieces = [&](const std::string& text) {
@@ -156,8 +158,8 @@ TEST_CASE("words are split into the longest pieces, and a word that they cannot 
     return out;
   };
   CHECK(pieces("UNaffable unwanted, affn") == Words{"un", "##aff", "##able", "[UNK]", ",", "aff", "##n"});
-  CHECK(pieces("unaffx") == Words{"[UNK]"});         // although pieces spell "unaff"
-  CHECK(pieces("##aff") == Words{"#", "#", "aff"});  // text never matches a ## piece
+  CHECK(pieces("unaffx") == Words{"[UNK]"});         // although pieces match "unaff"
+  CHECK(pieces("##aff") == Words{"#", "#", "aff"});  // ## in the text does not match ## pieces
   CHECK(pieces("\u00fbn\u200baff") == Words{"un", "##aff"});
   CHECK(pieces("[SEP] [UNK]").size() == 6);
   CHECK(pieces(" \x01 \u200b ").empty());
@@ -165,14 +167,14 @@ TEST_CASE("words are split into the longest pieces, and a word that they cannot 
   CHECK(tokenizer->end_of_line() == 3);
   CHECK(tokenizer->unknown() == 1);
 
-  // A word of 100 characters, of any number of bytes, is split; a longer one is [UNK].
+  // A word of 100 characters, with any number of bytes, is split into pieces; a longer word is [UNK].
   const auto letters = tokenizer_of({"a", "##a", "\u00e9", "##\u00e9"}, {.lowercase = false, .strip_accents = false});
   for (const std::string letter : {"a", "\u00e9"}) {
     std::string word;
     for (int i = 0; i < 100; ++i) word += letter;
     CHECK(encode(*letters, word).size() == 100);
     CHECK(encode(*letters, word + letter) == Ids{1});
-    CHECK(encode(*letters, word + "\u200b").size() == 100);  // removed before characters are counted
+    CHECK(encode(*letters, word + "\u200b").size() == 100);  // U+200B is removed before the count
     CHECK(pieces_with_text(*letters, word + letter) == Words{"[UNK]:" + word + letter});
   }
 }
@@ -186,11 +188,11 @@ TEST_CASE("byte ranges of pieces refer to the original text", "[wordpiece]") {
   CHECK(pieces_with_text(*tokenizer, "\u200bun\u00ad,") == Words{"un:un", ",:,"});
   CHECK(pieces_with_text(*tokenizer, "i\u6771\u0130t\u3000unx") ==
         Words{"i:i", "\u6771:\u6771", "i:\u0130", "##t:t", "[UNK]:unx"});
-  // One character that decomposes into three.
+  // U+AC01 decomposes into three characters, whose pieces have the byte range of U+AC01.
   CHECK(pieces_with_text(*tokenizer, "\uac01") == Words{"\u1100:\uac01", "##\u1161:\uac01", "##\u11a8:\uac01"});
 }
 
-TEST_CASE("all ways of encoding equal a naive reference", "[wordpiece]") {
+TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive reference", "[wordpiece]") {
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
     const auto tokenizer = tokenizer_of(kPieces, options);
@@ -216,7 +218,7 @@ TEST_CASE("all ways of encoding equal a naive reference", "[wordpiece]") {
         RC_ASSERT(r.begin < text.size());
         RC_ASSERT(r.end <= text.size());
       }
-      // Text split at cut() has the same tokens.
+      // Text that is split at cut() has the tokens of the undivided text.
       const size_t cut = tokenizer->cut(text);
       if (cut == text.npos) return;
       Ids joined = encode(*tokenizer, text.substr(0, cut));
@@ -226,13 +228,13 @@ TEST_CASE("all ways of encoding equal a naive reference", "[wordpiece]") {
   }
 }
 
-TEST_CASE("decode joins ## pieces and separates punctuation by spaces", "[wordpiece]") {
+TEST_CASE("decode() joins ## pieces and separates punctuation by spaces", "[wordpiece]") {
   const auto tokenizer = tokenizer_of({"un", "##able", ",", "a"});
   CHECK(tokenizer->decode(Ids{5, 6, 7, 8, 3, 6, 6, 2, 1, 3}) == "unable , a\n##ableable [CLS] [UNK]\n");
   CHECK(tokenizer->decode(Ids{}).empty());
 }
 
-TEST_CASE("a WordPiece vocabulary keeps its pieces and normalisation options", "[wordpiece]") {
+TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation options", "[wordpiece]") {
   std::set<std::string> fingerprints;
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
@@ -273,7 +275,7 @@ TEST_CASE("BERT's vocab.txt reads back equal, and invalid files are refused", "[
   CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special().unknown == 2);
   for (const char* invalid : {"", "a\n\nb\n", "a\nb\na\n", "a\n\xff\n", "a\n \n", "multihead-vocabulary 1\n"})
     CHECK(status_of([&] { read_wordpieces(invalid, "v"); }) == 3);
-  // vocab.txt is not a vocabulary file, since it does not state whether it keeps case.
+  // parse_tokenizer() refuses vocab.txt, since the file does not state whether the tokenizer keeps case.
   CHECK(status_of([&] { parse_tokenizer(text, "vocab.txt"); }) == 3);
 }
 
@@ -285,7 +287,8 @@ Words learn(const std::map<std::string, int64_t>& words, const WordPieceOptions&
   return learn_wordpieces(counts, options);
 }
 
-// Learns pieces by recounting all pairs for each join. Sets `recreated` if a join creates a piece that existed before.
+// Learns pieces by recounting all pairs for each merge. Sets `recreated` to true if a merge creates a piece that
+// already existed.
 Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int64_t min_count, bool* recreated) {
   Words pieces{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   std::map<std::string, size_t> numbers;
@@ -334,7 +337,7 @@ Words without_special(const Words& pieces) { return {pieces.begin() + 5, pieces.
 
 }  // namespace
 
-TEST_CASE("learn_wordpieces equals a naive reference that recounts all pairs for each join", "[wordpiece]") {
+TEST_CASE("learn_wordpieces() equals a naive reference that recounts all pairs for each merge", "[wordpiece]") {
   CHECK(rc::check([] {
     const auto letters = rc::gen::element<std::string>("a", "b", "c", "d", "e", "f", "g");
     const auto list = *rc::gen::nonEmpty(
@@ -344,13 +347,14 @@ TEST_CASE("learn_wordpieces equals a naive reference that recounts all pairs for
     const auto min_count = *rc::gen::inRange<int64_t>(0, 40);
     bool recreated = false;
     const Words expected = naive_learn(words, 40, min_count, &recreated);
-    // If several joins create the same piece, the trainer joins some of its pairs later.
+    // If several merges create the same piece, learn_wordpieces() merges some pairs with this piece later than
+    // naive_learn() does.
     RC_PRE(!recreated);
     RC_ASSERT(learn(words, {.size = 40, .alphabet = 1000, .min_count = min_count}) == expected);
   }));
 }
 
-TEST_CASE("learnt pieces begin with the characters, and of equally frequent pairs the one of lower numbers is joined",
+TEST_CASE("learnt pieces begin with the characters; of equally frequent pairs, the pair of lower ids is merged first",
           "[wordpiece]") {
   const std::map<std::string, int64_t> words{{"ba", 2}, {"ca", 2}, {"a", 1}};
   CHECK(learn(words, {.size = 99})[4] == "[MASK]");
@@ -358,11 +362,12 @@ TEST_CASE("learnt pieces begin with the characters, and of equally frequent pair
   CHECK(without_special(learn(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
   CHECK(without_special(learn(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
   CHECK(refusal([&] { learn(words, {.size = 8}); }).find("at least 9") != std::string::npos);
-  // Of equal counts the lower code point is kept; the neighbours of a dropped character become adjacent.
+  // Of equally frequent characters, the one with the lower code point is kept; the neighbours of a dropped character
+  // become adjacent.
   CHECK(without_special(learn({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##b", "ab"});
   CHECK(without_special(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##a", "##b", "##ab"});
-  // Pairs are joined from left to right, and overlapping occurrences are joined once.
+  // Pairs are merged from left to right, and of overlapping occurrences only the first is merged.
   CHECK(without_special(learn({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
 }
