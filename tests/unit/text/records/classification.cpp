@@ -1,4 +1,5 @@
-// Examples: labels, columns of GLUE files, encoding of lines, rows and their truncation, predictions.
+// Tests of examples for classification and regression: labels, columns of GLUE files, encoding of lines, input
+// sequences and their truncation, and files of predictions.
 #include "text/records/classification.h"
 
 #include <rapidcheck.h>
@@ -35,7 +36,7 @@ const WordPieceTokenizer& vocabulary() {
 ExampleTask pair_task() { return {"any", 2, {"no", "yes"}, 0, 0, {"accuracy"}, "any.tsv"}; }
 ExampleTask number_task() { return {"any", 2, {}, 0, 5, {"pearson"}, "any.tsv"}; }
 
-// The shard and the summary of encoded files.
+// The result of encode_files(): the shard, the summary of encode_examples(), and the exit status.
 struct Encoded {
   WholeShard text;
   ExampleSummary summary;
@@ -72,7 +73,9 @@ Ids run(const WholeShard& text, size_t record, size_t field) {
   return {tokens.begin(), tokens.end()};
 }
 
-// Returns the columns, from 0, of a GLUE file with this first line: first, second, label; then count and header.
+// Returns the layout of a file of GLUE's task `task` whose first line is `line`: the indices of the columns of first
+// sentence, second sentence and label (from 0; kNone: no such column), the number of columns (0: any), and 1 if the
+// line is a header, else 0.
 std::vector<size_t> columns_of(const std::string& task, const std::string& line, const text::ColumnChoice& given = {}) {
   const ExampleColumns c = text::glue_columns(text::glue_task(task), given, split(line, '\t'), "file:1");
   return {c.first, c.second, c.label, c.count, size_t{c.header}};
@@ -154,7 +157,8 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
   CHECK(columns_of("rte", "index\tsentence1\tsentence2\tlabel") == Columns{1, 2, 3, 4, 1});
   CHECK(columns_of("wnli", "index\tsentence1\tsentence2") == Columns{1, 2, kNone, 3, 1});
   CHECK(columns_of("ax", "index\tsentence1\tsentence2") == Columns{1, 2, kNone, 3, 1});
-  // Columns given by name and by number; without a header, lines may have any number of columns.
+  // The user may select columns by name or by number from 1. A file without a header may then have any number of
+  // columns.
   CHECK(columns_of("sst2", "label\tcontent", {"content", "", ""}) == Columns{1, kNone, 0, 2, 1});
   CHECK(columns_of("sst2", "label\tcontent", {"2", "", "1"}) == Columns{1, kNone, 0, 2, 1});
   CHECK(columns_of("stsb", "a\tb\tc\td\t1\tx\ty\tz", {"6", "7", "5", false}) == Columns{5, 6, 4, 0, 0});
@@ -167,16 +171,17 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
   check_refused("cola", "gj04\t1\tOur friends");
   check_refused("mrpc", "Quality\t#1 String");
   check_refused("mrpc", "1\t2\t3\tone\ttwo");
-  check_refused("sst2", "sentence\tlabel", {"", "", "class"});  // the given label column is missing
+  check_refused("sst2", "sentence\tlabel", {"", "", "class"});  // the selected label column is missing
   check_refused("sst2", "sentence\tlabel", {"3", "", ""});
   check_refused("sst2", "sentence\tlabel", {"sentence", "", "", false});
   CHECK(status_of([] { text::glue_task("mnil"); }) == 2);
   CHECK(status_of([] { text::glue_task(""); }) == 2);
 }
 
-TEST_CASE("lines except headers become records, and malformed lines are refused or dropped", "[examples]") {
+TEST_CASE("every line after the header becomes a record; malformed lines are refused or dropped", "[examples]") {
   const text::ColumnChoice columns{"x", "y", "z"};
-  // A byte order mark, quotes as text, an empty second sentence, a header in each file, and reordered columns.
+  // The two files have a byte order mark, quotation marks as text, an empty second sentence, a header each, and
+  // different orders of columns.
   const Encoded labelled =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
   REQUIRE(labelled.status == 0);
@@ -195,7 +200,7 @@ TEST_CASE("lines except headers become records, and malformed lines are refused 
   CHECK(run(headerless.text, 0, 2) == Ids{1500});
   CHECK(run(headerless.text, 1, 1) == Ids{7});
   CHECK(run(headerless.text, 0, 0) == Ids{5});
-  // Malformed lines, invalid labels and invalid text.
+  // Malformed lines are refused unless `drop_malformed` is set; invalid labels, text and headers are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
@@ -203,7 +208,7 @@ TEST_CASE("lines except headers become records, and malformed lines are refused 
   CHECK(dropped.summary.malformed == 2);
   CHECK(dropped.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
   CHECK(run(dropped.text, 0, 0) == Ids{6});
-  // No line of a file without labels may be dropped, since its predictions are numbered by line.
+  // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\t6\n"}, number_task(), columns).status == 3);
@@ -224,7 +229,7 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
   CHECK(one_thread.text.ends == three_threads.text.ends);
 }
 
-TEST_CASE("the longer of two sentences is truncated first", "[examples]") {
+TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[examples]") {
   using Kept = std::pair<int64_t, int64_t>;
   CHECK(text::kept_lengths(3, 4, 7) == Kept{3, 4});
   CHECK(text::kept_lengths(3, 10, 7) == Kept{3, 4});
@@ -243,7 +248,7 @@ TEST_CASE("the longer of two sentences is truncated first", "[examples]") {
   }));
 }
 
-TEST_CASE("rows are the sentences with special tokens, truncated to the row length", "[examples]") {
+TEST_CASE("an input sequence is the sentences with special tokens, truncated to the maximum length", "[examples]") {
   const Encoded encoded_pairs = encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
   const text::Classification rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
@@ -271,7 +276,7 @@ TEST_CASE("rows are the sentences with special tokens, truncated to the row leng
   CHECK(single_rows.truncated() == 1);
 }
 
-TEST_CASE("predictions are written in the format of GLUE's server", "[examples]") {
+TEST_CASE("predictions are written in the submission format of the GLUE benchmark", "[examples]") {
   Folder folder;
   const auto prediction_file = [&](const ExampleTask& task, const std::vector<double>& predictions) {
     auto sink = open_sink(folder.file("x.tsv"));

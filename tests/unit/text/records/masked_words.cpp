@@ -1,5 +1,5 @@
-// Rows of BERT pre-training: invariants for any documents, and sampled fractions. Seeds are fixed; a fraction may
-// deviate by five standard deviations.
+// Tests of the rows (input sequences) of BERT pre-training: invariants for any documents, and fractions of sampled rows
+// and tokens. Seeds are fixed; a fraction may deviate from its expected value by five standard deviations.
 #include "text/records/masked_words.h"
 
 #include <rapidcheck.h>
@@ -22,7 +22,7 @@ using text::PretrainingOptions;
 namespace {
 
 constexpr int32_t kStart = 2, kSeparator = 3, kMask = 4, kFirstWord = 5;
-constexpr int32_t kEntries = 1005;  // vocabulary size; words from 5 on, every third of which continues a word
+constexpr int32_t kEntries = 1005;  // vocabulary size; from kFirstWord on words, every third a ## continuation
 
 bool continues_word(int32_t token) { return token >= kFirstWord && token % 3 == 0; }
 
@@ -101,7 +101,8 @@ size_t count_predicted(const Example& row) {
       std::count_if(row.targets.begin() + 1, row.targets.end(), [](int64_t target) { return target >= 0; }));
 }
 
-// Returns the position of `part` in `whole`, or -1 if it is not contained. Random sentences make the position unique.
+// Returns the position of `part` in `whole`, or -1 if `whole` does not contain `part`. The tests use random or distinct
+// tokens, so that the position is unique.
 int64_t position_in(const Sentence& part, const Sentence& whole) {
   const auto position = std::search(whole.begin(), whole.end(), part.begin(), part.end());
   return part.empty() || position == whole.end() ? -1 : position - whole.begin();
@@ -123,11 +124,12 @@ PretrainingOptions random_options() {
   o.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
   o.whole_word = *rc::gen::arbitrary<bool>();
   o.next_sentence = *rc::gen::arbitrary<bool>();
-  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // from rows with room for one token per segment
+  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // at least one token per segment
   return o;
 }
 
-// Checks that a row is built from its plan.
+// Checks that `row` consists of the segments in `plan`, truncated to o.length, with special tokens and predicted tokens
+// as `o` specifies.
 void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretraining::Row& plan, const Example& row) {
   const Sentence tokens = unmasked(row);
   const auto size = static_cast<int64_t>(tokens.size());
@@ -147,7 +149,7 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
     kept_second.assign(tokens.begin() + row.first, tokens.end() - 1);
     RC_ASSERT(position_in(kept_second, second) >= 0);
   }
-  // Only tokens that do not fit are removed, and they are removed from the longer segment.
+  // Only tokens that do not fit into the row are removed, and always from the longer segment.
   const bool truncated = first.size() > kept_first.size() || second.size() > kept_second.size();
   RC_ASSERT(!truncated || size == o.length);
   if (first.size() > kept_first.size()) RC_ASSERT(kept_first.size() >= kept_second.size());
@@ -167,7 +169,8 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
 
 }  // namespace
 
-TEST_CASE("rows of any documents are contiguous segments, and every sentence is in a row", "[pretraining]") {
+TEST_CASE("the segments of rows are contiguous sentences of one document, and every sentence is in a row",
+          "[pretraining]") {
   CHECK(rc::check([] {
     PretrainingOptions o = random_options();
     const auto all_documents = *any_documents(o.next_sentence ? 2 : 1);
@@ -197,7 +200,7 @@ TEST_CASE("rows of any documents are contiguous segments, and every sentence is 
       }
       RC_ASSERT(document_of(plan.first.begin) == document_of(plan.first.end - 1));
     }
-    // Each sentence of each document is in a first segment or in a second one that follows.
+    // Each sentence of each document is in a first segment or in a second segment that follows its first segment.
     for (int64_t d = 0; d < training.documents(); ++d)
       for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(covered.count(s) == 1);
   }));
@@ -237,7 +240,8 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
   }
 }
 
-TEST_CASE("80% of the predicted tokens are masked, 10% unchanged, 10% replaced by a random entry", "[pretraining]") {
+TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replaced by a random vocabulary entry",
+          "[pretraining]") {
   const Corpus corpus(random_documents(100, 60, 3, 12, 7));
   const Pretraining training = make_pretraining(corpus, {});
   int64_t masked = 0, unchanged = 0, num_predicted = 0, replaced = 0;
@@ -266,11 +270,12 @@ TEST_CASE("80% of the predicted tokens are masked, 10% unchanged, 10% replaced b
   check_share("unchanged", 0.1 + 0.1 * entry_share, unchanged, num_predicted);
   check_share("replaced", 0.1 * (1 - 2 * entry_share), replaced, num_predicted);
   for (int64_t tenth : replaced_by_tenth) check_share("replaced by a tenth of the entries", 0.1, tenth, replaced);
-  // Rounding errors cancel, and the maximum of 20 predictions limits only rows of more than 133 tokens.
+  // Rounding errors cancel on average, and the maximum of 20 predictions per row limits only rows of more than 133
+  // tokens.
   CHECK(actual_predictions / expected_predictions == Approx(1).epsilon(0.01));
 }
 
-TEST_CASE("predicted tokens are uniform over the positions of a row", "[pretraining]") {
+TEST_CASE("predicted tokens are distributed uniformly over the positions of a row", "[pretraining]") {
   const Corpus corpus(random_documents(50, 60, 5, 5, 9));
   PretrainingOptions o;
   o.length = 43, o.short_share = 0;
@@ -306,7 +311,8 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   for (const Pretraining::Row& row : rows) {
     if (row.is_next) {
       ++follow;
-      // Sentences are added until they have 61 tokens.
+      // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
+      // tokens.
       const Sentence row_tokens = corpus.of({row.first.begin, row.second.end});
       const bool last = row.second.end == training.document(row.first.begin / 51).end;
       CHECK((row_tokens.size() >= 61 || last));
@@ -319,9 +325,9 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
     }
     splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
-  check_share("follow", 0.5, follow, splittable);
+  check_share("second segment follows", 0.5, follow, splittable);
   CHECK(std::count(second_from.begin(), second_from.end(), 0) < 3);  // about 12 second segments per document
-  // In documents of a single sentence, no second segment follows.
+  // In documents of a single sentence, the second segment never follows the first.
   const std::vector<Document> singles = random_documents(30, 1, 5, 5, 13);
   const Corpus single_corpus(singles);
   const Pretraining single_training = make_pretraining(single_corpus, o);
@@ -330,10 +336,11 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).is_next);
 }
 
-TEST_CASE("rows are split into segments after each sentence with equal probability", "[pretraining]") {
+TEST_CASE("the split of a row into two segments is after each of its sentences with equal probability",
+          "[pretraining]") {
   const Corpus corpus(random_documents(400, 100, 1, 1, 15));
   PretrainingOptions o;
-  o.length = 13, o.short_share = 0;  // ten sentences of one token, split after one to nine of them
+  o.length = 13, o.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
   const Pretraining training = make_pretraining(corpus, o);
   std::map<uint32_t, int64_t> rows_by_first_length;
   int64_t full_rows = 0;
@@ -345,11 +352,12 @@ TEST_CASE("rows are split into segments after each sentence with equal probabili
     ++full_rows;
   }
   CHECK(rows_by_first_length.size() == 9);
-  for (const auto& [count, rows] : rows_by_first_length) check_share("split", 1.0 / 9, rows, full_rows);
+  for (const auto& [count, rows] : rows_by_first_length) check_share("this split", 1.0 / 9, rows, full_rows);
 }
 
-TEST_CASE("a tenth of the rows is sampled short, with uniform lengths", "[pretraining]") {
-  // Sentences of one token, so that a row has its sampled length; one document so long that its end does not matter.
+TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly", "[pretraining]") {
+  // All sentences have one token, so that a row has exactly its target length, and one document is so long that its end
+  // does not matter.
   std::vector<Document> all_documents = random_documents(1, 400000, 1, 1, 17);
   all_documents.push_back({{5}, {7}});
   const Corpus corpus(all_documents);
@@ -367,13 +375,13 @@ TEST_CASE("a tenth of the rows is sampled short, with uniform lengths", "[pretra
   }
   REQUIRE(lengths.begin()->first == 2);
   REQUIRE(lengths.rbegin()->first == 40);
-  check_share("short", 0.1 * 38 / 39, follow - lengths[40], follow);
-  for (uint32_t length = 2; length < 40; ++length) check_share("a length", 0.1 / 39, lengths[length], follow);
+  check_share("short rows", 0.1 * 38 / 39, follow - lengths[40], follow);
+  for (uint32_t length = 2; length < 40; ++length) check_share("this length", 0.1 / 39, lengths[length], follow);
 }
 
 TEST_CASE("truncation removes tokens at the start and at the end of a segment with equal probability",
           "[pretraining]") {
-  // Distinct tokens, so that the position of a part is unique.
+  // The tokens of a sentence are distinct, so that the position of any part of it is unique.
   std::vector<Document> all_documents(300);
   for (size_t d = 0; d < all_documents.size(); ++d) {
     all_documents[d].resize(12);
@@ -391,21 +399,21 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
     const Example row = epoch.make(i);
     const Sentence tokens = unmasked(row), first = corpus.of(epoch.row(i).first);
     const Sentence kept_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
-    if (first.size() != 40) continue;  // of one sentence, whose tokens all differ
+    if (first.size() != 40) continue;  // only segments of one sentence, whose tokens are distinct
     removed_at_start += position_in(kept_tokens, first);
     removed += static_cast<int64_t>(first.size() - kept_tokens.size());
   }
   check_share("removed at the start", 0.5, removed_at_start, removed);
 }
 
-TEST_CASE("a row with room for one token has one", "[pretraining]") {
+TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions o;
-  o.length = 3, o.next_sentence = false, o.short_share = 1;  // every row would be sampled short
+  o.length = 3, o.next_sentence = false, o.short_share = 1;  // a shorter target length for every row
   const Pretraining training = make_pretraining(corpus, o);
   for (uint32_t number = 0; number < 20; ++number) {
     const Pretraining::Epoch epoch = training.plan(number);
-    REQUIRE(epoch.size() == 3);  // one for each sentence, truncated to a token
+    REQUIRE(epoch.size() == 3);  // one row per sentence, truncated to one word token
     for (int64_t i = 0; i < epoch.size(); ++i) CHECK(unmasked(epoch.make(i)).size() == 3);
   }
 }

@@ -1,4 +1,4 @@
-// Windows of questions compared with naive references.
+// Tests of text::Questions: windows of SQuAD paragraphs and spans of answers, compared with naive references.
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -13,14 +13,14 @@ using namespace squads;
 
 namespace {
 
-// Returns the context score of a token in a window, as in run_squad.py.
+// Returns the context score of a token in a window, as _check_is_max_context() in BERT's run_squad.py.
 double context_score(const text::Window& w, int32_t token) {
   return std::min(token - w.first, w.first + w.count - 1 - token) + 0.01 * w.count;
 }
 
 }  // namespace
 
-TEST_CASE("questions: windows equal those of BERT, and every token is scored in exactly one") {
+TEST_CASE("questions: windows equal those of BERT, and every token is scored in exactly one window") {
   CHECK(rc::check("questions: windows equal those of BERT", [] {
     const Made m = made();
     const auto shard = shard_of(m.json);
@@ -87,7 +87,7 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
   }));
 }
 
-TEST_CASE("questions: the span of an answer is the tokens that share a character with it") {
+TEST_CASE("questions: the span of an answer contains the tokens that share a character with the answer") {
   CHECK(rc::check("questions: spans of answers", [] {
     const Made m = made();
     const auto shard = shard_of(m.json);
@@ -96,7 +96,7 @@ TEST_CASE("questions: the span of an answer is the tokens that share a character
       const text::Question& question = questions.questions()[q];
       const text::Paragraph& paragraph = questions.paragraph_of(static_cast<int64_t>(q));
       const text::TextRange range = *question.answers[0].place;
-      // Tokens that share a character with the answer.
+      // Indices of the tokens that share a character with the answer.
       std::vector<int32_t> overlapping;
       for (size_t i = 0; i < paragraph.places.size(); ++i)
         if (paragraph.places[i].begin < range.end && paragraph.places[i].end > range.begin)
@@ -114,8 +114,8 @@ TEST_CASE("questions: the span of an answer is the tokens that share a character
         const int32_t shift = static_cast<int32_t>(questions.paragraph_begins(row)) - w.first;
         RC_ASSERT((targets == std::vector<int64_t>{overlapping.front() + shift, overlapping.back() + shift}));
       }
-      // The text of the span may lack white space and removed accents at either end of the answer, and may have more
-      // letters where a token begins before the answer or ends after it.
+      // The text of the span may lack white space and accents at the start and the end of the answer, and may have more
+      // letters if its first token begins before the answer or its last token ends after the answer.
       const std::string span_text = paragraph.text_of(question.answer);
       const bool whole_tokens = paragraph.places[overlapping.front()].begin >= range.begin &&
                                 paragraph.places[overlapping.back()].end <= range.end;
@@ -125,7 +125,7 @@ TEST_CASE("questions: the span of an answer is the tokens that share a character
   }));
 }
 
-TEST_CASE("questions: training leaves out questions without an answer in the paragraph") {
+TEST_CASE("questions: training excludes questions without an answer in the paragraph") {
   const auto json = file({article(
       "abc cab", {question("1", "a", {answer("cab", 4)}), question("2", "a", {answer("abc", 1)}),
                   question("3", "a", {answer("abc", 2), answer("cab", 4)}), question("4", "a", {answer(" ", 3)})})});
@@ -144,7 +144,7 @@ TEST_CASE("questions: training leaves out questions without an answer in the par
   CHECK(status_of([&] { search.answers(1); }) == 1);
 }
 
-TEST_CASE("questions: rows without room for a paragraph are refused") {
+TEST_CASE("questions: a row length without room for a paragraph is refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
   CHECK(status_of([&] { questions_of(shard, {.length = 67}); }) == 2);
   CHECK(status_of([&] { questions_of(shard, {.length = 68}); }) == 0);

@@ -1,4 +1,5 @@
-// Shards of documents and examples: round trips, limits of fields, and refusal of runs that the kind does not allow.
+// Tests of shards of documents and shards of examples, in which each record has one run of tokens per field: round
+// trips, limits of fields, and refusal of runs that the record kind does not allow.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -40,7 +41,7 @@ void write_shard(const std::string& path, const ShardHeader& h, const RunList& r
   sink->close();
 }
 
-// Checks that all readers return these runs.
+// Checks that every reader of the shard at `path` returns the token runs `runs`.
 void check_readers_return(const std::string& path, const std::string& kind, const RunList& runs) {
   const WholeShard text = read_whole_shard(path, kind);
   const ShardFile file(path);
@@ -112,25 +113,25 @@ TEST_CASE("the shard writer refuses runs and headers that the record kind does n
           }) == 1);
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
-  check_write_fails(documents, {{}});                      // no sentence
-  check_write_fails(documents, {{1}, {}, {}});             // an empty second document
-  check_write_fails(documents, {{1}, {}, {2}});            // document without an end
+  check_write_fails(documents, {{}});                      // document without sentences
+  check_write_fails(documents, {{1}, {}, {}});             // second document without sentences
+  check_write_fails(documents, {{1}, {}, {2}});            // second document without an end
   check_write_fails(examples, {{1}, {2}, {0, 0}});         // two labels
-  check_write_fails(examples, {{1}, {2}, {3}});            // above the limit of the label
-  check_write_fails(examples, {{1}, {200}, {2}});          // above the limit of the second sentence
-  check_write_fails(examples, {{256}, {2}, {2}});          // above the limit of the first sentence
+  check_write_fails(examples, {{1}, {2}, {3}});            // label outside its limit
+  check_write_fails(examples, {{1}, {200}, {2}});          // second sentence outside its limit
+  check_write_fails(examples, {{256}, {2}, {2}});          // first sentence outside its limit
   check_write_fails(examples, {{1}, {2}, {2}, {1}, {1}});  // incomplete record
   const auto check_header_refused = [&](const ShardHeader& h) {
     CHECK(status_of([&] { ShardWriter writer(*sink, h); }) == 2);
     CHECK(status_of([&] { decode_header(encode_header(h), "x.mhs"); }) == 3);
   };
   check_header_refused(header_of(kExamplesKind, {256, 256}));
-  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // for limits that do not match the fields, too
+  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // also with too few limits
   check_header_refused(header_of(kExamplesKind, {256, 256, 2, 2}));
   check_header_refused(header_of(kExamplesKind, {256, 256, 0}));
   check_header_refused(header_of(kExamplesKind, {256, 257, 2}));
   check_header_refused(header_of(kExamplesKind, {256, 256, int64_t{1} << 40}));
-  check_header_refused(header_of(kDocumentsKind, {256}));  // the vocabulary is the limit
+  check_header_refused(header_of(kDocumentsKind, {256}));  // documents have no limits
   check_header_refused(header_of(kTextKind, {256}));
   check_header_refused(header_of(kPairsKind, {256, 256}));
   ShardHeader h = header_of(kDocumentsKind);
@@ -144,7 +145,7 @@ TEST_CASE("the shard writer refuses runs and headers that the record kind does n
   CHECK(status_of([&] { h.set_kind("any"); }) == 2);
 }
 
-TEST_CASE("shards with valid checksums but runs that their kind does not allow are refused by all readers",
+TEST_CASE("all readers refuse a shard that has valid checksums but token runs that its kind does not allow",
           "[records]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
@@ -173,7 +174,7 @@ TEST_CASE("shards with valid checksums but runs that their kind does not allow a
   altered = examples;
   altered.tokenizer = "not a vocabulary";
   check_runs(altered, {{1}, {}, {}}, false);
-  // A shard of documents is not read as another kind.
+  // The readers of other kinds refuse a shard of documents.
   write_shard(path, documents, {{1}, {}});
   CHECK(status_of([&] { read_whole_shard(path, kExamplesKind); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);

@@ -1,4 +1,4 @@
-// SQuAD files: parsing, refusals, and the shards made from them.
+// Tests of SQuAD files: parsing, refusals, and encoding as shards.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -49,7 +49,7 @@ TEST_CASE("squad: answer_start counts characters, and the range of an answer cou
   }
 }
 
-TEST_CASE("squad: entries may have any order, and unknown entries are ignored") {
+TEST_CASE("squad: JSON entries may be in any order, and unknown entries are ignored") {
   const ordered_json empty{{"title", "before"}, {"more", 1}, {"paragraphs", ordered_json::array()}};
   ordered_json json = file({empty, article("abc", {question("1", "a?", {answer("a", 0)})})});
   json["data"][1].erase("title");
@@ -57,18 +57,18 @@ TEST_CASE("squad: entries may have any order, and unknown entries are ignored") 
   CHECK(read(json.dump()).questions == 1);
 }
 
-TEST_CASE("squad: a truncated file is refused with the byte of its end") {
+TEST_CASE("squad: a truncated file is refused, and the message states the offset of its end") {
   const std::string bytes = file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}).dump();
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
     const std::string message = refusal_message(bytes.substr(0, cut));
     INFO(cut << ": " << message);
-    // If a character is truncated, the parser reports invalid UTF-8.
+    // If the end of the file truncates a character, the parser reports invalid UTF-8.
     CHECK((message.find(str("byte ", cut, " of the file: ")) != message.npos || message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
 }
 
-TEST_CASE("squad: a refusal names the article, paragraph or question") {
+TEST_CASE("squad: an error names the article, paragraph or question") {
   const ordered_json valid_question = question("q1", "a?", {answer("cab", 8)});
   auto changed = [&](const std::string& pointer, const ordered_json& value) {
     auto json = file({article("b", {question("q0", "b", {answer("b", 0)})}), article(kContext, {valid_question})});
@@ -113,7 +113,7 @@ TEST_CASE("squad: a refusal names the article, paragraph or question") {
   check_contains(refusal_message("[]"), {"'data'", "array"});
 }
 
-TEST_CASE("squad: answers that are not at answer_start are refused above --missing-share") {
+TEST_CASE("squad: a file is refused if more than --missing-share of its answers are not at answer_start") {
   std::vector<ordered_json> questions;
   for (int i = 0; i < 9; ++i) questions.push_back(question(std::to_string(i), "a", {answer("abc", 4)}));
   questions.push_back(question("elsewhere", "a", {answer("abc", 5)}));
@@ -126,12 +126,12 @@ TEST_CASE("squad: answers that are not at answer_start are refused above --missi
   CHECK(squad.missing == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].place);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
-  // An answer past the end of the paragraph, and an empty answer.
+  // An answer past the end of the paragraph and an empty answer count as missing.
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
 }
 
-TEST_CASE("squad: impossible questions require --unanswerable keep and have no answers") {
+TEST_CASE("squad: impossible questions require --unanswerable keep and must not have answers") {
   auto json = file({article(kContext, {question("1", "a?", {})})});
   auto& q = json["data"][0]["paragraphs"][0]["qas"][0];
   q["is_impossible"] = true;
@@ -148,14 +148,14 @@ TEST_CASE("squad: impossible questions require --unanswerable keep and have no a
 TEST_CASE("squad: paragraphs without tokens are refused") {
   try {
     shard_of(file({article(" \n", {question("1", "a", {answer(" ", 0)})})}));
-    FAIL("not refused");
+    FAIL("a paragraph without tokens was accepted");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("article 1 (T), paragraph 1") != std::string::npos);
   }
 }
 
-TEST_CASE("squad: the records of a shard equal the file for any number of threads") {
-  CHECK(rc::check("squad: records of random paragraphs equal the file", [] {
+TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of threads") {
+  CHECK(rc::check("squad: records of random paragraphs equal the SQuAD file", [] {
     const auto characters = rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(kCharacters));
     std::vector<ordered_json> articles;
     std::vector<std::string> contexts;
@@ -211,11 +211,11 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   CHECK(status(1, Field(valid_fields[1].begin() + 1, valid_fields[1].end())) == 3);
   CHECK(status(2, Field(valid_fields[2].begin() + 1, valid_fields[2].end())) == 3);
   CHECK(status(3, {}) == 3);
-  CHECK(status(2, with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);            // begins at its end
-  CHECK(status(3, with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) == 3);  // past the end of the text
-  CHECK(status(2, with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);    // a begin that decreases
-  CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);  // a range past the end of the text
-  CHECK(status(4, with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) == 3);  // another text than the answer
+  CHECK(status(2, with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);            // an empty token
+  CHECK(status(3, with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) == 3);  // a token beyond the text
+  CHECK(status(2, with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);    // begins not ascending
+  CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);     // text one byte too short
+  CHECK(status(4, with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) == 3);  // text differs from the answer
   CHECK(status(5, bytes("{")) == 3);
   CHECK(status(5, bytes("[]")) == 3);
   CHECK(status(5, bytes(R"({"id":"1","answers":[]})")) == 3);

@@ -1,5 +1,5 @@
-// Encoding of pairs of lines: from two files or one, with any number of threads, filters compared with a naive
-// reference, and refusals.
+// Tests of the encoding of sentence pairs: from two files or from one file with tabs, with any number of threads, with
+// filters compared with a naive reference, and refusals.
 #include "text/records/translation.h"
 
 #include <rapidcheck.h>
@@ -56,7 +56,8 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> run) {
   return tokenizer.decode(run.first(run.size() - 1));
 }
 
-// Returns the error of encode_to, which must leave no file, or "nothing".
+// Returns the error message of encode_to(), or "nothing" if it succeeds. After an error there must be no file at
+// `path`.
 std::string refusal_of(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
   try {
     encode_to(path, files, Sides(), filters);
@@ -133,7 +134,7 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
   }));
 }
 
-TEST_CASE("sides whose lines fall into different batches stay aligned", "[pairs]") {
+TEST_CASE("source and target lines stay aligned if they are in batches of different numbers of lines", "[pairs]") {
   Folder folder;
   const Sides sides;
   Lines source, target;
@@ -145,7 +146,7 @@ TEST_CASE("sides whose lines fall into different batches stay aligned", "[pairs]
     target.push_back(t);
   }
   write_file_atomically(folder.file("s"), lines_of(source));
-  write_file_atomically(folder.file("t"), join(target, "\n"));  // the last line lacks its line feed
+  write_file_atomically(folder.file("t"), join(target, "\n"));  // without a last line feed
   encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, sides);
   encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, sides, {}, 4);
   CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
@@ -156,7 +157,8 @@ TEST_CASE("sides whose lines fall into different batches stay aligned", "[pairs]
     if (text_of(*sides.source, text.source(i)) != source[i] || text_of(*sides.target, text.target(i)) != target[i])
       ++mismatches;
   CHECK(mismatches == 0);
-  // For sides of different length, the message has both counts and the first line without a partner.
+  // If source and target have different numbers of lines, the message states both numbers and the first line without a
+  // counterpart.
   for (size_t target_lines : {0UL, 1UL, 3000UL, 8999UL}) {
     write_file_atomically(folder.file("u"),
                           lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(target_lines))));
@@ -170,7 +172,7 @@ TEST_CASE("sides whose lines fall into different batches stay aligned", "[pairs]
   CHECK(message.find("t:301") != message.npos);
 }
 
-TEST_CASE("malformed pairs are refused with their line", "[pairs]") {
+TEST_CASE("a malformed pair is refused, and the message names its line", "[pairs]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
   auto error_of = [&](const std::string& text) {
