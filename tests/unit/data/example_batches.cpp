@@ -296,7 +296,7 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
   CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 
-TEST_CASE("a partial load copies shared parameters; only output heads and mixers may be absent on either side",
+TEST_CASE("a partial load copies shared parameters; only output heads and mixers may be missing in file or model",
           "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {

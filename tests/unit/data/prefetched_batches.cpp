@@ -20,7 +20,7 @@ using namespace mh::train;
 namespace {
 
 std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
-  static const std::vector<int32_t> text = [] {  // outlives the batches
+  static const std::vector<int32_t> text = [] {  // static, since the batches refer to the text
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
     return tokens;
@@ -84,7 +84,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
           RC_ASSERT(actual->place(update) == expected->place(update));
           break;
         case 2:
-          break;  // the same update again
+          break;  // requests the same update again
         default:
           ++update;
       }

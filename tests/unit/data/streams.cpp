@@ -469,7 +469,7 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
       ++returns;
       continue;
     }
-    CHECK(worse_validations < 3);  // otherwise the phase or the run would have ended
+    CHECK(worse_validations < 3);  // 3 worse validations end the phase or the run
     worse_validations = event.nll < best ? 0 : worse_validations + 1;
     best = std::min(best, event.nll);
   }
