@@ -130,7 +130,7 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
   }
 }
 
-TEST_CASE("a pickle's memo and the attributes of its dict are read", "[torch-file]") {
+TEST_CASE("a pickle with references to its memo and with attributes of its dict is read", "[torch-file]") {
   // Tensor b takes its storage and its rebuild function from the memo; the dict has the attribute _metadata, as a dict
   // from state_dict() does.
   std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
