@@ -135,7 +135,8 @@ std::vector<std::string> joined(const Sentences& sentences) {
 
 }  // namespace
 
-TEST_CASE("lower_case, is_space and words_of follow Python's str.lower(), isspace() and split()", "[bleu]") {
+TEST_CASE("lower_case(), is_space() and words_of() follow Python's str.lower(), str.isspace() and str.split()",
+          "[bleu]") {
   auto lower = [](std::u32string_view text) { return lower_case(text); };
   CHECK(lower(U"ÄÖß ẞ ǅ Ⅷ Ⓐ") == U"äöß ß ǆ ⅷ ⓐ");
   CHECK(lower(U"\u0130I") == U"i\u0307i");
