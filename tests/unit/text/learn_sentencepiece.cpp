@@ -82,7 +82,7 @@ TEST_CASE("SentencePiece training uses lines that contain the reserved character
     const auto pieces = pieces_of(model);
     CHECK(pieces.size() == 15);
     for (const std::string& piece : pieces) CHECK(piece.find(block) == piece.npos);
-    // These letters occur only in lines with the reserved character.
+    // The letters s, h and e occur only in lines with U+2585.
     for (const char* letter : {"s", "h", "e"}) CHECK(std::count(pieces.begin(), pieces.end(), letter) == 1);
   }
   CHECK(learner.learn("bpe", 12, "the\u2581cat\n") == learner.learn("bpe", 12, "the cat\n"));

@@ -281,7 +281,7 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
     INFO(name);
     const std::string model = train_model(type, options);
     auto tokenizer = make_sentencepiece_tokenizer(model, "x");
-    auto encoder = tokenizer->encoder();  // one encoder for all lines, since it caches words
+    auto encoder = tokenizer->encoder();  // one encoder for all lines, to test its cache of words
     sentencepiece::SentencePieceProcessor library;
     REQUIRE(library.LoadFromSerializedProto(model).ok());
     CHECK(rc::check(name, [&] {

@@ -179,7 +179,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   }
 }
 
-TEST_CASE("byte ranges of pieces refer to the original text", "[wordpiece]") {
+TEST_CASE("byte ranges of pieces refer to the text before normalisation", "[wordpiece]") {
   const auto tokenizer = tokenizer_of(
       {"re", "##sume", "e", "##e", "\u6771", "i", "##i", "##t", ",", "\u1100", "##\u1161", "##\u11a8", "un"});
   CHECK(pieces_with_text(*tokenizer, "  R\u00c9sum\u00c9, e") == Words{"re:R\u00c9", "##sume:sum\u00c9", ",:,", "e:e"});
@@ -196,7 +196,7 @@ TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive refere
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
     const auto tokenizer = tokenizer_of(kPieces, options);
-    const auto encoder = tokenizer->encoder();  // one encoder for all lines, since it caches words
+    const auto encoder = tokenizer->encoder();  // one encoder for all lines, to test its cache of words
     CHECK(rc::check([&] {
       const std::string text = *any_text();
       Ids expected;

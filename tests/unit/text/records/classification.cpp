@@ -248,7 +248,8 @@ TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[exampl
   }));
 }
 
-TEST_CASE("an input sequence is the sentences with special tokens, truncated to the maximum length", "[examples]") {
+TEST_CASE("an input sequence consists of the sentences and special tokens, truncated to the maximum length",
+          "[examples]") {
   const Encoded encoded_pairs = encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
   const text::Classification rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);

@@ -336,7 +336,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).is_next);
 }
 
-TEST_CASE("the split of a row into two segments is after each of its sentences with equal probability",
+TEST_CASE("a row is split into two segments after any of its sentences but the last, with equal probability",
           "[pretraining]") {
   const Corpus corpus(random_documents(400, 100, 1, 1, 15));
   PretrainingOptions o;

@@ -102,7 +102,7 @@ TEST_CASE("examples read back equal with labels above the vocabulary size", "[re
   }));
 }
 
-TEST_CASE("the shard writer refuses runs and headers that the record kind does not allow", "[records]") {
+TEST_CASE("ShardWriter refuses token runs and headers that the record kind does not allow", "[records]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   const auto check_write_fails = [&](const ShardHeader& h, const RunList& runs) {
