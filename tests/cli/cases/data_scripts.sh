@@ -9,7 +9,7 @@ url=file://$PWD/copy/input.txt
 fetch 0 got "$sum" none.zst "$url" MH_DATA=
 cmp got copy/input.txt
 fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; said "tiny: other: expected sha256"; said "found $sum in $url"
-fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; said "expected a mirror in MH_DATA, or $url.gone"
+fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; said "expected the file in the mirror MH_DATA or from $url.gone"
 zstd -q copy/input.txt -o mirror/input.zst
 fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
 cmp mirrored copy/input.txt
@@ -59,11 +59,11 @@ printf 'sentence\tlabel\none\t1' > own/SST-2/dev.tsv
 expect 0 "$scripts/glue" sst2 sst2 pieces own 2
 expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
 expect 0 mh-prep cat sst2/valid.mhs; printed "one		1"
-expect 1 "$scripts/glue" sst2 mrpc pieces own; said "found no such file: own/MRPC/train.tsv"
+expect 1 "$scripts/glue" sst2 mrpc pieces own; said "expected the GLUE file own/MRPC/train.tsv; found none"
 expect 1 "$scripts/glue" sst2 sst pieces own; said "found sst; tasks: cola"
-expect 1 "$scripts/glue" sst2 sst2 pieces own 0; said "expected a number of rows; found 0"
-expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "pass GLUE"
-expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; said "expected a mirror in MH_DATA"
+expect 1 "$scripts/glue" sst2 sst2 pieces own 0; said "expected ROWS, a positive number of rows; found 0"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "pass the folder of GLUE"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; said "expected the file in the mirror MH_DATA"
 if [ -d "$data/glue" ]; then
   for task in cola mrpc rte sst2 stsb; do
     expect 0 env MH_DATA="$data" "$scripts/glue" "$task" "$task" pieces "" 30; said "30 examples of $task, 30 labelled"

@@ -12,13 +12,13 @@ pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF-
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
-said "3 of 7 pairs kept"; said "1 dropped for an empty side"; said "1 dropped for more than 5 words"
+said "3 of 7 pairs kept"; said "1 dropped for an empty source or target"; said "1 dropped for more than 5 words"
 said "1 dropped for a ratio above 1.5"; said "1 dropped for a word of more than 1000 characters"
 printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # | is kept, since the first pair contains one
 printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # 5 / 4 and 4 / 3 are kept
 expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
-said "1 dropped for an empty side"; said "1 dropped for fewer than 2 words"
+said "1 dropped for an empty source or target"; said "1 dropped for fewer than 2 words"
 rm s.clean t.clean
 printf '\357\273\277a b\n' > marked; printf 'a b\n' > plain
 expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; said "marked: the byte order mark at the start is dropped"
