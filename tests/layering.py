@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that each folder of lib includes only itself and folders below it, as the table in docs/architecture.md lists them.
+"""Checks that each folder of lib includes only headers of itself and of lower folders in the table of docs/architecture.md.
 
-    layering.py             checks every include of lib, kernels and tools, and that the check finds a broken one
+    layering.py             checks every include in lib, kernels and tools, and tests the check on forbidden includes
     layering.py --compile FLAG...
-                            also compiles the headers of each folder with only the folders below it on the include path;
+                            also compiles the headers of each folder with only this folder and lower ones on the include path;
                             FLAG: compiler flags for LibTorch and other libraries
 
 Folders marked "no tensors" must not include LibTorch.
@@ -21,19 +21,19 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
 def folders_of(text):
-    """Returns (name, may_use_tensors) of each folder in the order of the table: from the highest to the lowest."""
+    """Returns (name, may_use_tensors) of each folder in the table of the page `text`, from the highest folder to the lowest."""
     rows = re.findall(r"^\| `(lib|kernels|tools)(?:/(\w+))?/` \| (tensors|no tensors) \|", text, re.MULTILINE)
     return [(name or top, tensors == "tensors") for top, name, tensors in rows]
 
 
 def faults_of(sources, folders):
-    """Returns one line for each forbidden include of the sources, given as (path, folder, text)."""
+    """Returns one error line for each forbidden include. `sources`: tuples (path, folder, text)."""
     level = {name: -i for i, (name, _) in enumerate(folders)}
     tensors = dict(folders)
     faults = []
     for path, folder, text in sources:
         if folder not in level:
-            faults.append(f"{path}: expected a folder of the table in docs/architecture.md; found {folder}")
+            faults.append(f"{path}: expected a folder in the table of docs/architecture.md; found {folder}; add it to the table")
             continue
         for quoted, angled in INCLUDE.findall(text):
             if angled:
@@ -41,12 +41,12 @@ def faults_of(sources, folders):
                     faults.append(f"{path}: expected no tensor library in {folder}; found <{angled}>")
                 continue
             other = quoted.split("/")[0] if "/" in quoted else folder
-            if (ROOT / "tools" / quoted).exists():  # headers shared by the tools
+            if (ROOT / "tools" / quoted).exists():  # a header that several tools share
                 other = "tools"
             if other in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
                 other = "kernels"
             if level.get(other, 1) > level[folder]:
-                faults.append(f'{path}: expected a folder at or below {folder}; found "{quoted}"')
+                faults.append(f'{path}: expected a header of {folder} or of a lower folder; found "{quoted}"')
     return faults
 
 
@@ -74,7 +74,7 @@ def compile_folders(folders, flags):
             done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", place, "-I", ROOT / "kernels", *flags, "-x", "c++", "-"],
                                   input=unit, text=True, capture_output=True, check=False)
             if done.returncode != 0:
-                faults.append(f"lib/{name}: does not compile with only lower folders:\n{done.stderr}")
+                faults.append(f"lib/{name}: expected headers that compile with only this folder and lower ones on the include path; found:\n{done.stderr}")
     return faults
 
 

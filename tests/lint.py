@@ -2,8 +2,8 @@
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
 error sites, format, shell scripts, manual pages, paths in the docs, and words to avoid.
 
-    lint.py             prints a line for each check, and the closing line that ./run test adds to its totals
-    lint.py --write     lowers the numbers in words.tsv to the present number of uses of each word
+    lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
+    lint.py --write     writes the current number of uses of each word to words.tsv
 """
 import argparse
 import pathlib
@@ -20,7 +20,7 @@ def files(*patterns):
 
 
 def run(*command):
-    """Runs a command in the repository and returns its output if it fails, else ""."""
+    """Runs a command in the root of the repository. Returns its output if it fails, else ""."""
     done = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit status {done.returncode}"
 
@@ -63,13 +63,13 @@ def check_paths():
     for page in files("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/performance.md"):
         text = page.read_text(encoding="utf-8")
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
-            if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # NAME.h.in makes NAME.h
+            if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
     return "".join(lines)
 
 
 def word_rows():
-    """Yields (pattern, replacement, allowed number of uses) of each word to avoid."""
+    """Yields (pattern, replacement, allowed number of uses) of each line of words.tsv."""
     for line in WORDS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             pattern, instead, allowed = line.split("\t")

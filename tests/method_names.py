@@ -12,7 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORE = ("lib/nn/*", "lib/model/*", "lib/attention/*", "lib/train/*")
-KERNELS = "lib/attention/fused/*"  # may name a kernel after a method, but not include attention/methods/
+KERNELS = "lib/attention/fused/*"  # files that may contain names of methods, but must not include attention/methods/
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 TYPES = re.compile(r"^const Registration<", re.MULTILINE)
@@ -24,7 +24,7 @@ ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
     "lib/train/trainable_filter.cpp": {"gates"},  # a role of parameters
 }
-ALLOWED_ANYWHERE = {"none"}  # in errors: "found none"
+ALLOWED_ANYWHERE = {"none"}  # occurs in errors: "found none"
 
 
 def files(*patterns):
@@ -32,12 +32,12 @@ def files(*patterns):
 
 
 def code_of(text):
-    """Returns the text without comments; string literals are kept."""
+    """Returns C++ source text without its comments, but with its string literals."""
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', lambda match: match.group(1) or "", text, flags=re.DOTALL)
 
 
 def registered():
-    """Returns the registry of each registered name, and one line for each registration that could not be parsed."""
+    """Returns {name of a method: its registry}, and one error line for each registration without a readable name."""
     names, faults, constants, entries = {}, [], {}, 0
     texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
     for text in texts.values():
@@ -55,7 +55,7 @@ def registered():
 
 
 def pattern_of(name):
-    """Matches the name as a whole word in any case, with its parts joined by "", "-", "_" or a space."""
+    """Returns a pattern that matches the name as a whole word in any case, with its parts joined by "", "-", "_" or a space."""
     return re.compile(r"(?<![A-Za-z0-9])" + "[-_ ]?".join(map(re.escape, name.split("-"))) + r"(?![A-Za-z0-9])", re.IGNORECASE)
 
 
@@ -73,7 +73,7 @@ def faults_of(path, text, names):
         if not found and name not in WORDS:
             found = pattern_of(name).search(code) is not None
         if found:
-            faults.append(f"{path}: expected no name of a method in the core; found '{name}' of {registry}(): ask the stage through its interface")
+            faults.append(f"{path}: expected no name of a method in the core; found '{name}' of {registry}(): call the interface of the stage instead")
     return faults
 
 

@@ -2,8 +2,9 @@
 """Checks that only lib/task/ branches on the task, and that each task has its files.
 
 - Code of lib and tools outside lib/task/ and lib/data/ must not test the type of a corpus, dataset or task (get_if,
-  holds_alternative, visit, casts), nor compare or switch over encoder heads and over the kind of input of a backbone. The
-  latter is allowed in lib/model/, which defines both, and in lib/huggingface/, which translates published checkpoints.
+  holds_alternative, visit, casts), nor compare or switch over the task head of an encoder (model.bert.head) or the kind of input
+  of a backbone. lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints,
+  may compare them.
 - The record kinds (kExamplesKind and so on) are used only in lib/io/, lib/text/, lib/task/ and tools/prep/.
 - Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, and the subcommands of
   mh-prep that it names are registered in lib/text/records/.
@@ -25,13 +26,13 @@ RULES = [
      "call task::task_of_kind(kind) and use the interface of the task"),
 ]
 # Files that use a record kind without branching on the task.
-ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # tests if rows have two sides, for spectra
+ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # tests whether rows are sentence pairs, for spectra
 ENTRY = re.compile(r"const Registration<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
 PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
 
 
 def faults_of(path, text):
-    """Returns one line for each place where the file at `path` branches on the task."""
+    """Returns one error line for each place where `text`, the content of the file `path`, branches on the task."""
     faults = []
     code = re.sub(r"#\s*include[^\n]*", "", code_of(text))
     for rule, folders, instead in RULES:
@@ -39,12 +40,12 @@ def faults_of(path, text):
             continue
         for match in rule.finditer(code):
             if match[0] not in ALLOWED.get(path, set()):
-                faults.append(f"{path}: expected no branch on the task; found '{match[0]}': {instead}")
+                faults.append(f"{path}: expected no branch on the task; found '{match[0]}'; {instead}")
     return faults
 
 
 def task_faults():
-    """Returns the registered tasks, and one line for each missing file or subcommand."""
+    """Returns the names of the registered tasks, and one error line for each missing file or subcommand."""
     names, faults = [], []
     records = "".join(path.read_text(encoding="utf-8") for path in files("lib/text/records/**/*.cpp"))
     jobs = set(re.findall(r"Registration<\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))
@@ -54,7 +55,7 @@ def task_faults():
             names.append(name)
             stem = name.replace("-", "_")
             if path.stem != stem:
-                faults.append(f"{path.relative_to(ROOT)}: expected task '{name}' in lib/task/{stem}.cpp")
+                faults.append(f"{path.relative_to(ROOT)}: expected the registration of task '{name}' in lib/task/{stem}.cpp; found it in this file; move it")
             for suffix in (".h", ".cpp"):
                 if not (ROOT / "lib/text/records" / (stem + suffix)).exists():
                     faults.append(f"lib/text/records/{stem}{suffix}: expected the records of task '{name}'; found none")
