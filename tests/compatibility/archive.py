@@ -72,7 +72,7 @@ PROCEDURES = {
                      '[train]\nbatch_tokens = 256\nmicro_tokens = 128\nvalidate_every = "1e"\n',
 }
 METHODS = ["none"] + sorted(path.stem for path in (ROOT / "configs/methods").glob("*.toml"))
-# Additional settings of a method for models of this size.
+# Additional settings of methods whose defaults do not fit the small models of MODEL.
 METHOD_PARTS = {name: "[attention.mae]\nhidden = 4\n" for name in ("mae", "mae-joint")}
 
 
@@ -88,20 +88,20 @@ def name_of(combination):
 
 
 def keeps_model(combination):
-    """True if the archive has the model: every backbone with every method."""
+    """Returns whether the archive has the best model: every backbone with every method, and every backbone with every procedure."""
     _, method, procedure = combination
     return procedure == "none" or method == "none"
 
 
 def keeps_state(combination):
-    """True if the archive has the training state: every method, and every backbone with every procedure. All states would make the
-    archive too large."""
+    """Returns whether the archive has the training state: every method with the decoder, and every backbone with every procedure.
+    All states would make the archive too large."""
     backbone, method, procedure = combination
     return method == "none" or (procedure == "none" and backbone == "decoder")
 
 
 def in_suite(combination):
-    """True for the subset that is checked without --full: each method, backbone and procedure occurs at least once."""
+    """Returns whether a combination is checked without --full. This subset has each method, backbone and procedure at least once."""
     backbone, method, procedure = combination
     place = METHODS.index(method) + list(PROCEDURES).index(procedure)
     return keeps_model(combination) and place % len(BACKBONES) == list(BACKBONES).index(backbone)
@@ -135,7 +135,7 @@ def text_lines():
 
 
 def make_shards(tools, folder):
-    """Makes a shard of each kind, plus byte-level shards of text and pairs. Character vocabularies keep the models small."""
+    """Makes a shard of each kind in `folder`, and byte-level shards of text and pairs. Character vocabularies keep the models small."""
     folder.mkdir(parents=True)
     lines = list(text_lines())
 
@@ -181,7 +181,7 @@ def write_config(tools, folder, combination):
 
 
 def logged(run):
-    """Returns the loss of each update of a run, in the order of the log."""
+    """Returns {update: loss} of the folder `run`, in the order of its log.jsonl."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return {str(line["update"]): line["loss"] for line in lines if "tokens_per_second" in line}
 
@@ -194,7 +194,7 @@ def resume(tools, shards, run, combination):
 
 
 def begin(tools, shards, folder, combination):
-    """Trains up to the interruption, in folder/run. Returns 0, or the exit status if mh-train refuses the combination."""
+    """Trains a combination for the first 10 updates, in folder/run. Returns 0, or 2 if mh-train refuses the combination."""
     folder.mkdir(parents=True)
     shard = shards / shard_of(combination[0])
     return tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--train", shard, "--valid", shard, "--out",
@@ -208,13 +208,16 @@ def score(tools, model, shard):
 
 
 def cut(tools, model, pruned, backbone):
-    """Prunes the first head of the first layer. Returns 0, or the exit status if mh-prune refuses."""
+    """Prunes the first head of the first layer of `model`. Returns 0, or 2 if mh-prune refuses to."""
     head = {"encoder-decoder": "decoder.self:0:0"}.get(backbone, "0:0")
     return tools.run("mh-prune", "cut", "-q", model, "--heads", head, "-o", pruned, expected=(0, 2)).returncode
 
 
 def train(tools, shards, folder, combination):
-    """Trains a combination and returns its losses and scores. Leaves in `folder`: run (completed), interrupted, pruned, bf16."""
+    """Trains a combination and returns its losses and scores.
+
+    Writes to `folder`: run (all 20 updates), interrupted (copy of run after 10 updates), pruned.safetensors and bf16 (a bf16 run).
+    """
     status = begin(tools, shards, folder, combination)
     if status != 0:
         return {"refused": status}
@@ -235,12 +238,12 @@ def train(tools, shards, folder, combination):
 
 def require_some(chosen):
     if not chosen:
-        sys.exit("archive.py: --only: expected a part of a name BACKBONE+METHOD+PROCEDURE; found no combination with it")
+        sys.exit("archive.py: --only: expected a text that a name BACKBONE+METHOD+PROCEDURE contains; found no such combination")
     return chosen
 
 
 def each(chosen, work):
-    """Runs work(combination) on all cores and yields (name, result) in order."""
+    """Runs work(combination) on all cores and yields (name, result) in the order of `chosen`."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from zip(map(name_of, chosen), pool.map(work, chosen))
 
@@ -293,7 +296,7 @@ def differences(expected, found, tolerance):
 
 
 def recompute(tools, shards, kept, folder, combination, recorded):
-    """Recomputes the recorded losses and scores of a combination from the files of the archive."""
+    """Recomputes losses and scores of a combination from its archived files in `kept`, for comparison with `recorded`."""
     if "refused" in recorded or not (kept / "run").exists():
         status = begin(tools, shards, folder, combination)
         return {"refused": status} if status else {"losses": logged(folder / "run")}
@@ -330,14 +333,14 @@ def check(arguments):
         shards = place / "kept/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
-        # Only the archived combinations; methods added later have none.
+        # Checks only archived combinations: the archive has no results for methods that were added later.
         archived = [tuple(name.split("+")) for name in results if arguments.only in name]
         chosen = require_some([one for one in archived if arguments.full or arguments.only or in_suite(one)])
 
         def work(one):
             recorded = dict(results[name_of(one)])
             found = recompute(tools, shards, place / "kept" / name_of(one), place / "new" / name_of(one), one, recorded)
-            if "losses" in found and "losses" in recorded:  # a run without an archived state ends at the interruption
+            if "losses" in found and "losses" in recorded:  # a run without an archived training state has only the first 10 updates
                 recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in found["losses"]}
             return list(differences(recorded, found, TOLERANCE))
 
@@ -350,7 +353,7 @@ def check(arguments):
 
 
 def contents(path):
-    """Returns a checksum of the tensors of a checkpoint, without the metadata, whose texts may differ between versions."""
+    """Returns the SHA-256 of the tensors of a checkpoint; its metadata may differ between versions."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
@@ -395,7 +398,7 @@ def main():
         command = commands.add_parser(name)
         for place in places:
             command.add_argument(place)
-        command.add_argument("--only", default="", help="only combinations whose name contains this text, such as decoder+mae")
+        command.add_argument("--only", default="", help="text that the name of a combination must contain, such as decoder+mae; default: all combinations")
         command.add_argument("--full", action="store_true", help="check all combinations")
     arguments = parser.parse_args()
     return 1 if {"make": make, "check": check, "same": same}[arguments.command](arguments) else 0
