@@ -6,8 +6,8 @@
 # RESULTS is the folder for the log of each step and the benchmark tables attention.tsv, beam.tsv and gpu_training.tsv;
 # the default is results/ next to tests/. LibTorch is taken from MH_TORCH (the folder with lib/), else from the PyTorch
 # that python3 imports, and must have the version of the build. Exit status: 0 all tests passed, 1 a test or a step
-# failed, 2 wrong usage, 3 LibTorch or the build is missing or has another version, 4 no GPU. A benchmark below its bar
-# is reported but is not a failed test.
+# failed, 2 wrong usage, 3 LibTorch or the build is missing or has another version, 4 no GPU. The bar of a benchmark is the
+# required ratio of its speed to the speed of its baseline. A missed bar is reported but is not a failed test.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -39,7 +39,7 @@ if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does no
 [ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither nvidia-smi output nor /dev/nvidiactl; use a machine with a GPU"
 
 for file in build/tests/torch-tests build/tests/attention-bench build/tests/beam-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
-  [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or ./run test here"
+  [ -e "$here/$file" ] || die 3 "expected $here/$file; found no such file; make a bundle with ./run bundle, or build here with ./run test"
 done
 
 results=${1:-$here/results}
@@ -77,7 +77,8 @@ run() {
   [ "$status" -ne 137 ] || status=124
   echo "$name: exit status $status after $((SECONDS - began)) s"
 }
-# start NAME SECONDS COMMAND…: like run, in the background; `finish NAME` waits for it and sets $status.
+# start NAME SECONDS COMMAND…: does the same as `run` in the background. finish NAME: waits for this step, prints its output
+# and sets $status to its exit status.
 declare -A started
 start() {
   # Two threads per program: with more, the programs oversubscribe the cores and mostly wait.
@@ -90,16 +91,19 @@ finish() {
   cat "$scratch/$1.said"
 }
 
-fail() {  # NAME, WHY
+# fail NAME REASON: counts a failed step.
+fail() {
   failed=$((failed + 1))
   note "FAILED: $1: $2, see $results/$1.log"
 }
-skip() {  # NAME, WHY
+# skip NAME REASON: counts a skipped step or benchmark.
+skip() {
   skipped=$((skipped + 1))
   note "skipped: $1 ($2)"
 }
 
-# counts NAME: adds the closing line of the step's log to the totals and prints its failed and skipped tests.
+# counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the failed and
+# skipped tests of the step.
 counts() {
   local before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
@@ -109,15 +113,15 @@ counts() {
     if [ "${BASH_REMATCH[2]}" -gt 0 ]; then note "FAILED: $1: ${BASH_REMATCH[2]} tests, see $log"
     elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
   elif [ "$status" -eq 124 ]; then fail "$1" "exceeded its time limit"
-  else fail "$1" "exit status $status without a closing line"; fi
+  else fail "$1" "exit status $status without the line 'mh-tests: …'"; fi
   [ "$failed" -eq "$before" ] || tail -n 40 "$log"
 }
 
-# Steps that measure no time run in parallel. The kernel tests share one process, since processes on one GPU are
+# Steps that do not measure speed run in parallel. The kernel tests share one process, since processes on one GPU are
 # time-sliced.
 torch_tests=$here/build/tests/torch-tests
 start kernels 70 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
-# The sanitizer checks only the kernels of this project; those of PyTorch would take minutes.
+# compute-sanitizer checks only the kernels of this project; checking the kernels of PyTorch would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
 watchers=(memcheck racecheck synccheck)
 for tool in "${watchers[@]}"; do
@@ -169,9 +173,9 @@ benchmark() {
     --rounds "$4" | tee "$2"' - "$here" "$table" "$part" "$3"
   cat "$table" 2>/dev/null
   bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
-  while IFS=$'\t' read -r what _; do skip "$part: $what" "its peer does not run here, see $results/$part.log"; done < <(grep 'skip$' "$table")
+  while IFS=$'\t' read -r what _; do skip "$part: $what" "its baseline does not run here, see $results/$part.log"; done < <(grep 'skip$' "$table")
   while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
-  # bench.py exits with 1 if a bar is missed.
+  # bench.py also exits with status 1 if a benchmark misses its bar.
   if [ "$status" -eq 124 ]; then skip "the rest of $part" "exceeded its time limit"
   elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
     fail "$part" "exit status $status: $(tail -n 1 "$results/$part.log")"

@@ -5,8 +5,8 @@
 
 The text has as many distinct words as the recipe's vocabulary, drawn with word frequencies of natural text (Zipf's law).
 Losses are meaningless, but an update costs the same as on a real corpus. The last line extrapolates the hours of the complete
-training from the median speed of all minutes but the first. Exit status 1 if the speed of one of these minutes differs from
-the median by more than 2%.
+training from the median speed of all minutes except the first. Exit status 1 if one of these speeds differs from the median by
+more than 2%.
 """
 import argparse
 import json
@@ -20,11 +20,11 @@ import tempfile
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "bench"))
 
-import corpora  # noqa: E402  (beside the benchmarks)
+import corpora  # noqa: E402  (a module of tests/bench)
 
 
 def minutes_of(entries):
-    """Yields (tokens, seconds) of each whole minute of training, from lines of log.jsonl."""
+    """Yields (tokens, seconds) of each complete minute of training. `entries`: entries of log.jsonl."""
     tokens, seconds, before = 0, 0.0, 0
     for entry in entries:
         tokens, seconds, before = tokens + entry["tokens"] - before, seconds + entry["seconds"], entry["tokens"]
@@ -34,7 +34,7 @@ def minutes_of(entries):
 
 
 def report(entries, updates):
-    """Prints the speeds from the log entries of a run and returns the exit status. `updates`: length of the complete training."""
+    """Prints the speeds of a run and returns the exit status. `entries`: entries of log.jsonl; `updates`: length of the complete training."""
     speeds = [tokens / seconds for tokens, seconds in minutes_of(entries)]
     print("minute\ttokens/s")
     for minute, speed in enumerate(speeds, 1):
@@ -53,11 +53,11 @@ def main():
     parser.add_argument("recipe", help="configuration file of a language model")
     parser.add_argument("--tools", default=here.parents[1] / "build/tools", type=pathlib.Path, help="folder of the tools [build/tools]")
     parser.add_argument("--minutes", type=float, default=8, help="minutes of training [8]")
-    parser.add_argument("--updates", type=int, default=286000, help="updates of the complete training [286000, as in the recipe above]")
-    parser.add_argument("--words", type=int, default=267744, help="vocabulary size [267744, that of WikiText-103]")
-    parser.add_argument("--tokens", type=int, default=4000000, help="tokens of the text [4000000]")
-    parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"], help="device of the training [cuda]")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="configuration key, as for mh-train")
+    parser.add_argument("--updates", type=int, default=286000, help="length of the complete training in updates, to extrapolate its hours [286000]")
+    parser.add_argument("--words", type=int, default=267744, help="vocabulary size in words [267744, as in WikiText-103]")
+    parser.add_argument("--tokens", type=int, default=4000000, help="length of the random text in tokens [4000000]")
+    parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"], help="device that trains the model [cuda]")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key, as in mh-train --set")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -59,7 +59,7 @@ try 1 ""
 printed "FAILED: kernels: 2 tests"; printed "9 passed, 4 failed"
 program here/build/tests/torch-tests <<< 'echo crashed; exit 139'
 try 1 ""
-printed "FAILED: kernels: exit status 139 without a closing line"
+printed "FAILED: kernels: exit status 139 without the line 'mh-tests: …'"
 
 # A training run that ends early is reported at once.
 if [ -n "$(command -v mh-train || true)" ]; then
