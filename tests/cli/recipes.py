@@ -8,8 +8,8 @@ A recipe is FOLDER/PAPER/NAME.toml and begins with
     # PAPER, TABLE: ROW.
     # Parameters: 156,000,256 (paper: 156M). PUBLISHED NUMBER.
 
-FOLDER/NAME.toml belongs to no paper and only has to build, with a vocabulary of 8,000. Prints a line for each fault; exit status 1
-if there is one. --write updates the parameter counts in the comments and the table.
+FOLDER/NAME.toml belongs to no paper and must only build, with a vocabulary of 8,000. Prints a line for each fault; exit status 1
+if there is a fault. --write updates the parameter counts in the comments and the table.
 """
 import concurrent.futures
 import fnmatch
@@ -86,14 +86,14 @@ def dry_run(tools, recipe, *options):
 
 
 def of_small(recipe):
-    """Returns the settings that a recipe of no paper takes from its data and, for fine-tuning, from the checkpoint."""
+    """Returns options of mh-train for the settings that a small recipe takes from its data and, for fine-tuning, from the checkpoint."""
     model = ["--set", "model.backbone=bert"] if "mh-finetune" in recipe.read_text() else []
     return ["--set", "model.vocabulary_rows=8000", *model]
 
 
 def agrees(counted, paper):
-    """Returns whether a count agrees with the paper: exactly, or in millions, rounded or truncated, plus the parameters that a method
-    adds. Always true if the comment states a reason for the difference after a comma."""
+    """Returns whether a parameter count agrees with the count of the paper: exactly, or in millions (rounded or truncated) plus the
+    parameters that a method adds. Returns true if the text `paper` states a reason for a difference after a comma."""
     exact = re.fullmatch(r"(\d{1,3}(?:,\d{3})+)(, .+)?", paper)
     if exact:
         return bool(exact.group(2)) or int(exact.group(1).replace(",", "")) == counted
@@ -107,10 +107,10 @@ def agrees(counted, paper):
 
 
 def trained(found, name, title):
-    """Returns the training of a recipe according to --dry-run, in the form of the entries of `training`."""
+    """Returns the training of a recipe in the form of the entries of `training`. `found`: result of mh-train --dry-run."""
     tokens = next((count for text, count in text_tokens.items() if title.endswith(f"on {text}")), 0)
     resolved = (found["length"], found["tokens_per_update"], found.get("warmup_updates", 0))
-    if not tokens or name.parts[0] == "fixhead":  # fixhead trains on pieces, not words
+    if not tokens or name.parts[0] == "fixhead":  # fixhead trains on subword pieces, and text_tokens counts words
         return resolved
     return (*resolved, round(found["updates"] * found["tokens_per_update"] / tokens, 1))
 
@@ -143,22 +143,22 @@ def main():
         name, text = recipe.relative_to(folder), recipe.read_text()
         said = comment.match(text)
         if not said:
-            wrong.append(f"{name}: does not begin with its experiment, parameters and published number")
+            wrong.append(f"{name}: expected a first comment with experiment, parameters and published number; found none")
         elif error:
             wrong.append(f"{name}: {error}")
         else:
-            # The updates of a length in epochs are known only with the data.
+            # With a length in epochs, the number of updates depends on the data.
             updates = [] if found.get("length", "").endswith("e") else ["updates"]
-            wrong += [f"{name}: --dry-run does not print {key}"
+            wrong += [f"{name}: expected {key} in the output of --dry-run; found none"
                       for key in ("parameters", "tokens_per_update", "memory_bytes", *updates) if not found.get(key, 0) > 0]
             counted = f"{found['parameters']:,}"
             if write and counted != said["count"]:
                 start, end = said.span("count")
                 recipe.write_text(text[:start] + counted + text[end:])
             elif counted != said["count"]:
-                wrong.append(f"{name}: its comment says {said['count']} parameters; found {counted}")
+                wrong.append(f"{name}: expected the parameter count of the comment, {said['count']}; found {counted}; run recipes.py with --write")
             if said["paper"] and not agrees(found["parameters"], said["paper"]):
-                wrong.append(f"{name}: the paper has {said['paper']} parameters; found {counted}")
+                wrong.append(f"{name}: expected the parameter count of the paper, {said['paper']}; found {counted}")
             training_of = trained(found, name, said["title"])
             expected = next((value for pattern, value in training.items() if fnmatch.fnmatch(str(name.with_suffix("")), pattern)), None)
             if expected is None:
@@ -171,7 +171,7 @@ def main():
     if write:
         page.write_text(before + mark + table)
     elif after != table:
-        wrong.append(f"{page}: its table is not that of the recipes; write it again with --write")
+        wrong.append(f"{page}: expected the table of all recipes; found another; run recipes.py with --write")
     print("\n".join(wrong) if wrong else f"{len(recipes)} recipes, {len(small)} small ones")
     sys.exit(1 if wrong else 0)
 
