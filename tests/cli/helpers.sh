@@ -1,7 +1,8 @@
-# Functions shared by all command-line cases. The files out and err hold stdout and stderr of the last `expect`.
+# Functions for all command-line cases. The files out and err contain stdout and stderr of the last command of `expect`.
 
 first_path=$PATH
 
+# fail MESSAGE: prints MESSAGE and the last stderr, and ends the case as failed. skip REASON: ends the case as skipped.
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
 skip() { echo "$*"; exit 77; }
 
@@ -11,21 +12,21 @@ expect() {
   local wanted=$1 status=0
   shift
   "$@" >out 2>err || status=$?
-  [ "$status" -eq "$wanted" ] || fail "expected status $wanted, found $status: $*"
+  [ "$status" -eq "$wanted" ] || fail "expected exit status $wanted; found $status: $*"
   case $status in
-    [1-4])  # in a subshell with the first PATH, since cases run tools with another one
+    [1-4])  # in a subshell with the original PATH, since some cases change PATH
       (PATH=$first_path; { printf '$ %s\n' "${*//$'\n'/ }"; cat err; echo "exit status $status"; } | reproducible exact exact >> "$GOLDEN_WORK/errors") ;;
   esac
 }
-# said TEXT, printed TEXT: fail unless stderr or stdout of the last `expect` contains TEXT.
-said() { grep -qF -- "$1" err || fail "stderr lacks: $1"; }
-printed() { grep -qF -- "$1" out || fail "stdout lacks: $1"; }
+# said TEXT: fails unless stderr of the last `expect` contains TEXT. printed TEXT: fails unless its stdout contains TEXT.
+said() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
+printed() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 
 # golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit status,
 # and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With MH_RENEW=1 it
 # writes the file instead.
 #   --stderr   compare stderr too, with NAME.stderr
-#   --layout   ignore the layout, which depends on the version of CLI11: columns, line breaks, the case of headings
+#   --layout   ignore columns, line breaks and the case of headings in help texts, which depend on the version of CLI11
 #   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library
 #   --masked   replace numbers with a decimal point by #: results of a trained model
 #   --near     compare numbers with a decimal point with a tolerance (near.py): results of an untrained model
@@ -46,18 +47,19 @@ golden() {
     compare_golden "$1.std$stream" "${*:3}" "$numbers"
   done
 }
-# record STATUS COMMAND…: appends the command, its stdout, its stderr and its exit status to a transcript. For many short
-# outputs, such as error messages.
-# golden_record NAME: compares the transcript with golden/CASE/NAME.record.
+# record STATUS COMMAND…: runs COMMAND, checks its exit status, and appends the command, its stdout, its stderr and its exit
+# status to the transcript of the case. For many short outputs, such as error messages.
 record() {
   expect "$@"
   { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/record"
 }
+# golden_record NAME: compares the transcript with golden/CASE/NAME.record and starts a new transcript.
 golden_record() {
   mv "$GOLDEN_WORK/record" "$GOLDEN_WORK/shown"
   compare_golden "$1.record" "transcript $1"
 }
-# compare_golden FILE WHAT [NUMBERS]: compares $GOLDEN_WORK/shown with the golden file.
+# compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case. COMMAND is shown if they
+# differ; near: compares numbers with a tolerance (near.py).
 compare_golden() {
   local wanted=$GOLDEN/$1
   ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each NAME once; found $1 twice"
@@ -71,10 +73,10 @@ compare_golden() {
   local compare=(diff -u --label "golden/${GOLDEN##*/}/$1" --label found)
   [ "${3-}" != near ] || compare=(python3 "$ROOT/tests/cli/near.py")
   "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
-if the output found is right, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
+if the new output is correct, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
-# reproducible LAYOUT NUMBERS: copies stdin to stdout with the folder of the case, the version of the tools, durations
-# and sizes of checkpoints removed or replaced.
+# reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the folder of the case, the version of the
+# tools, durations and sizes of checkpoints. LAYOUT: exact or free; NUMBERS: exact, rounded or masked, as in `golden`.
 reproducible() {
   local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
     "s|$PWD/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
@@ -97,27 +99,27 @@ reproducible() {
   fi
 }
 
-# only FILE…: fails unless the folder contains exactly these files.
+# only FILE…: fails unless the folder of the case contains exactly these files, out and err.
 only() {
   local found
   found=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
-  [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "files: $found"
+  [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "expected the files $*; found $found"
 }
 
-# fixed_text LINES: prints text with repeated words, identical for every awk implementation. For golden outputs.
-fixed_text() {  # LINES
+# fixed_text LINES: prints LINES lines of text with repeated words, identical for every awk implementation. For golden outputs.
+fixed_text() {
   awk -v lines="$1" 'function draw() { x = (x * 75 + 74) % 65537; return x }
     BEGIN { x = 7; for (i = 0; i < lines; i++) { n = 2 + draw() % 11; s = "w" draw() % 9
       for (k = 1; k < n; k++) s = s " w" int(draw() * draw() % 65537 / 1200); print s } }'
 }
 
-# make_text LINES: prints synthetic text with repeated words, the same on each call.
-make_text() {  # LINES
+# make_text LINES: prints LINES lines of text with repeated words, identical on each call.
+make_text() {
   awk -v lines="$1" 'BEGIN { srand(7); for (i = 0; i < lines; i++) { n = 1 + int(rand() * 12); s = "";
     for (k = 0; k < n; k++) s = s " w" int(rand() * rand() * 60); print s " " } }'
 }
 
-# Makes a small text and its shard t.mhs with vocabulary v, and other.mhs, the same text with another vocabulary v2.
+# make_shards: writes a text, its shard t.mhs with the vocabulary v, and its shard other.mhs with another vocabulary v2.
 make_shards() {
   make_text 200 > text
   mh-prep vocab text > v 2>/dev/null
@@ -126,9 +128,9 @@ make_shards() {
   mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 }
 
-# killed_run PAUSE FIELD START…: runs START (mh-train … --out) without interruption in the folder `whole`. Then runs it
-# in the folder `killed` under kill -9 at many moments, the second after PAUSE seconds, and resumes after each. Both
-# runs must have the same weights bit for bit and the same logs, FIELD included.
+# killed_run PAUSE FIELD START…: runs the command START (mh-train … --out) without interruption in the folder `whole`. Then
+# runs it in the folder `killed`, sends SIGKILL up to eight times, the second time after PAUSE seconds, and resumes after each
+# kill. Fails unless both folders have bit-identical weights and the same logs, including the log field FIELD.
 killed_run() {
   local pause pid kills=0 start=("${@:3}")
   "${start[@]}" whole
@@ -143,6 +145,6 @@ killed_run() {
   done
   wait "$pid" 2>/dev/null || true
   expect 0 mh-train --threads 1 --resume --out killed
-  [ "$kills" -gt 1 ] || fail "only $kills kills"
+  [ "$kills" -gt 1 ] || fail "expected at least 2 kills before the run ended; found $kills"
   expect 0 python3 "$ROOT/tests/cli/same_run.py" whole killed "$2"
 }

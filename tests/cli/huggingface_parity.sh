@@ -1,11 +1,11 @@
-# Sourced by cases with the PYTHONPATH of one version of transformers in `path`, and that of another version, or "", in
-# `other`. Converts random models in every format that the first version saves: the converted model gives the same outputs,
-# and both versions load the model converted back without missing entries.
+# Cases source this file with $path, the PYTHONPATH of one version of transformers, and $other, the PYTHONPATH of another
+# version, or "". Converts random models in every format that the version in $path saves: the converted model gives the same
+# outputs, and both versions load the model that is converted back, without missing tensors.
 parity() { PYTHONPATH=$1 python3 -B "$ROOT/tests/cli/huggingface_parity.py" "${@:2}" 2>parity.err || { cat parity.err; fail "$*"; }; }
 programs=$(dirname "$(command -v mh-convert)")/../tests
 parity "$path" make
 mapfile -t all < <(parity "$path" names)
-[ ${#all[@]} -gt 10 ] || fail "only ${#all[@]} folders"
+[ ${#all[@]} -gt 10 ] || fail "expected more than 10 folders; found ${#all[@]}"
 for folder in "${all[@]}"; do
   options=()
   [ "$folder" != gpt2-padded ] || options=(--padded-vocabulary)
