@@ -2,8 +2,8 @@
 """Compares the contents of checkpoints with the tables of mh-train from which mh-checkpoint(5) is generated.
 
 usage: checkpoint_page.py FOLDER-OF-TOOLS STATE...
-STATE: training states (last.safetensors) that together have every key of a training state. Prints a line for each entry that the
-tables lack and for each listed entry that no checkpoint has; exit status 1 if there is one.
+STATE: training states (last.safetensors) that together have every key of a training state. Prints a line for each entry of a
+checkpoint that the tables lack, and for each entry of the tables that no checkpoint has; exit status 1 if it prints a line.
 """
 import json
 import pathlib
@@ -19,7 +19,7 @@ def header_of(path):
 
 
 def differences(what, found, listed):
-    """Returns one line for each name that occurs in only one of the two sets."""
+    """Returns one line for each name that occurs in only one of the sets `found` (in checkpoints) and `listed` (in a table)."""
     return [f"{what}: {name} is not in the table" for name in sorted(found - listed)] + \
            [f"{what}: no checkpoint has {name}" for name in sorted(listed - found)]
 

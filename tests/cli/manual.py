@@ -2,10 +2,10 @@
 """Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Checks that the page of each tool has the options and subcommands of its --help and no others, that generated lists are what the tools
-print (page_lists.py), that mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build
-installs every page. Prints a line for each fault; exit status 1 if there is one. --write first writes the lists into the pages, and the
-stages of each method into its METHOD.md.
+Checks that the page of each tool has the options and subcommands of its --help and no others, that generated lists equal the output of
+the tools (page_lists.py), that mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build
+installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and
+the stages of each method into its METHOD.md.
 """
 import pathlib
 import re
@@ -49,18 +49,18 @@ def faults_of_lists(tools, pages, write):
 
 
 def faults_of_environment(pages):
-    """Exit statuses and environment variables of the sources against those of mh-environment(7)."""
+    """Returns one line for each exit status or environment variable of the sources that mh-environment(7) lacks."""
     text = (pages / "mh-environment.7").read_text()
     statuses = re.search(r"enum class Exit\b.*?\{(.*?)\};", (ROOT / "lib/base/error.h").read_text(), re.DOTALL).group(1)
     wanted = {("Li", number) for number in re.findall(r"^\s*\w+ = (\d+),", statuses, re.MULTILINE)}
     for source in sorted(path for folder in ("lib", "kernels", "tools") for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h")):
         wanted |= {("Ev", name) for name in re.findall(r"getenv\(\s*\"?(\w+)", source.read_text())}
     written = set(re.findall(r"^\.It (Li|Ev) (\w+)$", text, re.MULTILINE))
-    return [f"mh-environment.7: lacks .It {macro} {name}, which the sources have" for macro, name in sorted(wanted - written)]
+    return [f"mh-environment.7: expected the line '.It {macro} {name}', which the sources use; found none; add it" for macro, name in sorted(wanted - written)]
 
 
 def faults_of_installation(pages):
-    """Pages that meson.build does not install."""
+    """Returns one line for each page that meson.build does not install."""
     installed = re.findall(r"'man/([^']+)'", (ROOT / "meson.build").read_text())
     return [f"meson.build: expected man/{page.name} in install_man; found none" for page in sorted(pages.iterdir()) if page.name not in installed]
 
@@ -76,7 +76,7 @@ def main():
             continue
         page = pages / f"{tool.name}.1"
         if not page.exists():
-            wrong.append(f"{page.name}: the page is missing")
+            wrong.append(f"{page.name}: expected a page for each tool; found none; write it")
             continue
         text = page.read_text()
         help_text = output_of(tool, "--help")
@@ -84,13 +84,13 @@ def main():
         for sub in subcommands_of_help(help_text):
             in_help |= options_of_help(output_of(tool, sub, "--help"))
             if f".Ss {sub}" not in text:
-                wrong.append(f"{page.name}: does not name the subcommand {sub}")
+                wrong.append(f"{page.name}: expected the line '.Ss {sub}' for the subcommand {sub}; found none; add it")
         in_page = options_of_page(text)
         seen += len(in_help)
-        wrong += [f"{page.name}: lacks --{o} of --help" for o in sorted(in_help - in_page)]
-        wrong += [f"{page.name}: --{o} is in no --help" for o in sorted(in_page - in_help)]
+        wrong += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
+        wrong += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(in_page - in_help)]
     if seen == 0:
-        wrong.append("no options were found")
+        wrong.append("expected tools with options in FOLDER-OF-TOOLS; found none")
     print("\n".join(wrong) if wrong else f"help and manual agree on {seen} options")
     sys.exit(1 if wrong else 0)
 

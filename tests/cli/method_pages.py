@@ -2,9 +2,9 @@
 """Checks the METHOD.md of each folder of lib/attention/methods against the stages that mh-train registers.
 
 usage: method_pages.py FOLDER-OF-TOOLS
-Prints a line for each fault; exit status 1 if there is one. A page lists each stage that the sources of its folder register, with the
-options and defaults of `mh-train --list stages`, which `manual.py --write` writes, and each tensor of these stages with its meaning, which
-mh-checkpoint(5) repeats. Every path in a page exists.
+Prints a line for each fault; exit status 1 if there is a fault. A page must list each stage that the sources of its folder register, with
+the options and defaults of `mh-train --list stages` (`manual.py --write` writes them), and each tensor of these stages with its meaning,
+which mh-checkpoint(5) repeats. Every path in a page must exist.
 """
 import csv
 import pathlib
@@ -26,23 +26,23 @@ def output_of(tool, *arguments):
 
 
 def table_of(tool, *arguments):
-    """Returns the rows of a table that a tool prints, each a dict by column."""
+    """Runs a tool that prints a table; returns one dict {column: text} per row."""
     return list(csv.DictReader(output_of(tool, *arguments).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def pages():
-    """Returns the text of each page by the name of its folder, '' for a folder without a page."""
+    """Returns {folder of a method: text of its METHOD.md, '' if there is none}."""
     folders = sorted(folder for folder in METHODS.iterdir() if folder.is_dir())
     return {folder.name: (folder / "METHOD.md").read_text() if (folder / "METHOD.md").exists() else "" for folder in folders}
 
 
 def stages_of(page):
-    """Returns the options of each (stage, name) in the table of stages."""
+    """Returns {(stage, name): options} from the table of stages in the text of a page."""
     return {(stage, name): options for stage, name, options in re.findall(r"^\| (\w+) \| `([\w-]+)` \| `(.*)` \|$", page, re.MULTILINE)}
 
 
 def with_stages(folder, page, stages):
-    """Returns the page with a table of the stages that the sources of the folder register."""
+    """Returns the text of a page with a new table of the stages that the sources in `folder` register."""
     sources = "".join(path.read_text() for path in sorted(METHODS.joinpath(folder).glob("*.cpp")))
     constants = dict(re.findall(r'\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*"([^"]+)"',
                                 sources + "".join(path.read_text() for path in METHODS.joinpath(folder).glob("*.h"))))
@@ -55,7 +55,7 @@ def with_stages(folder, page, stages):
 
 
 def write_stages(tool):
-    """Writes the table of stages into each page."""
+    """Writes the table of stages into each METHOD.md."""
     stages = table_of(tool, "--list", "stages")
     for folder, page in pages().items():
         if page:
@@ -63,7 +63,7 @@ def write_stages(tool):
 
 
 def meanings_of(page):
-    """Returns the meaning of each tensor."""
+    """Returns {tensor: meaning} from the list of tensors in the text of a page."""
     return {name: meaning for names, meaning in re.findall(r"^- ((?:`[\w.]+`(?:, )?)+): (.*)$", page, re.MULTILINE)
             for name in re.findall(r"`([\w.]+)`", names)}
 
@@ -73,7 +73,7 @@ def paths_of(page):
 
 
 def faults_of(texts, stages, tensors):
-    """Returns a line for each fault in the pages."""
+    """Returns one line for each fault in the pages `texts`. `stages`, `tensors`: rows of mh-train --list."""
     faults = []
     for folder, text in texts.items():
         where = f"lib/attention/methods/{folder}/METHOD.md"
@@ -87,12 +87,12 @@ def faults_of(texts, stages, tensors):
             faults.append(f"{where}: expected a line that begins with 'Source: '; found none")
         if text.count("\n") > MOST_LINES:
             faults.append(f"{where}: expected at most {MOST_LINES} lines; found {text.count(chr(10))}")
-        faults += [f"{where}: names {path}, which does not exist" for path in paths_of(text) if not (ROOT / path).exists()]
+        faults += [f"{where}: expected paths in the repository; found {path}, which does not exist" for path in paths_of(text) if not (ROOT / path).exists()]
     for row in stages:
         stage, name, options = row["stage"], row["name"], row["options"]
         naming = [folder for folder, text in texts.items() if (stage, name) in stages_of(text)]
         if len(naming) != 1:
-            faults.append(f"{stage} {name}: expected one METHOD.md with it; found {', '.join(naming) or 'none'}")
+            faults.append(f"{stage} {name}: expected one METHOD.md that lists this stage; found {', '.join(naming) or 'none'}")
         for folder in naming:
             written = stages_of(texts[folder])[stage, name]
             if written != options:
@@ -100,11 +100,11 @@ def faults_of(texts, stages, tensors):
     known = {(row["stage"], row["name"]) for row in stages}
     for folder, text in texts.items():
         own = stages_of(text)
-        faults += [f"{folder}/METHOD.md: {' '.join(stage)} is no stage" for stage in own if stage not in known]
+        faults += [f"{folder}/METHOD.md: expected registered stages; found {' '.join(stage)}" for stage in own if stage not in known]
         wanted = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in own}
         written = set(meanings_of(text))
-        faults += [f"{folder}/METHOD.md: lacks the tensor {name}" for name in sorted(wanted - written)]
-        faults += [f"{folder}/METHOD.md: no stage here has the tensor {name}" for name in sorted(written - wanted)]
+        faults += [f"{folder}/METHOD.md: expected the tensor {name} of a stage on this page; found none" for name in sorted(wanted - written)]
+        faults += [f"{folder}/METHOD.md: expected tensors of the stages on this page; found {name}" for name in sorted(written - wanted)]
     return faults
 
 
