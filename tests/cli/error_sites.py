@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Finds the error sites that no test reaches, command-line case or unit test: the last section of tests/cli/errors.txt.
+"""Lists the error sites that neither a command-line case nor a unit test reaches, in the last section of tests/cli/errors.txt.
 
-    error_sites.py                     checks that the section names sites of today's sources, at most 40
+    error_sites.py                     checks that the section has at most 40 lines, each an error site of the current sources
     error_sites.py --write LOG FOLDER  rewrites the section; LOG: the throws of a run of all tests, recorded by
                                        programs/record_throws.cpp; FOLDER: the build folder with debug information
 
 An error site is a `throw` with an operand, or a call of a [[noreturn]] function that throws, in lib or tools. A test reaches
-it if the line of the throw, or of one of its three callers, is a line of the site.
+a site if a recorded throw, or one of its three innermost callers, is on a line of the site.
 """
 import argparse
 import collections
@@ -26,19 +26,19 @@ def sources():
 
 
 def masked(text):
-    """Returns the text with comments and the characters of literals replaced by blanks, at the same places."""
+    """Returns C++ source text with comments and literals replaced by blanks, so that positions in the text stay valid."""
     pattern = r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*(?:.|\n)*?\*/'
     return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def throwing_functions(texts):
     names = {name for text in texts.values() for name in re.findall(r"\[\[noreturn\]\][^;({]*?(\w+)\(", text)}
-    # Replies of a child process are no errors of their own; the tools end in run_and_exit.
+    # Excludes functions that pass on an existing error (from a child process or a handler), and run_and_exit, which ends each tool.
     return names - {"reply", "reply_exception", "on_terminate", "run_and_exit", "part"}
 
 
 def sites():
-    """Yields (file, first line, last line, code) of each error site; lines count from 1."""
+    """Yields (file, first line, last line, code) of each error site; line numbers count from 1."""
     originals = {path: path.read_text(encoding="utf-8") for path in sources()}
     texts = {path: masked(text) for path, text in originals.items()}
     functions = "|".join(sorted(throwing_functions(texts)))
@@ -54,7 +54,7 @@ def sites():
 
 
 def statement_end(text, begin):
-    """Returns the position after the expression that begins there: a semicolon, comma or closing bracket outside brackets."""
+    """Returns the end of the expression at `begin`: the position of the first semicolon, comma or closing bracket outside brackets."""
     depth = 0
     for at in range(begin, len(text)):
         if text[at] in "([{":
@@ -67,7 +67,7 @@ def statement_end(text, begin):
 
 
 def reached_lines(log, folder):
-    """Returns the lines of throws and of their callers: {file: set of lines}."""
+    """Returns {source file: line numbers of the throws in `log` and of their callers}. `folder`: build folder with debug information."""
     offsets = collections.defaultdict(set)
     for line in log.read_text().splitlines():
         for frame in line.split("\t"):

@@ -2,9 +2,10 @@
 """Compares two texts with a tolerance for numbers with a decimal point.
 
 usage: near.py WANTED FOUND
-Results of a model in fp32 differ between processors, whose order of summation differs, by some roundings (6e-8) of sums of up to
-some thousand terms. So a number may differ by 1e-4 relative to the wanted number or, since it may itself be a difference, by 1e-6 of
-the largest number in the line. Integers and words must be equal. Prints each line that differs; exit status 1 if there is one.
+Results of a model in fp32 differ between processors, which sum up to some thousand terms in different orders, by a few roundings
+(6e-8 each). So a number in FOUND may differ from its number in WANTED by a relative error of 1e-4 or, since it may itself be a
+difference, by 1e-6 of the largest number in the line. Integers and words must be equal. Prints each line that differs; exit status 1
+if a line differs.
 """
 import re
 import sys

@@ -5,8 +5,8 @@ usage: run.py FOLDER-OF-TOOLS [PREFIX…]     only cases whose name starts with 
 A case passes with exit status 0 and is skipped with 77; the last line of its output is then the reason. If a case passes
 without comparing with some Python packages, its last line begins with "without" and names them.
 The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a golden file that no case compares is a failure.
-tests/cli/errors.txt has the stderr of every command that a case expects to fail, to be read in one go; its messages must
-equal the program's, apart from numbers and fingerprints.
+tests/cli/errors.txt has the stderr of every command that a case expects to fail, so that all messages can be reviewed in one
+file; they must equal the messages of the tools, except for numbers and fingerprints.
 With MH_RENEW=1 in the environment the cases rewrite their golden files and their sections of errors.txt:
 MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
 """
@@ -33,7 +33,7 @@ renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
 def unused_golden_files(case, compared):
-    """Returns one line for each golden file that the case did not compare; with MH_RENEW=1 deletes these files instead."""
+    """Returns one error line for each golden file of a case that is not in `compared`; with MH_RENEW=1 deletes these files instead."""
     unused = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared)
     if not renew:
         return "".join(f"FAILED: {path.relative_to(root)}: expected a golden file that the case compares; found an unused "
@@ -45,7 +45,7 @@ def unused_golden_files(case, compared):
 
 
 def read_sections(path):
-    """Returns the sections of errors.txt by their titles."""
+    """Returns {title: text} of the sections of errors.txt."""
     title, sections = "", {}
     for line in path.read_text().splitlines(keepends=True):
         if line.startswith("== "):
@@ -56,16 +56,16 @@ def read_sections(path):
 
 
 def comparable(text):
-    """Replaces fingerprints and numbers, which depend on the machine, by #."""
+    """Returns `text` with # in place of fingerprints and numbers, which may depend on the machine."""
     return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
 
 
 def errors_of(case, recorded, sections):
-    """Returns a line if the messages of the case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
+    """Returns an error line if the messages of a case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
 
     recorded: the commands of the case that failed as expected, each with its stderr and exit status.
     """
-    # A command starts with a line "$ …" and ends with "exit status N". Commands other than the tools, and repeated ones, are left out.
+    # A command starts with a line "$ …" and ends with "exit status N". Repeated commands, and commands other than the tools, are omitted.
     commands = re.findall(r"^\$ .*?^exit status \d\n", recorded, flags=re.MULTILINE | re.DOTALL)
     distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
     text = "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
@@ -78,7 +78,7 @@ def errors_of(case, recorded, sections):
     old, new = comparable(sections.get(case.stem, "")).splitlines(True), comparable(text).splitlines(True)
     if old == new:
         return ""
-    return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the messages found are right, renew: MH_RENEW=1 python3 "
+    return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the new messages are correct, renew: MH_RENEW=1 python3 "
             f"tests/cli/run.py {sys.argv[1]} {case.stem}\n" + "".join(difflib.unified_diff(old, new, "errors.txt", "found", n=0)))
 
 
@@ -108,7 +108,7 @@ def outcome(case):
             if pathlib.Path(golden, "record").exists():
                 unused += "FAILED: expected golden_record after the last record; found none\n"
             last = output.strip().splitlines()[-1:]
-            if not any(line.startswith("without ") for line in last):  # the case ran in full
+            if not any(line.startswith("without ") for line in last):  # the case skipped no comparison
                 unused += errors_of(case, errors.read_text(errors="replace"), sections)
             status, output = int(bool(unused)), output + unused
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that two run folders are equal bit for bit: the tensors of last and best, and the log entries of every update.
+"""Checks that two run folders are bit-identical: the tensors of last.safetensors and best.safetensors, and the log entries.
 
 usage: same_run.py FOLDER FOLDER [FIELD...]     FIELD: further log fields to compare; each must occur in the log
 """
@@ -28,7 +28,7 @@ def main():
     one, other = map(pathlib.Path, sys.argv[1:3])
     for name in ("last.safetensors", "best.safetensors"):
         a, b = tensors(one / name), tensors(other / name)
-        assert a.keys() == b.keys(), f"{name}: expected the same tensors in both; found only in one: {sorted(a.keys() ^ b.keys())}"
+        assert a.keys() == b.keys(), f"{name}: expected the same tensors in both folders; found in one folder only: {sorted(a.keys() ^ b.keys())}"
         differ = [key for key in a if a[key] != b[key]]
         assert not differ, f"{name}: {len(differ)} tensors differ, first {differ[0]}"
     fields = FIELDS | set(sys.argv[3:])
