@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares mh-eval bleu with sacrebleu, on the given files or on generated text with many kinds of characters.
+"""Compares mh-eval bleu with sacrebleu, on the files HYP and REF..., or on generated text with many kinds of characters.
 
-usage: bleu_parity.py [--few] [HYP REF...]      --few: only a subset of the combinations of options
+usage: bleu_parity.py [--few] [HYP REF...]      --few: tests only every eleventh combination of options
 Every score, precision, length and signature must be equal, scores to ten decimals.
 """
 import itertools
@@ -44,7 +44,7 @@ def noised(line, pick):
 
 
 def make_files(lines):
-    """Writes a hypothesis and two references and returns the file names."""
+    """Writes a hypothesis file and two reference files of `lines` generated lines each. Returns the file names."""
     pick = random.Random(3)
     hypothesis = [sentence(pick) for _ in range(lines)]
     sides = [hypothesis, *([noised(line, pick) for line in hypothesis] for _ in range(2))]
@@ -54,7 +54,8 @@ def make_files(lines):
 
 
 def make_characters():
-    """Writes every character that Python knows, between sigmas, digits and letters, and the same text in Python's lower case."""
+    """Writes `all`, every assigned character (only a few Han and Hangul) next to sigmas, digits and letters, and `lower`, the same
+    text lowercased by Python. Returns the file names."""
     known = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
     known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
     lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in known[i:i + 8]) + " ." for i in range(0, len(known), 8)]
@@ -80,7 +81,7 @@ def same(what, a, b):
     compared += 1
     a, b = ([f"{x:.10f}" if isinstance(x, float) else x for x in side] for side in (a, b))
     if a != b:
-        sys.exit(f"{what}: mh-eval {a}; sacrebleu {b}")
+        sys.exit(f"{what}: expected {b}, as from sacrebleu; found {a}")
 
 
 def signature(text):

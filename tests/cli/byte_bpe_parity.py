@@ -27,7 +27,7 @@ def learn(size):
     folder.mkdir()
     tokenizer.save_model(str(folder))
     subprocess.run(["mh-prep", "-q", "vocab", "--type", "byte-bpe", "--from", str(folder), "-o", f"v{size}"], check=True)
-    # As GPT2TokenizerFast, but without the special token: in mh-prep text never encodes to special tokens.
+    # The tokenizer of GPT2TokenizerFast without its special token, since mh-prep never encodes text to special tokens.
     return ByteLevelBPETokenizer.from_file(f"{folder}/vocab.json", f"{folder}/merges.txt", add_prefix_space=False)
 
 

@@ -2,7 +2,7 @@
 """Compares the rows of example shards with BertTokenizerFast and BertTokenizer of transformers: input_ids and token_type_ids of
 single texts and pairs.
 
-usage: examples_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT FOLDER-OF-GLUE   compares those files of FILES that exist
+usage: examples_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT FOLDER-OF-GLUE   compares each file of FILES that exists
 """
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ import sys
 
 import transformers
 
-# (task, file, options of mh-prep for the columns, columns of the texts from 0, header lines)
+# (task, file, options of mh-prep that select columns, columns of the texts counted from 0, number of header lines)
 FILES = [
     ("cola", "CoLA/train.tsv", [], [3], 0),
     ("cola", "CoLA/dev.tsv", [], [3], 0),
@@ -62,9 +62,9 @@ for task, name, options, columns, header in FILES:
         theirs = encode(fast, texts[:len(ours)], length)
         for i, (row, segments) in enumerate(ours):
             if (row, segments) != (theirs["input_ids"][i], theirs["token_type_ids"][i]):
-                sys.exit(f"{name}, length {length}, row {i}: {row}; theirs {theirs['input_ids'][i]}")
+                sys.exit(f"{name}, length {length}, row {i}: expected {theirs['input_ids'][i]}, as from BertTokenizerFast; found {row}")
             compared += 1
-        # If both sentences are truncated, the slow tokenizer splits an odd number of tokens differently between them.
+        # BertTokenizer splits an odd number of tokens differently between the two sentences if it truncates both.
         few = slice(0, 300)
         theirs = encode(slow, texts[few], length)
         for i, (row, segments) in enumerate(ours[few]):
@@ -74,6 +74,6 @@ for task, name, options, columns, header in FILES:
             both = [len(slow(t, add_special_tokens=False)["input_ids"]) for t in texts[i]]
             room = length - 3
             if len(both) == 1 or room % 2 == 0 or min(both) <= room // 2:
-                sys.exit(f"{name}, length {length}, row {i}: {row}; the slow one's {theirs['input_ids'][i]}")
+                sys.exit(f"{name}, length {length}, row {i}: expected {theirs['input_ids'][i]}, as from BertTokenizer; found {row}")
             odd += 1
-print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd} its slow tokenizer splits an odd number of tokens differently")
+print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd} rows BertTokenizer splits an odd number of tokens differently")

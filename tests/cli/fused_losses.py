@@ -4,9 +4,9 @@ combinations: 100 updates, 200 if MH_FULL is set.
 
     python fused_losses.py TEXT.mhs
 
-In fp32 the losses of every update may differ by at most 1e-3 nats. In bf16, where another order of summation changes the rounding,
-the mean losses of the last 50 updates may differ by at most the spread over three seeds of the plain model. The stages in NOT_FUSED,
-and no others, have no fused implementation. bf16 is tested for the stages in IN_BF16, and for all stages if MH_FULL is set.
+In fp32 the losses of every update may differ by at most 1e-3 nats. In bf16, where the order of summation changes the rounding, the
+mean losses of the last 50 updates may differ by at most their spread over three seeds of the plain model on the composed path. Exactly the
+stages in NOT_FUSED must have no fused implementation. bf16 is tested for the stages in IN_BF16, and for all stages if MH_FULL is set.
 """
 import json
 import os
@@ -50,7 +50,7 @@ def stages():
         kind, name = line.split("\t")[:2]
         alone[f"{kind}={name}"] = {kind: name}
     elsewhere = {"combiner=pair-norm",  # needs mixer=differential
-                 "pairing=own", "score=dot-product", "normaliser=softmax", "mixer=none"}  # plain, as combiner=concatenate
+                 "pairing=own", "score=dot-product", "normaliser=softmax", "mixer=none"}  # stages of the plain model, which combiner=concatenate tests
     alone = {name: stage for name, stage in alone.items() if name not in elsewhere}
     alone["combiner=head-weights"] = {"combiner": "head-weights", "head-weights.weights": [0.5, 1, 1.5, 2]}
     return alone | {"+".join(f"{k}={v}" for k, v in each.items()): each for each in TOGETHER}
@@ -67,7 +67,7 @@ def losses(text, stage, path, precision, seed=1):
     if run.returncode == 2 and path == "fused" and "constraints of the fused path" in run.stderr:
         return None
     if run.returncode != 0:
-        sys.exit(f"{stage}, {path}: status {run.returncode}: {run.stderr}")
+        sys.exit(f"{stage}, path {path}: expected exit status 0; found {run.returncode}: {run.stderr}")
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return [row["loss"] for row in found if "loss" in row]
 
@@ -93,7 +93,7 @@ def main():
                 break
             composed = losses(text, stage, "composed", precision)
             if len(fused) != UPDATES or composed[-1] > composed[0] - 0.2:
-                sys.exit(f"{name}: {len(fused)} losses, from {composed[0]} to {composed[-1]}")
+                sys.exit(f"{name}: expected {UPDATES} losses that fall by 0.2 nats; found {len(fused)} losses, from {composed[0]} to {composed[-1]}")
             if precision == "fp32":
                 difference, allowed = max(abs(a - b) for a, b in zip(fused, composed)), 1e-3
             else:

@@ -61,7 +61,7 @@ def wanted(folder):
 
 
 def old_gpt2(folder):
-    """Adds the buffers and the tied copy of older files, and stores a tensor with transposed strides."""
+    """Adds mask buffers and the tied output weight to pytorch_model.bin, as in older files, and gives one tensor transposed strides."""
     if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
@@ -76,7 +76,7 @@ def old_gpt2(folder):
 
 
 def old_bert(folder):
-    """Converts to the format of the first BERT files: gamma and beta, and the buffer position_ids."""
+    """Converts pytorch_model.bin to the format of the first BERT files: layer norms with gamma and beta, and a buffer position_ids."""
     if not pathlib.Path(folder).exists():
         return
     path = pathlib.Path(folder, "pytorch_model.bin")
@@ -162,7 +162,7 @@ def load(folder):
 
 
 def outputs(model, rows):
-    """Returns hidden states, logits and next-sentence logits of each row, in the order of model-print; None if the model lacks them."""
+    """Returns hidden states, logits and next-sentence logits of each row, in the order of model-print; an output that the model lacks is None."""
     found = []
     for row in rows:
         ids, _, segments = row.partition("|")
@@ -235,7 +235,7 @@ def configuration(folder):
 
 
 def expected_configuration(folder, tokenizer):
-    """Returns the configuration of the folder with the values that are lost in a checkpoint of the project."""
+    """Returns the configuration of `folder` with other values for the settings that checkpoints of this project do not store."""
     config = configuration(folder)
     config["dtype"] = "float32"
     kind = config["architectures"][0]

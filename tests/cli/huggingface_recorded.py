@@ -1,10 +1,10 @@
-"""Records outputs of small transformers models, and compares with them in tests that need neither PyTorch nor transformers:
+"""Records outputs of small models of transformers, for tests that compare with the record and need neither PyTorch nor transformers:
 
 huggingface_recorded.py record               writes the folders of the installed version of transformers to tests/cli/recorded
 huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a CHANGE is NAME=NEW (renames a tensor),
-                                             +NAME=COPY (adds a copy), ~NAME (changes the values) or -PREFIX (removes the prefix)
+                                             +NAME=COPY (adds a copy), ~NAME (rotates the values) or -PREFIX (removes it from all names)
 huggingface_recorded.py compare FOLDER PRINTED IDS   compares the output of model-print and token-ids with the record
-huggingface_recorded.py config FOLDER NEW    compares config.json of the folder NEW with what transformers read from FOLDER
+huggingface_recorded.py config FOLDER NEW    compares config.json of the folder NEW with the recorded configuration of FOLDER
 huggingface_recorded.py peer FOLDER…         checks that transformers reads the same configuration and tokenizer from FOLDER.back
                                              and FOLDER
 """
@@ -63,7 +63,7 @@ def write_weights(folder, changes):
 
 
 def compare(folder, printed, ids):
-    """Compares the hidden states of all positions, the logits of the last position, the next-sentence logits, and the tokens."""
+    """Compares hidden states of all positions, logits of the last position, next-sentence logits and token ids with the record."""
     wanted = pathlib.Path(folder, "figures.txt").read_text().splitlines()
     lines = pathlib.Path(printed).read_text().splitlines()
     rows = pathlib.Path(folder, "rows").read_text().splitlines()
@@ -82,13 +82,13 @@ def compare(folder, printed, ids):
     print(f"{folder}: at most {worst:.1e} from the record")
 
 
-# Keys of config.json that are not compared: the version and the path of the file.
+# Keys of config.json that are not compared: the version of transformers and the path of the file.
 APART = ("transformers_version", "_name_or_path")
 
 
 def expected_config(folder):
     config = json.loads(pathlib.Path(folder, "read.json").read_text())
-    if config["model_type"] == "gpt2":  # from the tokenizer, since config.json lacks it
+    if config["model_type"] == "gpt2":  # the value of the tokenizer, since config.json of GPT-2 lacks this key
         config["pad_token_id"] = json.loads(pathlib.Path(folder, "special.json").read_text())["pad_token_id"]
     return config
 
@@ -98,7 +98,7 @@ def compare_config(folder, new):
     for key, value in found.items():
         assert key in wanted and wanted[key] == value, (key, wanted.get(key), value)
     for key in json.loads(pathlib.Path(folder, "config.json").read_text()):
-        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # the default of all versions
+        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # keys whose defaults are the same in all versions
         assert key in found or apart, f"{new}/config.json: expected the key {key}; found none"
 
 
@@ -107,8 +107,8 @@ def encode(tokenizer):
 
 
 def load_tokenizer(folder, transformers):
-    """Loads a tokenizer. transformers 4 does not read the list extra_special_tokens of version 5, which it names
-    additional_special_tokens."""
+    """Loads the tokenizer of `folder`. For transformers 4, renames the list extra_special_tokens of version 5 to
+    additional_special_tokens in a copy of the folder."""
     path = pathlib.Path(folder, "tokenizer_config.json")
     config = json.loads(path.read_text())
     if not transformers.__version__.startswith("4.") or not isinstance(config.get("extra_special_tokens"), list):
@@ -169,7 +169,7 @@ def record():
         tokenizer.save_pretrained(folder)
         (folder / "model.safetensors").unlink()
         (folder / "generation_config.json").unlink(missing_ok=True)
-        named = dict(model.named_parameters())  # each tied tensor once, as in files
+        named = dict(model.named_parameters())  # has each tied tensor once, as saved files have
         (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in named.items()))
         with torch.no_grad():
             for key, value in named.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares the scores of classes, numbers and answers with scikit-learn, scipy and SQuAD's definition, reimplemented here.
+"""Compares the scores of classes with scikit-learn, of numbers with scipy, and of answers with SQuAD's definition, reimplemented here.
 
-usage: metrics_parity.py FOLDER-OF-PROGRAMS [DEV.JSON]    DEV.JSON: SQuAD v1.1; compares only answers, made from its texts
+usage: metrics_parity.py FOLDER-OF-PROGRAMS [DEV.JSON]    DEV.JSON: file of SQuAD v1.1; compares only scores of answers from its texts
 Ten decimals must be equal.
 """
 import collections
@@ -33,7 +33,7 @@ def expect(what, mine, theirs):
     compared += 1
     theirs = [f"{value:.10f}" for value in theirs]
     if [x.replace("-0.0000000000", "0.0000000000").replace("-nan", "nan") for x in mine] != [x.replace("-0.0000000000", "0.0000000000") for x in theirs]:
-        sys.exit(f"{what}: ours {mine}; theirs {theirs}")
+        sys.exit(f"{what}: expected {theirs}; found {mine}")
 
 
 def tables(kind, rows_of_tables, scores):
@@ -118,7 +118,7 @@ def made_questions(pick):
 
 
 def questions_of_squad(path, pick):
-    """Yields [answer, gold answers...] of each question; the answer is a gold answer, another span of the text, or a mixture."""
+    """Yields [answer, gold answers...] of each question. The answer is a gold answer, another span of the text, or parts of both."""
     for article in json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
             words = paragraph["context"].split(" ")

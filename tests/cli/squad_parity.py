@@ -4,13 +4,13 @@
 usage: squad_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT SHARD SQUAD.JSON SAMPLE
 
 The token ids of all windows are compared with the fast tokenizer, whose stride is the overlap of two windows. SAMPLE questions,
-including the longest paragraphs, are also compared with the processor of run_squad.py, whose stride is the distance of two windows,
-as in this project and in BERT. Answers from pseudo-random scores are compared with two plain loops. Scores are compared with the
-script of SQuAD 1.1 and, with every third question unanswerable, with that of SQuAD 2.0.
+including those on the longest paragraphs, are also compared with the processor of run_squad.py, whose stride is the distance of two
+windows, as in this project and in BERT. Answers from pseudo-random scores are compared with an exhaustive search in two nested loops.
+Scores are compared with the script of SQuAD 1.1 and, with every third question unanswerable, with the script of SQuAD 2.0.
 
-A span may differ from the processor's in two cases, which are counted. The processor searches the pieces of the answer within the
-words of the answer: if an answer ends within a piece it takes complete words, and if a word contains the answer twice it takes the
-first occurrence.
+A target span may differ from the span of the processor in two cases, which are counted. The processor searches the pieces of the
+answer within the words of the answer: if an answer ends within a piece it takes complete words, and if a word contains the answer
+twice it takes the first occurrence.
 """
 import collections
 import json
@@ -39,7 +39,7 @@ def ours(*command):
 
 def expect(what, mine, theirs):
     if mine != theirs:
-        sys.exit(f"{what}: ours {ascii(mine)}; theirs {ascii(theirs)}")
+        sys.exit(f"{what}: expected {ascii(theirs)}; found {ascii(mine)}")
 
 
 def windows():
@@ -88,7 +88,7 @@ def check_processor(rows, chosen, slow, fast):
             else:
                 twice += 1
                 expect(f"{q['id']}: the same pieces", pieces, f.tokens[theirs[0]:theirs[1] + 1])
-    print(f"{len(chosen)} questions, {spans} windows equal to run_squad.py; spans that differ: {within} within pieces, {twice} of answers twice in a word")
+    print(f"{len(chosen)} questions, {spans} windows equal to run_squad.py; spans that differ: {within} with an end within a piece, {twice} with an answer that occurs twice in a word")
 
 
 def check_answers(rows, chosen, slow, fast, made):
@@ -108,14 +108,14 @@ def check_answers(rows, chosen, slow, fast, made):
                         best = score, window * STRIDE + s, window * STRIDE + e
         text = context[offsets[best[1]][0]:offsets[best[2]][1]]
         expect(f"{q['id']}: answer", made[q["id"]], text)
-        # BERT's post-processing: searches the characters of the tokens in the words around them.
+        # The post-processing of BERT searches the text of the tokens within the words that contain them.
         example = processor.SquadExample(q["id"], "", context, None, None, "")
         word = [example.char_to_word_offset[offsets[i][0]] for i in best[1:]]
         pieces = fast.convert_ids_to_tokens(fast(context, add_special_tokens=False)["input_ids"][best[1]:best[2] + 1])
         joined = " ".join(pieces).replace(" ##", "").replace("##", "")
         theirs = squad_metrics.get_final_text(joined, " ".join(example.doc_tokens[word[0]:word[1] + 1]), True)
         other += squad_metrics.normalize_answer(theirs) != squad_metrics.normalize_answer(text)
-    print(f"{len(chosen)} answers equal to two plain loops; {other} differ after BERT's post-processing of the text")
+    print(f"{len(chosen)} answers equal to an exhaustive search; {other} differ after BERT's post-processing of the text")
 
 
 def normalised(text):
@@ -137,7 +137,8 @@ def scored(predictions, shard_of):
 
 
 def constructed():
-    """Returns predictions: correct, a part, of another question, empty, an article, with punctuation and another case."""
+    """Returns one prediction per question, in turn: the answer, its first word, the answer in upper case with punctuation, an empty text,
+    an article, the answer with other text, and the answer to another question."""
     made = {}
     for i, (q, context) in enumerate(questions):
         text = questions[i - 1][0]["answers"][0]["text"] if i % 7 == 6 else q["answers"][-1]["text"]
@@ -167,7 +168,7 @@ def check_impossible():
         lines = [[theirs[f"{part}exact"], theirs[f"{part}f1"], theirs[f"{part}total"]] for part in ("", "HasAns_", "NoAns_")]
         for mine, line in zip(scored(predictions, made), lines):
             if any(abs(float(a) - b) > 1e-8 for a, b in zip(mine, line)):
-                sys.exit(f"scores of SQuAD 2.0: ours {mine}; theirs {line}")
+                sys.exit(f"scores of SQuAD 2.0: expected {line}; found {mine}")
     print(f"scores of {len(questions)} questions, {lines[2][2]} of them unanswerable")
 
 

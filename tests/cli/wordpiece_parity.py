@@ -39,11 +39,11 @@ def expect(what, ours, theirs):
     global compared
     compared += 1
     if ours != theirs:
-        sys.exit(f"{what}: ours {ascii(ours)}; theirs {ascii(theirs)}")
+        sys.exit(f"{what}: expected {ascii(theirs)}; found {ascii(ours)}")
 
 
 def peer(pieces, lowercase, strip):
-    """Returns a tokenizer without special tokens, so that their names are tokenised as plain text."""
+    """Returns the reference tokenizer of the package. It has no special tokens, so that their names are tokenised as plain text."""
     made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]", max_input_chars_per_word=100))
     made.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -113,7 +113,7 @@ def check_made(count):
 
 
 def check_characters():
-    """Compares every character, alone and among others, with a vocabulary of all characters that normalisation can produce."""
+    """Compares texts with every character, alone and between others; the vocabulary has all characters that normalisation can produce."""
     known = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
     known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
     later = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
@@ -128,7 +128,7 @@ def check_characters():
 
 def check_learnt(rounds):
     """Compares learnt vocabularies. The trainer of tokenizers assigns random ids to characters with ##, and ids break ties between
-    equal counts; so it receives the characters in the order of mh-prep as special tokens."""
+    equal counts; so the trainer receives the characters as special tokens, in the order of mh-prep."""
     pick = random.Random(13)
     for i in range(rounds):
         letters = pick.choice(["ab", "abc", "abcdefgh", "aäbß東"])
