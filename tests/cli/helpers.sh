@@ -58,8 +58,8 @@ golden_record() {
   mv "$GOLDEN_WORK/record" "$GOLDEN_WORK/shown"
   compare_golden "$1.record" "transcript $1"
 }
-# compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case. COMMAND is shown if they
-# differ; near: compares numbers with a tolerance (near.py).
+# compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case. COMMAND is
+# shown if they differ; near: compares numbers with a tolerance (near.py).
 compare_golden() {
   local wanted=$GOLDEN/$1
   ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each NAME once; found $1 twice"
@@ -99,14 +99,15 @@ reproducible() {
   fi
 }
 
-# only FILE…: fails unless the folder of the case contains exactly these files, out and err.
+# only FILE…: fails unless the folder of the case contains exactly these files; out and err are ignored.
 only() {
   local found
   found=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
   [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "expected the files $*; found $found"
 }
 
-# fixed_text LINES: prints LINES lines of text with repeated words, identical for every awk implementation. For golden outputs.
+# fixed_text LINES: prints LINES lines of text with repeated words, identical for every awk implementation. For golden
+# outputs.
 fixed_text() {
   awk -v lines="$1" 'function draw() { x = (x * 75 + 74) % 65537; return x }
     BEGIN { x = 7; for (i = 0; i < lines; i++) { n = 2 + draw() % 11; s = "w" draw() % 9
@@ -128,9 +129,10 @@ make_shards() {
   mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 }
 
-# killed_run PAUSE FIELD START…: runs the command START (mh-train … --out) without interruption in the folder `whole`. Then
-# runs it in the folder `killed`, sends SIGKILL up to eight times, the second time after PAUSE seconds, and resumes after each
-# kill. Fails unless both folders have bit-identical weights and the same logs, including the log field FIELD.
+# killed_run PAUSE FIELD START…: runs the command START (mh-train … --out) without interruption in the folder `whole`.
+# Then runs it in the folder `killed`, sends SIGKILL up to eight times, the second time after PAUSE seconds, and resumes
+# after each kill. Fails unless both folders have bit-identical weights and the same logs, including the log field
+# FIELD.
 killed_run() {
   local pause pid kills=0 start=("${@:3}")
   "${start[@]}" whole

@@ -6,8 +6,8 @@
 # RESULTS is the folder for the log of each step and the benchmark tables attention.tsv, beam.tsv and gpu_training.tsv;
 # the default is results/ next to tests/. LibTorch is taken from MH_TORCH (the folder with lib/), else from the PyTorch
 # that python3 imports, and must have the version of the build. Exit status: 0 all tests passed, 1 a test or a step
-# failed, 2 wrong usage, 3 LibTorch or the build is missing or has another version, 4 no GPU. The bar of a benchmark is the
-# required ratio of its speed to the speed of its baseline. A missed bar is reported but is not a failed test.
+# failed, 2 wrong usage, 3 LibTorch or the build is missing or has another version, 4 no GPU. The bar of a benchmark is
+# the required ratio of its speed to the speed of its baseline. A missed bar is reported but is not a failed test.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -77,8 +77,8 @@ run() {
   [ "$status" -ne 137 ] || status=124
   echo "$name: exit status $status after $((SECONDS - began)) s"
 }
-# start NAME SECONDS COMMAND…: does the same as `run` in the background. finish NAME: waits for this step, prints its output
-# and sets $status to its exit status.
+# start NAME SECONDS COMMAND…: does the same as `run` in the background. finish NAME: waits for this step, prints its
+# output and sets $status to its exit status.
 declare -A started
 start() {
   # Two threads per program: with more, the programs oversubscribe the cores and mostly wait.
@@ -102,8 +102,8 @@ skip() {
   note "skipped: $1 ($2)"
 }
 
-# counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the failed and
-# skipped tests of the step.
+# counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the
+# failed and skipped tests of the step.
 counts() {
   local before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
