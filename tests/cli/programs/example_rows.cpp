@@ -1,4 +1,4 @@
-// Prints the model inputs of a shard of examples, for comparison with the package transformers and for its benchmark:
+// Prints the model inputs of a shard of examples, for comparisons and benchmarks against the package transformers:
 // example-rows SHARD LENGTH prints one line per example: label, number of tokens in the first segment, token ids.
 #include <cstdio>
 #include <string>

@@ -3,10 +3,9 @@
 //   metrics-print classes   reads lines with the true and the predicted class: accuracy, F1, Matthews correlation
 //   metrics-print numbers   reads lines with two numbers: Pearson and Spearman correlation
 //   metrics-print answers   reads lines with an answer and the gold answers, separated by tabs: exact match and F1 of
-//   each
-//                           line, then of all lines in percent
+//                           each line, then of all lines in percent
 //
-// For classes and numbers an empty line ends a table; each table gives one line of output.
+// For classes and numbers, an empty line ends a table of input lines; the program prints one line per table.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>

@@ -1,6 +1,7 @@
 // Prints the outputs of a model, for comparison with the package transformers: model-print MODEL
-// Each line of standard input holds the token ids of one sequence and, after a "|", their segments. Prints the last
-// hidden states of all positions, "|", the logits, "|", and the next-sentence logits if the model has them.
+// Each line of standard input has the token ids of one sequence and optionally, after a "|", their segments. For each
+// line the program prints the last hidden states of all positions, "|", the logits, "|", and the next-sentence logits
+// if the model has them.
 #include <c10/core/InferenceMode.h>
 
 #include <cstdio>
@@ -14,11 +15,13 @@
 
 namespace {
 
+// Prints all elements of a tensor; nothing if it is undefined.
 void write(const at::Tensor& values) {
   const at::Tensor flat = values.defined() ? values.to(at::kFloat).contiguous() : at::zeros({0});
   for (int64_t i = 0; i < flat.numel(); ++i) std::printf("%.9g ", static_cast<double>(flat.const_data_ptr<float>()[i]));
 }
 
+// Returns the integers in `text` as a tensor (1, T), or an undefined tensor if there are none.
 at::Tensor row(const std::string& text) {
   std::istringstream in(text);
   std::vector<int64_t> numbers;

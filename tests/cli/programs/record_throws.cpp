@@ -1,6 +1,6 @@
-// A library for LD_PRELOAD that records where exceptions are thrown, for tests/cli/error_sites.py. For each place of a
-// process that throws, the first time, it appends a line to the file $MH_THROWS: the return addresses of the throw and
-// of its three callers, each as "module offset", separated by tabs.
+// A library for LD_PRELOAD that records where a process throws exceptions, for tests/cli/error_sites.py. For each
+// distinct call stack of a throw it appends one line to the file $MH_THROWS: the return addresses of the throw and of
+// its three callers, each as "module offset", separated by tabs.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int kFrames = 6;  // two of this library, the throw and three callers
+constexpr int kFrames = 6;  // return addresses per record: 2 in this library, the throw and 3 callers
 
 void record() {
   static std::mutex mutex;
@@ -32,7 +32,7 @@ void record() {
     if (dladdr(frames[static_cast<size_t>(i)], &info) == 0 || info.dli_fname == nullptr) continue;
     const auto offset =
         reinterpret_cast<uintptr_t>(frames[static_cast<size_t>(i)]) - reinterpret_cast<uintptr_t>(info.dli_fbase);
-    // The name of the program itself is argv[0], which may lack the folder.
+    // dladdr names the main program by argv[0], which may lack the folder.
     char program[4096] = {};
     const bool found = info.dli_fname[0] == '/' || readlink("/proc/self/exe", program, sizeof program - 1) > 0;
     if (!found) continue;

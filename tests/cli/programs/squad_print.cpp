@@ -1,15 +1,13 @@
 // Prints windows, answers and scores of a shard of SQuAD questions, for comparison with transformers:
 //
 //   squad-print windows SHARD LENGTH STRIDE QUESTION   one line per window: question id; token ids; position of the
-//   first
-//                                                      paragraph token; target positions; for each paragraph token 1 if
-//                                                      this window has the maximum context for it, else 0
-//   squad-print truth SHARD                            predictions of a model with the gold start and end positions
-//   squad-print made SHARD                             predictions from scores computed from row and position; the
-//   speed
-//                                                      is printed to stderr
-//   squad-print score SHARD PREDICTIONS                exact match, F1 and count of all, answerable, unanswerable
-//   questions
+//                                                      first paragraph token; target positions; for each paragraph
+//                                                      token 1 if this window has its maximum context, else 0
+//   squad-print truth SHARD                            predictions of a model that scores the gold spans highest
+//   squad-print made SHARD                             predictions from pseudo-random scores; prints the questions per
+//                                                      second to stderr
+//   squad-print score SHARD PREDICTIONS                exact match, F1 and number of all questions, of the answerable
+//                                                      questions and of the unanswerable questions
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -67,7 +65,7 @@ void print_answers(const text::Questions& questions, const std::function<Scores(
   std::fputs(metrics::predictions_json(questions, answers).c_str(), stdout);
 }
 
-// Returns scores of 10 at the target start and end of the row, 0 elsewhere.
+// Returns start and end scores of the window `row`: 10 at its target positions, 0 elsewhere.
 Scores truth(const text::Questions& questions, int64_t row) {
   Scores s{std::vector<float>(static_cast<size_t>(questions.length(row))), {}};
   s.end = s.start;
@@ -76,7 +74,7 @@ Scores truth(const text::Questions& questions, int64_t row) {
   return s;
 }
 
-// Returns pseudo-random scores with few distinct values, so that many are equal and ties are tested.
+// Returns pseudo-random start and end scores of the window `row`, with few distinct values to test ties.
 Scores made(const text::Questions& questions, int64_t row) {
   Scores s;
   for (int64_t i = 0; i < questions.length(row); ++i) {
