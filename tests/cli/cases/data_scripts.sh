@@ -30,13 +30,13 @@ data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/tinyshakespeare" tiny
   cat tiny/train.txt tiny/valid.txt tiny/test.txt | cmp - <(zstd -dcq "$data/tinyshakespeare/input.txt.zst")
-  [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "lines: $(wc -l tiny/*)"
+  [ "$(wc -l < tiny/valid.txt) $(wc -l < tiny/test.txt)" = "2000 2000" ] || fail "expected 2000 lines in valid.txt and in test.txt; found $(wc -l tiny/*)"
 fi
 # With a mirror of WikiText-2: 629 training articles as sentences, without headings.
 if [ -f "$data/wikitext-2/train.txt.zst" ]; then
   expect 0 env MH_DATA="$data" "$scripts/wikitext-2-sentences" sentences
   [ "$(ls sentences | paste -sd ' ')" = "test.txt train.txt valid.txt" ] || fail "$(ls sentences)"
-  [ "$(grep -c '^$' sentences/train.txt) $(grep -c '^ =' sentences/train.txt)" = "629 0" ] || fail "articles"
+  [ "$(grep -c '^$' sentences/train.txt) $(grep -c '^ =' sentences/train.txt)" = "629 0" ] || fail "expected 629 empty lines and no heading in sentences/train.txt"
 fi
 # Multi30k: writes pairs and shards; refuses a file with another SHA-256, compressed like the public file.
 gzip -c copy/input.txt > copy/train.de.gz
@@ -47,10 +47,10 @@ if [ -f "$data/multi30k/train.de.zst" ]; then
   mh-prep vocab --type char words > chars
   expect 0 env MH_DATA="$data" "$scripts/multi30k" multi none chars
   mh-prep info multi/test.mhs > info
-  grep -q "^records	1000$" info || fail "pairs of the test: $(cat info)"
-  [ "$(wc -l < multi/train.de) $(wc -l < multi/valid.en)" = "29000 1014" ] || fail "lines: $(wc -l multi/*)"
+  grep -q "^records	1000$" info || fail "expected 1000 pairs in multi/test.mhs; found $(cat info)"
+  [ "$(wc -l < multi/train.de) $(wc -l < multi/valid.en)" = "29000 1014" ] || fail "expected 29000 lines in train.de and 1014 in valid.en; found $(wc -l multi/*)"
 fi
-# GLUE: shards from a folder of GLUE's own files or from the mirror; ROWS limits the training rows.
+# GLUE: makes shards from a folder with the files of GLUE or from the mirror; ROWS limits the training rows.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two > pieces.txt
 mh-prep vocab -q --type wordpiece --from pieces.txt > pieces
 mkdir -p own/SST-2

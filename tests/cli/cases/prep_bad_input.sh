@@ -31,5 +31,5 @@ record 3 mh-prep lm --vocab v3 text -o x.mhs
 golden_record refused
 status=0
 mh-prep lm --vocab v text >/dev/full 2>err || status=$?
-[ "$status" -eq 1 ] || fail "/dev/full on stdout: $status"
+[ "$status" -eq 1 ] || fail "expected exit status 1 if stdout is /dev/full; found $status"
 only text v empty bad8 nul crlf v2 v3

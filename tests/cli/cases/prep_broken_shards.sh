@@ -1,4 +1,5 @@
-# Shards truncated at each sixteenth of their size, random bytes, and bit flips in each section of a shard are refused.
+# Shards truncated at each sixteenth of their size, a text file, and shards with a flipped bit in each section are
+# refused.
 make_text 400 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text > whole.mhs 2>/dev/null
@@ -7,7 +8,7 @@ for i in $(seq 0 15); do
   head -c $((size * i / 16)) whole.mhs > cut.mhs
   expect 3 mh-prep info cut.mhs
   status=0; mh-prep info - < cut.mhs >/dev/null 2>&1 || status=$?
-  [ "$status" -eq 3 ] || fail "pipe cut at $i: $status"
+  [ "$status" -eq 3 ] || fail "expected exit status 3 for $i/16 of a shard from a pipe; found $status"
 done
 expect 3 mh-prep info text;  said "a shard (.mhs)"
 expect 3 mh-prep cat text

@@ -1,5 +1,5 @@
-# Byte-level BPE of GPT-2: the vocabulary is read from its files, applied and printed; damaged files are refused. Tokens
-# equal those of the Python package tokenizers on all available texts.
+# Byte-level BPE of GPT-2: mh-prep reads the vocabulary from the files of GPT-2, encodes and decodes text, and refuses
+# damaged files. The token ids of all available texts equal the ids from the Python package tokenizers.
 python3 - <<'P'
 import json, os
 # GPT-2's printable letters for the 256 bytes, and two merges.
@@ -12,11 +12,11 @@ json.dump({p: i for i, p in enumerate(pieces)}, open("f/vocab.json", "w"))
 open("f/merges.txt", "w").write("#version: 0.2\n\u0120 a\n\u0120a b\n")
 P
 expect 0 mh-prep vocab --type byte-bpe --from f -o v; said "259 entries"
-head -4 v | tail -1 | grep -q "^merges 2" || fail "merges of the file"
+head -4 v | tail -1 | grep -q "^merges 2" || fail "expected the two merges of f/merges.txt in the vocabulary"
 printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
 expect 0 mh-prep lm --vocab v text -o s; said "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
-printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "tokens"
+printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "expected other token ids"
 mh-prep cat s | cmp - text
 no() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
 no 2 "--from, the folder" text

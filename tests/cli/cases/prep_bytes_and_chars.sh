@@ -1,9 +1,9 @@
-# A byte vocabulary reproduces any input; a character vocabulary reproduces text.
+# mh-prep cat reproduces any input from a shard with a byte vocabulary, and text from one with a character vocabulary.
 head -c 100000 /dev/urandom > any
 mh-prep vocab --type byte any > byte.vocab
 mh-prep lm --vocab byte.vocab any > any.mhs
 mh-prep cat any.mhs | cmp - any
-# A compressed file is accepted as bytes, with a warning.
+# A compressed file is encoded as bytes, with a warning.
 zstd -qf any -o any.zst
 expect 0 mh-prep lm --vocab byte.vocab any.zst -o packed.mhs; said "any.zst is a zstd file"
 expect 0 mh-prep vocab --type byte any.mhs -o x; said "any.mhs is a shard file"

@@ -19,7 +19,7 @@ tsv 'index\tsentence\n0\tOne\n' cola-test.tsv
 record 0 mh-prep glue --task cola $bert cola-test.tsv -o x.mhs
 tsv 'one\ttwo\tthree\n' three.tsv
 record 3 mh-prep glue --task cola $bert three.tsv
-# Columns may be in any order, and have other names if options give them.
+# Columns may be in any order. Options select columns with other names.
 tsv 'label\tsentence\n1\tone\n' swapped.tsv
 record 0 mh-prep glue --task sst2 $bert swapped.tsv -o x.mhs
 tsv 'label\tcontent\n1\tone\n' content.tsv
@@ -91,7 +91,7 @@ record 2 mh-prep examples --text review --number 5,1 $bert reviews.tsv
 record 2 mh-prep examples --text review --number 5 $bert reviews.tsv
 record 2 mh-prep examples --text review --labels a,b --metrics pearson $bert reviews.tsv
 golden_record refused
-[ ! -e no.mhs ] || fail "half a shard was left"
+[ ! -e no.mhs ] || fail "a partial shard remains after an error"
 # A truncated shard is refused.
 size=$(stat -c %s mrpc.mhs)
 for i in $(seq 0 9); do

@@ -1,4 +1,5 @@
-# All GLUE files of the mirror, with BERT's vocabulary: tokens and segments equal those of transformers' tokenizers.
+# Tokens and segments of all GLUE files of the mirror, with BERT's vocabulary, equal the results of the tokenizers of
+# transformers.
 data=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$data/bert-base-uncased/vocab.txt.zst" ] || skip "no vocabulary of BERT and no GLUE (MH_DATA)"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import transformers' 2>/dev/null || skip "Python lacks transformers"

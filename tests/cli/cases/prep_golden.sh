@@ -12,7 +12,8 @@ eine kleine katze sah die andere katze
 hunde sitzen nicht auf matten !
 die matte ist rot , die katze nicht
 T
-# shard NAME COMMAND…: makes the shard NAME.mhs and records the messages of COMMAND and the content of the shard.
+# shard NAME COMMAND…: makes the shard NAME.mhs with COMMAND and compares the messages of COMMAND and the content of the
+# shard with NAME.record.
 shard() {
   local file=$1.mhs
   record 0 "${@:2}" -o "$file"

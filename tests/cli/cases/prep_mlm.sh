@@ -1,5 +1,5 @@
-# Converts documents to a shard and back: empty lines and file ends separate documents; the number of threads changes
-# nothing; checks errors.
+# Converts documents to a shard and back: empty lines and file ends separate documents; the shard does not depend on the
+# number of threads; checks errors.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '##s' . A > vocab.txt
 printf 'one two.\n\nthree.\n\n\n \t\nTwos A!\n\x01\nthree three\n' > first
 printf '\ntwo' > second
@@ -16,7 +16,7 @@ printed '"kind":"documents"'; printed '"documents":4,"sentences":5'; printed '"t
 record 0 mh-prep mlm --wordpiece vocab.txt --cased second -o one.mhs
 mh-prep vocab -q --type wordpiece --cased --from vocab.txt > v
 record 0 mh-prep mlm --vocab v first second -o y.mhs
-mh-prep cat y.mhs | grep -q 'A \[UNK\]' || fail "case is not kept"
+mh-prep cat y.mhs | grep -q 'A \[UNK\]' || fail "expected the upper-case piece A in the shard"
 record 2 mh-prep mlm first
 record 2 mh-prep mlm --vocab v --wordpiece vocab.txt first
 record 2 mh-prep mlm --vocab v --cased first
@@ -34,7 +34,7 @@ record 0 mh-prep mlm --vocab v --crlf normalise crlf -o z.mhs
 printf 'one\n\xff\n' > bad8
 record 3 mh-prep mlm --vocab v bad8 -o none.mhs
 golden_record refused
-# A text of several batches: the number of threads changes nothing.
+# The shard of a text with several batches does not depend on the number of threads.
 make_text 90000 | awk '{ print } NR % 37 == 0 { print "" }' > large
 mh-prep mlm --wordpiece vocab.txt --threads 1 large -o a.mhs 2>/dev/null
 mh-prep mlm --wordpiece vocab.txt --threads 3 large -o b.mhs 2>/dev/null
@@ -45,4 +45,4 @@ for i in $(seq 0 9); do
   head -c $((size * i / 10)) x.mhs > cut.mhs
   expect 3 mh-prep cat cut.mhs
 done
-[ ! -e none.mhs ] || fail "half a shard was left"
+[ ! -e none.mhs ] || fail "a partial shard remains after an error"

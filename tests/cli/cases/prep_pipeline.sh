@@ -10,7 +10,7 @@ expect 0 mh-prep info a.mhs
 printed "tokens	$tokens"
 printed "kind	language-model"
 cat a.mhs | mh-prep info --format json - > info.json
-grep -q "\"tokens\":$tokens," info.json || fail "json lacks the tokens"
+grep -q "\"tokens\":$tokens," info.json || fail "expected $tokens tokens in the JSON of mh-prep info"
 mh-prep cat c.mhs > back.txt
 cmp back.txt <(sed 's/^ *//; s/ *$//' text.txt)
 mh-prep cat a.mhs - < c.mhs | cmp - <(cat back.txt back.txt)
@@ -18,10 +18,10 @@ cp text.txt $'name\xff.txt'  # a file name may be any bytes, the shard's header 
 expect 0 mh-prep lm --vocab my.vocab $'name\xff.txt' -o d.mhs
 expect 0 mh-prep info --format json d.mhs
 for shown in info cat; do expect 1 bash -c "mh-prep $shown a.mhs >/dev/full"; said "No space left"; done
-mh-prep info a.mhs | true; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "info into a closed pipe"
-[ "$(mh-prep cat --ids a.mhs | wc -l)" -eq 500 ] || fail "lines of --ids"
-mh-prep cat a.mhs | head -1 >out 2>err; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "cat into head"
-[ ! -s err ] || fail "cat into head is not silent"
+mh-prep info a.mhs | true; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for info into a closed pipe"
+[ "$(mh-prep cat --ids a.mhs | wc -l)" -eq 500 ] || fail "expected 500 lines from cat --ids"
+mh-prep cat a.mhs | head -1 >out 2>err; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for cat into head"
+[ ! -s err ] || fail "expected no message from cat into head"
 if command -v zstd >/dev/null; then
   [ "$(zstd -dc a.mhs | wc -c)" -eq $((2 * tokens)) ] || fail "zstd -dc does not print the tokens"
 fi

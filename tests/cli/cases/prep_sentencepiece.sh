@@ -1,4 +1,4 @@
-# BPE and unigram models give the same ids as SentencePiece's own program.
+# mh-prep and spm_encode of SentencePiece give the same token ids with BPE and unigram models.
 command -v spm_encode >/dev/null || skip "spm_encode is not installed"
 make_text 3000 | sed '5s/$/ naïve　ﬁne ½ “quoted” 東京 e\xcc\x81/; 9s/$/ \xf0\x9f\x98\x80 a\xc2\xa0b/' > text
 for type in bpe unigram; do

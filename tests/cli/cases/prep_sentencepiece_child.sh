@@ -1,4 +1,5 @@
-# SentencePiece trains in a child process: a text that crashes the trainer does not crash mh-prep, and no line is lost.
+# SentencePiece trains in a child process: a text that crashes the trainer does not crash mh-prep, and no line is skipped
+# silently.
 word() { awk -v n="$1" 'BEGIN { srand(3); s = ""; for (i = 0; i < n; i++) s = s substr("abcdefgh", 1 + int(rand() * 8), 1); print s }'; }
 echo 'the cat sat' > small
 for n in 32769 40000 70000; do
@@ -16,15 +17,15 @@ expect 0 mh-prep vocab --type bpe --size 20 reserved -o reserved.model
 said "U+2585 gets no piece, since SentencePiece reserves it: 2 lines, first reserved:2"
 said "reserves them: 1 line, first reserved:4"
 said "U+2581 is read as a space, since SentencePiece reserves it: 1 line, first reserved:4"
-! grep -q 'LOG(' err || fail "a raw line of the library"
+! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 expect 0 mh-prep lm --vocab reserved.model reserved -o x.mhs
 # Rare characters.
 (for i in $(seq 200); do echo "the cat sat on the mat"; done; printf 'q\303\251\n') > rare
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 0.99 rare -o model; said "characters have a piece"
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model
-! grep -q 'characters have a piece' err || fail "a coverage message although all characters are covered"
+! grep -q 'characters have a piece' err || fail "expected no message on coverage, since all characters have a piece"
 expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; said "SentencePiece: Loaded all 201 sentences"
-! grep -q 'LOG(' err || fail "a raw line of the library"
+! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 rm model
 # Sizes that the text cannot fill, and text without anything to learn.
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
@@ -39,7 +40,7 @@ for text in '\342\226\205\n' '\001\002\n'; do
       unigram*205*) said "expected at most 4, the number of pieces that this text yields" ;;
       *) said "expected text with characters that can have a piece; found none; check the input" ;;
     esac
-    ! grep -q '\.cc(\|\.h(\|Internal' err || fail "a raw message of the library"
+    ! grep -q '\.cc(\|\.h(\|Internal' err || fail "expected no raw message of SentencePiece"
     expect 3 mh-prep vocab -v --type $type --size 40 odd -o model; said "SentencePiece: "
     ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "the message contains source positions of the library"
   done
@@ -48,10 +49,11 @@ printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "t
 printf 'a\n\377\n' > bad
 expect 3 mh-prep vocab --type unigram --size 40 bad -o model; said "bad:2: byte 2"
 [ ! -e model ] || fail "a refused run left a file"
-# The child is killed, and the parent is killed.
+# mh-prep reports that its child process was killed; if mh-prep is killed, its child process ends too.
 mkfifo text
 awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # larger than the read buffers
-start() {  # starts mh-prep and waits until its child waits for text; sets $parent and $child
+# start: starts mh-prep and waits until its child process waits for text; sets $parent and $child to their process ids.
+start() {
   mh-prep vocab --type bpe --size 40 text -o model 2>err & parent=$!
   exec 5<>text  # read-write, so that opening the pipe does not block if mh-prep has failed
   timeout 60 cat much >&5 || fail "mh-prep does not read its input"
@@ -70,7 +72,7 @@ for end in "SEGV 3" "KILL 4" "TERM 1"; do
   exec 5>&-
   status=0
   wait $parent || status=$?
-  [ "$status" -eq "${end#* }" ] || fail "status $status after $signal"
+  [ "$status" -eq "${end#* }" ] || fail "expected exit status ${end#* } after $signal; found $status"
   said "SentencePiece's trainer: expected "
   said "found a process that ended by signal "
 done

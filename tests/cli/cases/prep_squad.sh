@@ -1,4 +1,4 @@
-# Converts SQuAD questions to a shard and back; checks errors; the number of threads changes nothing.
+# Converts SQuAD questions to a shard and back; the shard does not depend on the number of threads; checks errors.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' who won '?' the team of cafe '##s' . > vocab.txt
 cat > a.json <<'JSON'
 {"version": "1.1", "data": [
@@ -10,7 +10,7 @@ JSON
 expect 0 mh-prep squad --wordpiece vocab.txt a.json -o x.mhs
 said "2 questions on 1 paragraphs, 5 + 7 tokens, 0 + 0 unknown"
 mh-prep squad -q --threads 3 --wordpiece vocab.txt - < a.json > y.mhs
-[ "$(zstd -dcq x.mhs | sha256sum)" = "$(zstd -dcq y.mhs | sha256sum)" ] || fail "another shard from a pipe with 3 threads"
+[ "$(zstd -dcq x.mhs | sha256sum)" = "$(zstd -dcq y.mhs | sha256sum)" ] || fail "expected the same shard from a pipe with 3 threads"
 expect 0 mh-prep cat x.mhs
 printf 'q1\twho won ?\tthe team of cafes won .\nq2\twho ?\tthe team of cafes won .\n' | cmp - out
 expect 0 mh-prep cat --ids x.mhs
@@ -18,14 +18,14 @@ printed "5 6 7	8 9 10 11 12 6 13	0 4 9 12 17 19 22	3 8 11 17 18 22 23	84 104 101
 expect 0 mh-prep info --format json x.mhs
 printed '"kind":"questions"'; printed '"paragraphs":1,"answers":3,"missing_answers":0,"impossible":0'
 printed '"unanswerable":false'; printed '"wordpiece":"vocab.txt"'
-# WordPiece converted to a vocabulary of this project gives the same shard.
+# vocab.txt converted to a vocabulary of this project gives the same shard.
 mh-prep vocab -q --type wordpiece --from vocab.txt > v
 mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
 # Answers that are not at the stated position.
 sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
 record 3 mh-prep squad --vocab v moved.json -o z.mhs
 record 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs
-mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "the shard does not state the missing answers"
+mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "expected missing_answers 1 in the shard"
 # SQuAD 2.0.
 sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_impossible": true, "plausible_answers": [{"text": "x", "answer_start": 0}]/' a.json > two.json
 record 3 mh-prep squad --vocab v two.json -o z.mhs

@@ -1,5 +1,5 @@
-# SQuAD itself: number of records, and the score of the gold answers after tokenisation; windows, spans, answers and
-# scores equal those of transformers.
+# The published SQuAD files: number of records, scores of the gold answers after tokenisation, and windows, target spans,
+# answers and scores compared with transformers.
 squad=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$squad/squad-1.1/dev.json.zst" ] || skip "no SQuAD (MH_DATA)"
 programs=$(dirname "$(command -v mh-prep)")/../tests
@@ -17,6 +17,6 @@ for part in dev train-part; do
 done
 printf '99.6972563860 99.7592236774 10570\n98.9475456765 99.0062714776 11877\n' | diff - scores
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
-python3 -c 'import numpy, transformers' 2>/dev/null || skip "the rest needs transformers for Python; counts and the truth are right"
+python3 -c 'import numpy, transformers' 2>/dev/null || skip "Python lacks transformers; the counts and the scores of the gold answers are as expected"
 python3 -B "$ROOT/tests/cli/squad_parity.py" "$programs" vocab.txt dev.mhs dev.json 300
 python3 -B "$ROOT/tests/cli/squad_parity.py" "$programs" vocab.txt train-part.mhs train-part.json 100

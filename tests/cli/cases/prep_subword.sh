@@ -1,4 +1,4 @@
-# subword-nmt BPE: joint codes, one dictionary per language, and codes as a file.
+# BPE of subword-nmt: merges learned jointly on two languages, one vocabulary per language, and merges from a codes file.
 make_text 400 | sed 's/^ *//; s/ *$//; s/w/lower/g' > en
 sed 's/lower/niedriger/g' en > de
 expect 0 mh-prep vocab --type subword-nmt --merges 12 de en -o joint.vocab

@@ -7,7 +7,7 @@ for type in word char; do mh-prep vocab -q --type $type text > $type.vocab; done
 mh-prep vocab -q --type wordpiece --from vocab.txt > wordpiece.vocab
 mh-prep vocab -q --type bpe --size 24 --threads 1 text > bpe.vocab
 
-# A line feed inside a character.
+# A line feed inside the bytes of a character is refused.
 printf 'one\ncaf\xc3\n\xa9 au lait\n' > broken
 cut_off() { said "broken:2: byte 7 of the file: expected UTF-8 text; found the byte 0xC3, the start of a character that the end of the line cuts off"; }
 for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --size 20" "unigram --size 20"; do
@@ -32,7 +32,7 @@ record 3 mh-prep vocab --type subword-nmt --codes broken.codes text -o none
 record 3 mh-prep codes broken.codes
 record 3 mh-prep lm --vocab word.vocab - -o none < broken
 [ ! -e none ] || fail "a refused run left a file"
-# A byte vocabulary accepts them.
+# A byte vocabulary encodes bytes that are not UTF-8.
 mh-prep vocab -q --type byte broken > byte.vocab
 mh-prep lm -q --vocab byte.vocab broken | mh-prep cat - | cmp - broken
 
@@ -48,9 +48,10 @@ for type in "word" "char" "subword-nmt --merges 3" "wordpiece --size 50" "bpe --
   cmp out wanted
   said "marked.text: $dropped"; said "marked.text2: $dropped"; said "2 files began with a byte order mark"
 done
-# Prints the tokens of a shard and its header without file names.
+# shown SHARD: prints the tokens of a shard and its header without file names.
 shown() { mh-prep cat --ids "$1"; mh-prep info --format json "$1" | sed 's/"file".*"kind"/"kind"/; s/"provenance".*//'; }
-same() {  # SUBCOMMAND OPTIONS --: files with byte order marks give the same shard as files without
+# same SUBCOMMAND OPTIONS --: fails unless files with byte order marks give the same shard as files without.
+same() {
   local options=()
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   mh-prep -q "${options[@]}" text text2 -o wanted.mhs
@@ -92,6 +93,6 @@ mark > alone
 record 3 mh-prep vocab alone -o none
 golden_record refused
 printf 'a\n\xef\xbb\xbfb\n' > inside
-expect 0 mh-prep vocab inside; [ "$(tail -1 out | cut -f1)" = "$(printf '\xef\xbb\xbfb')" ] || fail "inside: $(cat out)"
+expect 0 mh-prep vocab inside; [ "$(tail -1 out | cut -f1)" = "$(printf '\xef\xbb\xbfb')" ] || fail "expected a token that begins with U+FEFF; found $(cat out)"
 # A byte vocabulary keeps the byte order mark.
 mh-prep lm -q --vocab byte.vocab marked.text | mh-prep cat - | cmp - marked.text

@@ -6,13 +6,13 @@ mh-prep vocab de > de.vocab
 mh-prep vocab en > en.vocab
 expect 0 mh-prep translation --vocab joint.vocab de en -o joint.mhs;  said "300 pairs"; said "0 + 0 unknown"
 mh-prep cat joint.mhs | cmp - <(paste de en)
-[ "$(mh-prep cat --ids joint.mhs | awk -F'\t' 'NF == 2 && $1 ~ / 0$/ && $2 ~ / 0$/' | wc -l)" -eq 300 ] || fail "ids of pairs"
+[ "$(mh-prep cat --ids joint.mhs | awk -F'\t' 'NF == 2 && $1 ~ / 0$/ && $2 ~ / 0$/' | wc -l)" -eq 300 ] || fail "expected 300 pairs of ids, each ending in the end-of-line token 0"
 expect 0 mh-prep info joint.mhs
 printed "kind	translation"; printed "records	300"; printed "dropped	{}"
-! grep -q source_vocabulary out || fail "a joint vocabulary is shown twice"
-# The shard is the same from paste, through pipes, with any number of threads, and with the vocabulary named for each
-# side.
-commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # number of words, formatted as in messages
+! grep -q source_vocabulary out || fail "expected one vocabulary in the header of a shard with a joint vocabulary"
+# The shard does not depend on pipes, on the number of threads, or on whether one option or two options name the joint
+# vocabulary.
+commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # commas FILE: number of words, formatted as in messages
 sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
@@ -34,7 +34,7 @@ mh-prep vocab s t > st.vocab
 record 3 mh-prep translation --vocab st.vocab s t -o x.mhs
 expect 0 mh-prep translation --vocab st.vocab --empty drop --min-length 2 --max-length 5 s t -o few.mhs
 said "pairs dropped: 1 empty, 1 long, 2 short"; said "1 pairs"
-[ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "other pairs are kept"
+[ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "expected the pair a b, x y only"
 expect 0 mh-prep info few.mhs; printed 'dropped	{"empty":1,"long":1,"short":2}'; printed '"max_length":5'
 expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; said "1 empty, 1 ratio"
 record 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o x.mhs
@@ -70,15 +70,15 @@ record 3 mh-prep translation --vocab st.vocab long -o x.mhs
 : > empty
 record 3 mh-prep translation --vocab st.vocab empty -o x.mhs
 expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full; said "No space left"
-# A byte vocabulary: each side must still be text, and its line feed ends the sequence.
+# A byte vocabulary: source and target must still be UTF-8 text; each sequence ends in a line feed.
 mh-prep vocab --type byte s > bytes
 expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs
 mh-prep cat few.mhs | cmp - <(paste s t | sed 4d)
-[ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "bytes"
+[ "$(mh-prep cat --ids few.mhs | tail -1)" = "97 32 98 32 99 10	120 32 121 32 122 32 120 32 121 32 122 10" ] || fail "expected the bytes of the last pair as ids"
 record 3 mh-prep translation --vocab bytes bad8 -o x.mhs
 golden_record refused
 # A signal leaves no file.
 mh-prep translation --vocab joint.vocab - -o x.mhs < <(paste de en; sleep 3) 2>/dev/null &
 sleep 0.5; kill -TERM $!; wait $! && fail "a stopped run succeeded"
-[ -z "$(find . -name '*x.mhs*')" ] || fail "left: $(find . -name '*x.mhs*')"
+[ -z "$(find . -name '*x.mhs*')" ] || fail "expected no partial file; found $(find . -name '*x.mhs*')"
 [ ! -e x.mhs ] || fail "a refused run left a shard"

@@ -6,11 +6,11 @@ grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "
 mh-prep lm --vocab lower text -o t.mhs 2>err
 said "3 lines, 13 tokens, 5 unknown"
 mh-prep cat --ids t.mhs > out
-[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "numbers: $(cat out)"
-[ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "text: $(mh-prep cat t.mhs)"
+[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "expected other token ids; found $(cat out)"
+[ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "expected other decoded text; found $(mh-prep cat t.mhs)"
 expect 0 mh-prep info t.mhs; printed "tokenizer	wordpiece"
 mh-prep codes lower | cmp - vocab.txt
-# Case and accents: kept both, or each separately.
+# mh-prep can keep case, accents, or both.
 for way in "--cased no no" "--cased,--strip-accents,yes no yes" "--strip-accents,no yes no"; do
   read -r options lowercase accents <<< "$way"
   IFS=, read -ra options <<< "$options"
@@ -23,7 +23,7 @@ ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
 [ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "lower case, accents: $(ids wayyesno)"
 [ "$(ids waynoyes)" = "12 12 2 4" ] || fail "case, no accents: $(ids waynoyes)"
 [ "$(ids waynono)" = "2 12 10 11 4" ] || fail "case, accents: $(ids waynono)"
-# A learnt vocabulary: special pieces, characters, then merged pieces; the counts are those of the pieces in the text.
+# A learnt vocabulary has special pieces, characters, then merged pieces, each with its count in the encoded text.
 printf 'ab abc\nab AB, b\n' > learn
 expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pair of pieces occurs often enough"
 [ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "learnt: $(cat learnt)"
@@ -54,7 +54,8 @@ record 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt
 record 3 mh-prep vocab --type wordpiece --from missing -o y
 record 3 mh-prep vocab --type wordpiece --from lower -o y
 record 3 mh-prep lm --vocab vocab.txt text -o y
-bad() {  # MESSAGE: expects the error MESSAGE for the standard input
+# bad MESSAGE: fails unless a vocab.txt with the content of standard input is refused with MESSAGE.
+bad() {
   cat > bad.txt
   expect 3 mh-prep vocab --type wordpiece --from bad.txt -o y; said "$1"
 }
