@@ -19,8 +19,8 @@ assert a["tokens"] == int(sys.argv[1]) and abs(a["nll"] - b["nll"]) < 1e-6
 assert abs(math.exp(a["nll"]) - a["perplexity"]) < 1e-6
 P
 expect 0 mh-eval --per-token tokens.tsv run/best.safetensors run/last.safetensors t.mhs
-[ "$(wc -l < tokens.tsv.0)" -eq $((tokens + 1)) ] || fail "lines of --per-token"
-[ "$(wc -l < out)" -eq 3 ] || fail "a line for each model"
+[ "$(wc -l < tokens.tsv.0)" -eq $((tokens + 1)) ] || fail "expected a header and one line per token in the file of --per-token"
+[ "$(wc -l < out)" -eq 3 ] || fail "expected a header and one line per model"
 expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
 mv out first
 expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3

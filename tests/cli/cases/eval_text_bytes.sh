@@ -1,5 +1,5 @@
-# Hypotheses and references of mh-eval: characters that other programs treat as line ends are ordinary characters, a
-# byte order mark is dropped, and a line feed inside a character is refused.
+# Texts of mh-eval: characters that other programs treat as line ends are ordinary characters, a byte order mark is
+# dropped, and a line feed inside the bytes of a character is refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 score() { mh-eval bleu -q --tokenize none --format json "$@" | python3 -c '
 import json, sys
@@ -7,7 +7,8 @@ row = json.load(sys.stdin)
 print(row["sentences"], row["hypothesis_tokens"], round(row["score"], 4))'; }
 line='the cat sat on the mat'
 printf '%s\n%s\n' "$line" "$line" > plain
-# Each row: a name, a byte sequence, and the number of tokens of "a" BYTE "b". The text follows another line.
+# Each row of the list: a name, the bytes of a character, and the number of tokens of "a", the character and "b". The
+# tested line is the second line of the text.
 while read -r name byte tokens; do
   printf "%s\na${byte}b on the mat\n" "$line" > odd
   [ "$(score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(score odd odd)"

@@ -1,4 +1,4 @@
-# --metric bleu of mh-prune and mh-spectrum experts gives the BLEU of mh-eval for the same models.
+# mh-prune and mh-spectrum experts with --metric bleu report the same BLEU as mh-eval for the same models.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 make_text 100 | awk 'NF' > s
 sed 's/w/v/g' s > t
@@ -23,7 +23,7 @@ assert [r["bleu"] for r in rows[:4]] == wanted, ([r["bleu"] for r in rows], want
 assert all(abs(r["bleu_difference"] - r["bleu"] + wanted[0]) < 1e-9 for r in rows)
 assert rows[0]["beam"] == 2 and rows[0]["max_length_b"] == 20 and "tok:none" in rows[0]["signature"]
 P
-expect 0 mh-prune curve --by taylor --step 25% $m p.mhs; ! grep -q bleu out || fail "columns of BLEU without --metric bleu"
+expect 0 mh-prune curve --by taylor --step 25% $m p.mhs; ! grep -q bleu out || fail "expected no BLEU columns without --metric bleu"
 experts() { expect "$1" mh-spectrum experts --show scores --random 2 --blocks 0 --format json "${@:2}"; }
 experts 0 $mae p.mhs --metric bleu "${how[@]}"; mv out scores
 experts 0 $mae p.mhs --metric bleu "${how[@]}"; cmp out scores
