@@ -1,5 +1,5 @@
-# configs/small/compare: every method builds; results are tabulated as means; finished runs are kept, stopped runs are
-# resumed, incompatible runs are refused.
+# configs/small/compare: every method builds; the table has the mean result of each method; finished runs are not
+# repeated, stopped runs are resumed, runs with another configuration are refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -8,7 +8,7 @@ for split in train valid test; do mh-prep lm --vocab v text -o runs/data-wikitex
 for method in "$ROOT"/configs/methods/*.toml "$ROOT"/configs/small/*.toml; do
   body=("--config" "$ROOT/configs/small/wikitext2.toml")
   case $method in
-    */small/glue.toml) continue ;;  # for fine-tuning only
+    */small/glue.toml) continue ;;  # applies to fine-tuning only
     */skip-retain.toml) body+=("--config" "$ROOT/configs/small/transformer-xl.toml") ;;
   esac
   expect 0 mh-train --dry-run "${body[@]}" --config "$method" --train runs/data-wikitext2/train.mhs
@@ -34,13 +34,13 @@ rm -f runs/wikitext2/mixhead-a+sigsoftmax/seed1/{result.json,last.safetensors}
 compare 0 plain mixhead-a+sigsoftmax
 said "run 3 of 4, 0 more to do"
 cut -f 1-9 out | cmp - first
-# Runs of another build are distinguished in the table.
+# The table distinguishes runs with tools of another build.
 mkdir -p other/bin; cp "$(command -v mh-prep)" "$(command -v mh-train)" other/bin
 printf '#!/bin/sh\nexec %s "$@"\n' "$(command -v mh-eval)" > other/bin/mh-eval; chmod +x other/bin/mh-eval
 cp -r "$(dirname "$(command -v mh-train)")/../lib" other/lib 2>/dev/null || true
 rm runs/wikitext2/plain/seed2/result.json
 PATH=$PWD/other/bin:$PATH compare 0 plain
-[ "$(ls runs/tools | wc -l)" -eq 2 ] || fail "tools: $(ls runs/tools)"
+[ "$(ls runs/tools | wc -l)" -eq 2 ] || fail "expected copies of the tools of two builds; found $(ls runs/tools)"
 cut -f 11 out | grep -qF "$version $kept" || fail "$(cut -f 11 out)"
 cut -f 11 out | grep -q "^$version [0-9a-f]*, $version [0-9a-f]*$" || fail "$(cut -f 11 out)"
 echo "# changed" >> configs/methods/mixhead-a.toml

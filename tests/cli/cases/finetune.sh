@@ -1,5 +1,5 @@
-# mh-finetune continues training a model on other data, with all or some parameters: what changes, which settings are
-# inherited, resume, and errors.
+# mh-finetune trains all or some parameters of a model on other data. Checks which tensors change and which settings are
+# inherited; resume and errors.
 [ -n "$(command -v mh-finetune || true)" ] || skip "mh-finetune is not built"
 make_shards
 make_text 60 | tac > new
@@ -12,7 +12,7 @@ m=first/last.safetensors
 small="--set train.batch.block=16 --set train.batch.tokens=64"
 go="--train new.mhs $small --set train.length=20u --set train.lr=0.01 --threads 1"
 
-# Prints the names of the tensors that differ between two checkpoints.
+# changed.py: prints the names of the tensors that differ between two checkpoints, without the prefix of the layer.
 cat > changed.py <<'P'
 import json, struct, sys
 def read(path):
@@ -30,8 +30,8 @@ changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
 said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters are trained"
 changed gates
-[ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "what has changed: $(cat names)"
-[ "$(wc -l < names)" -eq 8 ] || fail "what has changed: $(cat names)"
+[ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "changed tensors: $(cat names)"
+[ "$(wc -l < names)" -eq 8 ] || fail "changed tensors: $(cat names)"
 grep -q 'trainable = \["gates"\]' gates/config.toml || fail "train.trainable is not in config.toml"
 grep -q 'weight_decay = 0.5' gates/config.toml && fail "weight decay was inherited"
 python3 - <<'P'
@@ -42,22 +42,22 @@ assert lines[0]["from"] == "first/last.safetensors"
 P
 expect 0 mh-finetune -q --init $m --train-only gates,output $go --out plus
 changed plus
-[ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "what has changed: $(cat names)"
+[ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "changed tensors: $(cat names)"
 expect 0 mh-finetune --init $m $go --out all --set train.groups.gates.lr=0.5
-! grep -qF "are left out" err || fail "nothing is left out"
+! grep -qF "are left out" err || fail "expected no message about settings that are left out"
 changed all
-[ "$(wc -l < names)" -gt 20 ] || fail "what has changed: $(cat names)"
+[ "$(wc -l < names)" -gt 20 ] || fail "changed tensors: $(cat names)"
 grep -q 'lr = 0.5' all/config.toml || fail "--set does not override an inherited setting"
 expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' $go --out names_
 changed names_
-[ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "what has changed: $(cat names)"
+[ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
 # Resumes to the same weights, also for a model read from a pipe, by mh-finetune and by mh-train.
 cat $m | mh-finetune -q --init - --train-only gates $go --out halves --set train.length=9u
 expect 0 mh-finetune -q --resume --out halves --set train.length=15u --threads 1
 expect 0 mh-train -q --resume --out halves --set train.length=20u --threads 1
 python3 changed.py gates/last.safetensors halves/last.safetensors > names
-[ ! -s names ] || [ "$(cat names)" = "" ] || fail "a resume differs: $(cat names)"
+[ ! -s names ] || [ "$(cat names)" = "" ] || fail "expected the weights of the uninterrupted run; found other tensors $(cat names)"
 record 2 mh-finetune --resume --out halves --train-only output
 
 # A dry run reports the number of trained parameters.
@@ -68,7 +68,7 @@ python3 - <<'P'
 import json
 gates, whole = json.load(open("gates.json")), json.load(open("out"))
 assert whole["trained_parameters"] == whole["parameters"] == gates["parameters"]
-# 2 d + d hidden + hidden + hidden E + E, twice
+# parameters of the gates: 2 d + d hidden + hidden + hidden E + E, in each of 2 layers
 assert gates["trained_parameters"] == 2 * (2 * 16 + 16 * 8 + 8 + 8 * 4 + 4), gates
 P
 # mh-train --from inherits only the model, not the training settings.

@@ -5,7 +5,7 @@ python3 "$ROOT/tests/cli/recipes.py" "$tools" "$ROOT/configs/recipes"
 expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/wikitext2-small.toml" --set model.vocabulary_rows=33278
 # BERT's second phase predicts 15% of the 512 tokens of a row.
 expect 0 mh-train --dry-run --config "$ROOT/configs/recipes/fixhead/table1-heads8.toml"; printed "long_predictions	77"
-# recipes.py itself fails on a wrong count, a comment without a count, a recipe that does not build, and a table that
+# recipes.py fails on a wrong parameter count, a comment without a count, a recipe that does not build, and a table that
 # lacks a recipe.
 cp -r "$ROOT/configs" configs
 find configs/recipes -mindepth 1 -maxdepth 1 -type d ! -name base ! -name mixhead -exec rm -r {} +

@@ -2,13 +2,13 @@
 page=$ROOT/configs/recipes/README.md
 [ -f "$page" ] || skip "no recipes here"
 scripts=$ROOT/data_scripts
-# commands SECTION FIRST LAST: prints the commands of a section from the first match of FIRST to the first match of
-# LAST. command_of SECTION PATTERN: prints the command that matches PATTERN.
+# commands SECTION FIRST LAST: prints the commands of a section of the page, from the first match of FIRST to the first
+# match of LAST. command_of SECTION PATTERN: prints the commands of a section that match PATTERN.
 commands() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | sed -n "/$2/,/$3/p"; }
 command_of() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | grep -- "$2"; }
 pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF--; print }'; }
 
-# clean-pairs: one pair for each reason to drop it, and the pairs that are kept.
+# clean-pairs: one pair for each reason to drop a pair, and three pairs that stay.
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
@@ -44,7 +44,7 @@ bash -euo pipefail route 2> log || fail "IWSLT14: $(cat log)"
 kept=$(wc -l < clean.de)
 [ "$kept" -lt 100 ] || fail "nothing was filtered"
 [ "$(wc -l < valid.de)" -eq $((kept / 23)) ] && [ "$(wc -l < train.en)" -eq $((kept - kept / 23)) ] || fail "the split: $kept, $(wc -l train.* valid.*)"
-! grep -q '[A-Z]' train.de train.en valid.en || fail "capital letters"
+! grep -q '[A-Z]' train.de train.en valid.en || fail "expected no capital letters in the lowercased text"
 # No filter counts subword pieces: each pair becomes one record and decodes to its words.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
 mh-prep cat train.mhs | cmp - <(paste train.de train.en)
@@ -54,7 +54,7 @@ bash -euo pipefail long-route 2> log || fail "long sentences: $(cat log)"
 ! grep -q '@@' long || fail "the joined text contains pieces"
 [ "$(cut -f 1 long | tr ' ' '\n' | sort)" = "$(tr ' ' '\n' < train.de | sort)" ] || fail "words are lost"
 cut -f 1 long > long.de
-[ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && pieces_of de long.de | awk 'NF > 60 { exit 1 }' || fail "long sentences"
+[ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && pieces_of de long.de | awk 'NF > 60 { exit 1 }' || fail "expected fewer and longer sentences, of at most 60 pieces"
 cd ..
 
 # WMT14: an archive of segmented text. Undoing the segmentation and segmenting again gives the same pieces.
@@ -66,7 +66,8 @@ for s in train newstest2013 newstest2014; do
 done
 mh-prep vocab -q --type subword-nmt --merges 30 train.tok.en train.tok.de > all
 mh-prep codes all > bpe.32000
-as_cut() {  # VOCABULARY FILE: prints the pieces of FILE in the format of subword-nmt
+# as_cut VOCABULARY FILE: prints the pieces of FILE in the format of subword-nmt.
+as_cut() {
   pieces_of "$1" "$2" | awk '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
     { line = ""; for (i = 1; i <= NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$1" -
@@ -97,7 +98,7 @@ expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 
 grep -qx "entries $((entries - 5))" small || fail "--size"
 sed 1d bpe.32000 > old
 expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; said "#version: 0.2"
-# BLEU is computed on words, for translations of a model as for any text.
+# BLEU is computed on words, both for a translated text and for the hypotheses of a model.
 cp newstest2014.tok.de out.de
 command_of Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
 bash -euo pipefail score > bleu
@@ -129,4 +130,4 @@ for s in train valid test; do
   mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"
   mh-prep info $s-whole.mhs | grep -qx "tokens	$(wc -c < $s)" || fail "$s: $(mh-prep info $s-whole.mhs)"
 done
-[ "$(wc -c < train) $(wc -c < valid) $(wc -c < ./test)" = "178 11 11" ] || fail "sizes"
+[ "$(wc -c < train) $(wc -c < valid) $(wc -c < ./test)" = "178 11 11" ] || fail "expected 178, 11 and 11 bytes"

@@ -1,5 +1,5 @@
-# Adaptive input and output: trains, resumes bit for bit although some updates contain no token of a band, scores and
-# generates; errors.
+# A model with adaptive input and output trains, resumes bit for bit although some updates have no token of a band, is
+# scored and generates text; errors.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null

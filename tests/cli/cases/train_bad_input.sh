@@ -42,4 +42,4 @@ record 2 mh-eval --context 16 run/last.safetensors t.mhs
 golden_record refused
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
 said "a finite loss"
-[ -f nan/last.safetensors ] || fail "no state saved"
+[ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"

@@ -1,4 +1,5 @@
-# A run stopped or killed while it translates the validation set leaves no partial file and resumes to the same bits.
+# A run stopped or killed while it translates the validation set leaves no partial file, and resumes to bit-identical
+# weights.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 80 | awk 'NF' > s
 sed 's/w/v/g' s > t
@@ -10,7 +11,7 @@ printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
 killed_run 0.6 valid_bleu "${start[@]}"
-# Succeeds if the last state was saved during a validation.
+# in_validation FOLDER: succeeds if the training state of FOLDER was saved during a validation.
 in_validation() { python3 -c "
 import json, struct, sys
 b = open('$1/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
@@ -24,15 +25,15 @@ for signal in TERM INT USR1 TERM HUP; do
   kill -s "$signal" "$pid" 2>/dev/null || break
   status=0; wait "$pid" || status=$?
   [ "$status" -ne 0 ] || break
-  [ "$status" -gt 128 ] || fail "$signal: $status"
+  [ "$status" -gt 128 ] || fail "expected an exit status above 128 after SIG$signal; found $status"
   stops=$((stops + 1))
   ! in_validation stopped || among=$((among + 1))
   [ -z "$(find stopped -name '*.part*')" ] || fail "a partial file is left"
   mh-train -q --threads 1 --resume --out stopped 2>/dev/null &
   pid=$!
 done
-wait "$pid" || fail "the last run"
+wait "$pid" || fail "the last resumed run failed"
 expect 0 mh-train --threads 1 --resume --out stopped
-[ "$among" -gt 0 ] || fail "none of $stops stops was in a validation"
+[ "$among" -gt 0 ] || fail "expected at least one of $stops stops during a validation; found none"
 expect 0 python3 "$ROOT/tests/cli/same_run.py" whole stopped valid_bleu
-[ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "checkpoints: $(ls stopped/checkpoints)"
+[ "$(ls stopped/checkpoints)" = "$(ls whole/checkpoints)" ] || fail "expected the retained checkpoints of the uninterrupted run; found $(ls stopped/checkpoints)"

@@ -1,4 +1,5 @@
-# From the same weights and batches, 200 updates give the same losses as PyTorch; needs the complete PyTorch.
+# mh-train and PyTorch give the same losses for 200 updates from the same weights and batches; needs the complete
+# PyTorch.
 command -v zstd > /dev/null || skip "zstd is not installed"
 peer=${MH_PEER_PYTHONPATH:-${XDG_CACHE_HOME:-$HOME/.cache}/multihead/peer-2.11.0}
 status=0

@@ -1,4 +1,4 @@
-# Configuration keys of earlier versions are translated: a warning names the present key if the user wrote the old one;
+# Configuration keys of earlier versions are translated. A warning names the current key if the user wrote the old key;
 # stored files cause no warning.
 make_shards
 cat > old.toml <<'C'
@@ -18,7 +18,7 @@ expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set tr
 said 'old.toml:8: train.block = 16 is from an earlier version; use train.batch.block = 16'
 said 'train.optimizer.rule = "adamw", train.optimizer.decay_norms_and_biases = false'
 said '--set train.clip: train.clip = 1.0 is from an earlier version; use train.optimizer.clip_norm = 1.0'
-[ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "one warning for each key"
+[ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "expected one warning for each of 4 old keys"
 ! grep -q '^clip = ' run/config.toml || fail "the run's configuration has an old key"
 # A run begun by an earlier version resumes to the same weights, without a warning.
 mkdir before

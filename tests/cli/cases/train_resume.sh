@@ -1,4 +1,5 @@
-# A run killed by SIGKILL at many moments and resumed ends with the same weights, bit for bit, as an uninterrupted run.
+# A run that is killed by SIGKILL several times and resumed ends with the same weights, bit for bit, as an uninterrupted
+# run.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 600 > text
 mh-prep vocab text > v 2>/dev/null
@@ -34,7 +35,7 @@ rest = 1
 swap_optimizer_state = true
 T
 killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs -q --out
-[ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "checkpoint.retain = 2"
+[ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "expected two retained checkpoints, as checkpoint.retain = 2 sets"
 expect 0 mh-train --threads 1 --resume --out whole
 said "the run is finished"
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u

@@ -1,4 +1,4 @@
-# A resume is checked against the saved state; a refused resume changes no file.
+# --resume compares configuration and data with the saved training state; a refused resume changes no file.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -53,13 +53,13 @@ if grep -q "uses the learning rate" err || grep -q "has learning rate 0" err; th
 cp -r run nan
 expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38; said "diverged.safetensors"
 cmp run/last.safetensors nan/last.safetensors
-[ -f nan/diverged.safetensors ] || fail "no state of the divergence"
+[ -f nan/diverged.safetensors ] || fail "expected nan/diverged.safetensors; found none"
 expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
 # train.length in tokens counts tokens, although the last row and batch of an epoch are short.
 tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')
 expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch.tokens=4096 --set "train.length=$((3 * tokens))t"
 grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * tokens))," counted/log.jsonl || fail "tokens: $(tail -1 counted/log.jsonl)"
 # A closed pipe ends a listing silently; a full device is an error.
-mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "list into head"
-[ ! -s err ] || fail "list into head is not silent"
+mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for --list keys into head"
+[ ! -s err ] || fail "expected no message from --list keys into head"
 for shown in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $shown >/dev/full"; done

@@ -1,5 +1,5 @@
-# A signal saves the state first; a full disk, a read-only folder and a second process in the same folder are refused;
-# the last state survives.
+# mh-train saves its state before a signal ends it; it refuses a full disk and a second process in the same folder, and
+# keeps the last state.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null
@@ -12,7 +12,7 @@ expect 1 mh-train --resume --out run
 said "no other process"
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
-[ "$status" -eq 143 ] || fail "SIGTERM: $status"
+[ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 grep -q "stopped by signal 15" log || fail "the log does not mention the signal"
 expect 2 mh-train --config c.toml --train t.mhs --out run
 said "--resume --out run"
@@ -23,12 +23,13 @@ print(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['
 # A file size limit stands in for a full disk.
 cp run/last.safetensors before
 status=0; ( ulimit -f 4; mh-train --resume --out run --set train.length="$((updates + 50))u" >/dev/null 2>err ) || status=$?
-[ "$status" -eq 1 ] || fail "full disk: $status"
+[ "$status" -eq 1 ] || fail "expected exit status 1 on a full disk; found $status"
 cmp before run/last.safetensors
 [ -z "$(find run -name '*.part*')" ] || fail "a partial file is left"
 expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
 expect 3 mh-train --resume --out none
-# A run stopped by a signal in the first update of an epoch and resumed: actions before that update stay in the log.
+# A run is stopped by a signal in the first update of an epoch and resumed: exchanges of heads before this update stay in
+# the log.
 r=train.procedures.head-rotation
 mh-train --config c.toml --train t.mhs --out turns -q --threads 1 --set train.batch.tokens=16384 --set train.length=100ku --set model.layers=2 \
   --set $r.mode=random --set $r.k=1 --set $r.start=1 --set $r.frequency=1 --set $r.end=100000 &  # one update per epoch

@@ -1,5 +1,5 @@
-# Transformer-XL on ordered streams with Skip-Retain: killed by SIGKILL and resumed, the run has the memory and phases
-# of an uninterrupted run; then it is evaluated with memories of other lengths.
+# Transformer-XL on ordered streams with Skip-Retain: a run that is killed by SIGKILL and resumed has the memory and the
+# phases of Skip-Retain of an uninterrupted run. The model is then evaluated with memories of other lengths.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 600 > text
 mh-prep vocab text > v 2>/dev/null

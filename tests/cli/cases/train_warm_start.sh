@@ -1,5 +1,5 @@
-# mh-train --from: a new run with the model and weights of a checkpoint, its own optimizer, and a complete
-# configuration.
+# mh-train --from starts a new run with the model and weights of a checkpoint, a new optimizer state and a complete
+# configuration file.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 printf '[model]\nlayers = 2\nwidth = 16\nffn = 16\n[attention]\nheads = 4\nmixer = "mixhead-a"\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlr = 0.01\n' > c.toml
