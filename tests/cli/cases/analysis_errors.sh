@@ -1,5 +1,5 @@
-# Analyses of incompatible or diverged models and of unusual file names: errors come before the first result and leave
-# no file.
+# The analysis tools with incompatible models, diverged models and unusual file names: each error is reported before the
+# first result, and no file remains.
 for tool in mh-prune mh-swap mh-spectrum; do [ -n "$(command -v $tool || true)" ] || skip "$tool is not built"; done
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -16,7 +16,8 @@ train long train.batch.block=64
 train mixed attention.mixer=mixhead-a
 a=run/last.safetensors long=long/last.safetensors mixed=mixed/last.safetensors
 mkdir no
-refused() {  # STATUS MESSAGE COMMAND...
+# refused STATUS MESSAGE COMMAND...: COMMAND fails with MESSAGE, prints no result and writes no file to the folder `no`.
+refused() {
   expect "$1" "${@:3}"
   said "$2"
   [ ! -s out ] || fail "expected no output; found some: ${*:3}"
@@ -38,7 +39,7 @@ refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
-# A model whose layers have no heads.
+# A pruned model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 said "by random in blocks of 16 tokens, 5 of them; seed 3"
 said "decoder.self:1:3"
@@ -52,8 +53,8 @@ refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --d
 train wild train.lr=1e4 train.length=1u
 wild=wild/last.safetensors
 expect 0 mh-prune scan $wild t.mhs
-[ "$(awk 'NR == 2 {print $8}' out)" = inf ] || fail "perplexity $(awk 'NR == 2 {print $8}' out)"
-! grep -q null out || fail "null in a table"
+[ "$(awk 'NR == 2 {print $8}' out)" = inf ] || fail "expected perplexity inf; found $(awk 'NR == 2 {print $8}' out)"
+! grep -q null out || fail "expected nan for missing numbers in a table; found null"
 train lost train.lr=1e30 train.length=1u
 lost=lost/last.safetensors
 for measure in ablation taylor avg-l2; do
@@ -80,9 +81,9 @@ refused 2 "an output that is not an input" mh-prune curve --by random --rank-dat
 cp $a "a model.safetensors"
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum --blocks 4" "mh-swap report"; do
   expect 0 $tool "a model.safetensors" t.mhs
-  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields: $tool"
+  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "expected equally many fields in all lines: $tool"
   cat $a | expect 0 $tool - t.mhs
-  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields: $tool of standard input"
+  [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "expected equally many fields in all lines: $tool on standard input"
 done
 expect 0 mh-prune scan --format json "a model.safetensors" t.mhs
 printed '"model":"a model.safetensors"'

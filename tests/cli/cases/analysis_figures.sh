@@ -1,5 +1,5 @@
-# Compares the figures of untrained models, whose weights depend only on the seed, with golden files, and the errors of
-# the analysis tools.
+# Compares results and errors of the analysis tools with golden files. The models are untrained, so their weights depend
+# only on the seed.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 fixed_text 40 > text
 mh-prep vocab -q text > v
@@ -25,7 +25,7 @@ golden --near spectrum 0 mh-spectrum $m t.mhs --blocks 2
 golden --near spectrum-mixed-summary 0 mh-spectrum $m $mixed t.mhs --blocks 2 --summary
 golden --near spectrum-mixing-json 0 mh-spectrum $mixed t.mhs --blocks 2 --of mixing --format json
 
-# Each command fails before any computation, with the exit status of the error's kind.
+# Each command must fail before any computation, with the exit status of its kind of error.
 record 3 mh-eval missing.safetensors t.mhs
 record 3 mh-eval $m other.mhs
 record 2 mh-eval $m t.mhs --context 16

@@ -1,4 +1,5 @@
-# Compares tables and messages about a model with golden files: columns, names and counts exactly, results masked.
+# Compares tables and messages of the analysis tools with golden files: columns, names and counts exactly, results
+# masked.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 fixed_text 40 > text
 mh-prep vocab -q text > v

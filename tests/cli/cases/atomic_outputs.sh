@@ -1,4 +1,5 @@
-# Outputs never overwrite inputs, results are not lost, and a signal leaves no partial file.
+# Tools refuse an output that is one of their inputs, fail if an output cannot be written completely, and leave no
+# partial file after a signal.
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 record 2 mh-prep lm --vocab v text -o v
@@ -19,17 +20,17 @@ golden_record refused-1
 expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            said "UTF-8"
 expect 3 mh-prep lm --vocab $'no\nsuch' text;                  said "a file to read"
 expect 1 bash -c 'mh-prep --help >/dev/full'
-# A writer that waits for input receives SIGTERM.
+# mh-prep receives SIGTERM while it waits for input.
 mkfifo slow
 mh-prep lm --vocab v slow -o stopped.mhs 2>/dev/null &
 pid=$!
 exec 8>slow
 for _ in $(seq 100); do [ -z "$(find . -name 'stopped.mhs.part*')" ] || break; sleep 0.05; done
-[ -n "$(find . -name 'stopped.mhs.part*')" ] || fail "no temporary file to begin with"
+[ -n "$(find . -name 'stopped.mhs.part*')" ] || fail "expected a temporary file before the signal; found none"
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 exec 8>&-
-[ "$status" -eq 143 ] || fail "SIGTERM: $status"
+[ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 [ -z "$(find . -name 'stopped.mhs*')" ] || fail "a partial file is left"
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
@@ -53,7 +54,7 @@ mh-prep lm --vocab char.v with_tabs -o c.mhs 2>/dev/null
 mh-train -q --train c.mhs --out chars --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 \
   --set train.batch.tokens=8 --set train.length=1u
 expect 0 mh-eval --per-token pt.tsv chars/last.safetensors c.mhs
-awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "rows of --per-token"
+awk -F '\t' 'NF != 4 { exit 1 }' pt.tsv || fail "expected 4 columns in each row of --per-token"
 printf 'w1 w2\nw3' > prompt
 expect 0 mh-eval generate $m --prompt-file prompt --length 3
 expect 0 mh-eval generate $m --prompt-file - --length 3 < prompt

@@ -1,4 +1,5 @@
-# Training states contain exactly the entries that `mh-train --list` prints; mh-checkpoint(5) is generated from that list.
+# Training states contain exactly the entries that `mh-train --list` prints. The tables of mh-checkpoint(5) are generated
+# from this list.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 run() {  # OUT SETTING...

@@ -10,14 +10,14 @@ train() {  # FOLDER SHARD OPTION…
     --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
 }
 train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set train.checkpoint.every=2u --set train.checkpoint.retain=3
-[ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "checkpoints of the run"
+[ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "expected 3 retained checkpoints of the run"
 
 expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
 said "averaged 3 checkpoints"
 expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
 cmp average again
-# The mean is independent of the order of the checkpoints up to one rounding; of a training state only the weights are
-# averaged.
+# The mean is independent of the order of the checkpoints up to one rounding. The average of training states has only
+# their weights.
 cat run/last.safetensors | mh-convert -q --average run/best.safetensors - > states
 python3 - <<'P'
 import json, struct
@@ -56,7 +56,7 @@ P
 record 2 mh-convert --fold folded -o x
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
-grep -q 'combiner = "concatenate"' on/config.toml || fail "the folded model's configuration"
+grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"
 # --average --fold equals --average followed by --fold.
 mh-convert -q --average --fold run/checkpoints/*.safetensors > both
 mh-convert -q --fold average > one_by_one

@@ -1,4 +1,4 @@
-# Converts models saved by transformers 4.57.1 and back; the newest transformers reads the result too.
+# Converts models that transformers 4.57.1 saved, and converts them back; the newest transformers reads the result too.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 path=${MH_CHECK_PYTHONPATH:-} other=${MH_NEWEST_PYTHONPATH:-}
 PYTHONPATH=$path python3 -c 'import torch, transformers' 2>/dev/null || skip "without transformers 4.57.1 and PyTorch"

@@ -1,6 +1,6 @@
-# Converts folders saved by transformers 4.57.1 and 5.24.0 and compares tokens, hidden states and logits with figures
-# recorded from transformers, so PyTorch is not needed. mh-convert and mh-prep read the same vocabulary, and converting
-# back writes every setting.
+# Converts folders that transformers 4.57.1 and 5.24.0 saved, and compares tokens, hidden states and logits with recorded
+# outputs of transformers, so PyTorch is not needed. mh-convert and mh-prep must read the same vocabulary, and converting
+# back must write every setting.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
 programs=$(dirname "$(command -v mh-convert)")/../tests
@@ -22,7 +22,7 @@ for folder in "${all[@]}"; do
   "$programs/token-ids" $folder.v < text > ids
   recorded compare $folder printed ids
   mh-prep -q lm --vocab $folder.v text -o $folder.mhs
-  if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the pipeline of the README
+  if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the commands of README.md
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back
   recorded config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
@@ -42,7 +42,8 @@ expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "other than the inputs"
 
 # An added token is read from each file that can declare it.
 copy() { rm -rf bad; cp -r "$1" bad; }
-one() {  # FILE: leaves FILE as the only one that declares added tokens
+# one FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
+one() {
   copy gpt2-4
   python3 - "$1" <<'P'
 import json, os, sys
@@ -96,8 +97,8 @@ bert-5 cls.predictions.decoder.bias cls.predictions.bias +cls.predictions.bias=c
 gpt2-4 lm_head.weight wte.weight transformer.wte.weight=none
 T
 
-# Unsupported features of tokenizer.json are refused by the name of the setting, and so are files that contradict each
-# other.
+# An unsupported setting of tokenizer.json is refused with an error that names it. Files that contradict each other are
+# refused too.
 while IFS='|' read -r folder change words; do
   copy $folder
   python3 - "$change" <<'P'
@@ -149,7 +150,7 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
 done
-# The settings of the normaliser are honoured: lower case with accents kept.
+# The vocabulary has the settings of the normaliser, here lower case with accents.
 copy bert-5
 python3 - <<'P'
 import json
@@ -159,7 +160,7 @@ json.dump(whole, open("bad/tokenizer.json", "w"))
 json.dump({}, open("bad/tokenizer_config.json", "w"))
 P
 mh-prep -q vocab --type wordpiece --from bad -o accents.v
-grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "settings of the normaliser"
+grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "expected lowercase yes and strip_accents no in the vocabulary"
 
 # Configurations and tokenizers are compared with transformers without PyTorch.
 lacking=
@@ -168,4 +169,4 @@ for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
 done
 [ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
 [ -n "${MH_NEWEST_PYTHONPATH:-}" ] || lacking="${lacking:+$lacking and }transformers 5.24.0"
-[ -z "$lacking" ] || echo "without $lacking; the recorded figures are compared"
+[ -z "$lacking" ] || echo "without $lacking; compared with recorded outputs only"

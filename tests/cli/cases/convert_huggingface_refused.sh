@@ -1,5 +1,5 @@
-# Refused Hugging Face folders, and pruned models, which cannot be converted back; a converted model works in every
-# tool.
+# mh-convert refuses unsupported and damaged Hugging Face folders, and does not convert pruned models to Hugging Face. A
+# converted model works in every tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
 
@@ -159,4 +159,4 @@ for kind in evil old; do
   no 3 "safe_serialization=True" bad
   if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
 done
-[ ! -e evil ] || fail "a pickled program ran"
+[ ! -e evil ] || fail "a program in a pickle file was executed"

@@ -2,7 +2,7 @@
 # table. Each check has a failing input.
 check() { expect "$1" python3 "$ROOT/kernels/cuda/resources.py" "${@:2}"; }
 
-# A stand-in for nvcc: prints the lines of ptxas and a warning, and writes the file named by -o.
+# A stand-in for nvcc that prints the output of ptxas for one kernel, with a warning, and exits with $STATUS.
 cat > nvcc <<'END'
 #!/bin/sh
 cat >&2 <<TEXT
@@ -20,7 +20,7 @@ chmod +x nvcc
 compile() { expect "$1" python3 "$ROOT/kernels/cuda/compile.py" "$2" "nvcc ${VERSION:-1.2.3}" ./nvcc probe.cu; }
 
 compile 0 log
-[ "$(cat out)" = "ptxas info    : (C7510) Potential Performance Loss" ] || fail "shown: $(cat out)"
+[ "$(cat out)" = "ptxas info    : (C7510) Potential Performance Loss" ] || fail "expected only the warning of ptxas; found $(cat out)"
 STATUS=2 compile 1 none
 [ ! -e none ] || fail "a failed compilation left a log"
 
@@ -29,7 +29,7 @@ printed "mh-tests: 1 passed, 0 failed, 0 skipped"
 printf '# nvcc 1.2.3\nkernel\ttarget\tregisters\tspills\tstack\tshared\nprobe<float, 64>\tsm_90\t40\t0\t0\t1024\n' | cmp - table
 check 0 log table --all
 
-# Numbers that differ, a new kernel, a removed kernel.
+# Errors: different numbers, a new kernel, a removed kernel.
 REGISTERS=41 STACK=16 compile 0 other
 check 1 other table
 printed "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
@@ -56,14 +56,14 @@ VERSION=2.0 SPILL=16 compile 0 more
 check 1 more written
 printed "expected at most 8 bytes of spills; found 16 bytes"
 
-# The spills of a called function are reported under its own name.
+# Spills of a device function that kernels call are reported under the name of the function.
 { cat log; printf '%s\n' 'ptxas info    : Function properties for _Z4deepPKfi' \
   '    776 bytes stack frame, 16 bytes spill stores, 4 bytes spill loads'; } > called
 check 1 called table
 printed "failed: resources/deep sm_90: expected no spills; found 20 bytes"
 printed "mh-tests: 1 passed, 1 failed, 0 skipped"
 
-# Damaged logs: no kernel, an incomplete kernel, two kernels of one name.
+# Damaged logs: no kernel, an incomplete kernel, two kernels with the same name.
 : > empty
 check 3 empty table
 said "expected the output of ptxas -v for kernels; found none"

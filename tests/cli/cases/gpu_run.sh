@@ -1,13 +1,15 @@
-# tests/gpu/run.sh reports missing files, adds up the results of its steps and returns their status. Stand-ins replace
-# the GPU programs.
+# tests/gpu/run.sh reports missing files, adds up the results of its steps and fails if a step fails. Small scripts stand
+# in for the GPU programs.
 mkdir -p here/{tests/gpu,build/{tests,tools,lib}} torch/lib bin
 cp "$ROOT/tests/gpu/run.sh" here/tests/gpu
 echo 2.11.0 > here/build/torch-version
-program() {  # FILE: makes FILE a shell script with the standard input as its body
+# program FILE: writes an executable shell script with the standard input as its body to FILE.
+program() {
   { echo '#!/bin/sh'; cat; } > "$1"
   chmod +x "$1"
 }
-try() {  # STATUS MESSAGE
+# try STATUS MESSAGE: runs tests/gpu/run.sh; expects the exit status STATUS, and MESSAGE on stderr unless it is empty.
+try() {
   expect "$1" env PATH="$PWD/bin:$PATH" here/tests/gpu/run.sh results
   [ -z "$2" ] || said "$2"
 }
@@ -27,21 +29,21 @@ echo 2.11.0+cu130 > torch/build-version
 try 3 "expected a build with CUDA"
 touch torch/lib/libtorch_cuda.so
 [ -e /dev/nvidiactl ] || try 4 "expected an NVIDIA GPU and its driver; found neither"
-program bin/nvidia-smi <<< 'echo "GPU 0: one that is stood in for"'
+program bin/nvidia-smi <<< 'echo "GPU 0: a stand-in"'
 try 3 "found no such file; make a bundle"
 touch here/build/lib/libmultihead-cuda.so here/build/tests/{attention,beam}-bench here/build/tools/mh-{finetune,train}
 program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
 
-# Without PyTorch for Python there is no benchmark: runs the kernel tests twice, once under memcheck, and the
+# Without PyTorch for Python, run.sh runs no benchmark, but the kernel tests twice (once under memcheck) and the
 # command-line cases.
 try 0 ""
-printed "GPU 0: one that is stood in for"; printed "skipped: a case (why)"
+printed "GPU 0: a stand-in"; printed "skipped: a case (why)"
 for tool in racecheck synccheck; do printed "skipped: $tool (compute-sanitizer does not work here: no device)"; done
 printed "skipped: bench (python3 cannot import PyTorch, the baseline)"
 printed "11 passed, 0 failed, 6 skipped"
 [ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "logs: $(ls results)"
 
-# A missed bar is reported but is not a failed test; a peer that cannot run is a skip.
+# A missed bar is reported but is not a failed test; a benchmark whose baseline cannot run is skipped.
 echo "$MH_TORCH" > place
 export PYTHON_TORCH=$PWD/place
 printf 'plain\tms\t2\t1\t0.5\t0.4\t0.6\t0.97\tFAIL\nmixed\tms\t1\t9\t9\t9\t9\t4\tpass\ncompiled\tms\t-\t-\t-\t-\t-\t2\tskip\n' > table
@@ -61,7 +63,7 @@ program here/build/tests/torch-tests <<< 'echo crashed; exit 139'
 try 1 ""
 printed "FAILED: kernels: exit status 139 without the line 'mh-tests: …'"
 
-# A training run that ends early is reported at once.
+# steady_training.py reports a training run that ends early.
 if [ -n "$(command -v mh-train || true)" ]; then
   tools=$(dirname "$(command -v mh-train)")
   printf '[model]\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 3\n[train]\nbatch.tokens = 512\nlength = "9u"\n' > odd.toml

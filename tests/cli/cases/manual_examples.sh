@@ -1,5 +1,5 @@
-# The opening example of each manual page runs unchanged: first that of mh-train(1) in an empty folder, then those of
-# the other pages in the same folder.
+# The first example of each manual page runs unchanged: the example of mh-train(1) in an empty folder, then the examples
+# of the other pages in the same folder.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 command -v zstd >/dev/null || skip "zstd is not installed"
 example() { awk '/^\.\\" example$/ { on = 1; next } /^\.\\" end of example$/ { on = 0 } on && !/^\.(Bd|Ed)/' "$1" | sed 's/^\\&//; s/\\e/\\/g'; }

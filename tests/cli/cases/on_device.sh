@@ -1,11 +1,12 @@
-# Trains on a GPU: a language model in bf16 with a CUDA graph, a translation model, BERT and a classifier. Each run
-# resumes to the same bits and scores as on the CPU. MH_DEVICE=cpu runs the same without a GPU.
+# Trains on a GPU: a language model in bf16 with a CUDA graph, Transformer-XL, a translation model, BERT and a
+# classifier. Resumed runs end with bit-identical weights, and scores are close to those on the CPU. MH_DEVICE=cpu runs
+# this case without a GPU.
 device=${MH_DEVICE:-cuda}
 [ "$device" = cpu ] || [ -e /dev/nvidiactl ] || skip "needs an NVIDIA GPU"
 graph=true; [ "$device" = cuda ] || graph=false
 small="[train]\nbatch.block = 32\nbatch.tokens = 512\nlr = 0.005\nvalidation.every = \"20u\"\nlog_every = \"5u\"\n"
 
-# resumes NAME OPTIONS…: a run of 40 updates and a run resumed after update 20 end with the same weights.
+# resumes NAME OPTIONS…: checks that a run of 40 updates and a run resumed after update 20 end with the same weights.
 resumes() {
   local name=$1
   mh-train -q --device "$device" "${@:2}" --out "$name" --set train.length=40u
@@ -13,7 +14,7 @@ resumes() {
   expect 0 mh-train -q --device "$device" --resume --out "$name.halves" --set train.length=40u
   same_weights "$name"
 }
-# Compares the weights; the checkpoints also contain the command lines, which differ.
+# same_weights NAME: fails unless NAME and NAME.halves have the same tensors. Their metadata differ in the command line.
 same_weights() {
   python3 - "$1" <<'P' || fail "$1: a resumed run differs"
 import json, struct, sys
@@ -27,9 +28,9 @@ differ = [name for name in one if one[name] != two.get(name)]
 assert one.keys() == two.keys() and not differ, differ[:5]
 P
 }
-# near NAME: the score on the device (file NAME) is close to the score on the CPU (file NAME.cpu).
+# near NAME: fails unless the scores on $device (file NAME) agree with the scores on the CPU (file NAME.cpu) to 2%.
 near() {
-  python3 - "$1" <<'P' || fail "$1: the score on the device differs from that on the CPU"
+  python3 - "$1" <<'P' || fail "$1: the scores on $device differ from the scores on the CPU"
 import json, math, sys
 one, two = (json.load(open(f"{sys.argv[1]}{end}")) for end in ("", ".cpu"))
 for key, value in one.items():
@@ -38,7 +39,7 @@ for key, value in one.items():
 P
 }
 
-# Language models: Mixhead A in bf16, and random pairing of heads with the memory of Transformer-XL.
+# Language models: a decoder with Mixhead A in bf16, and Transformer-XL with relative positions and a memory.
 make_text 400 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs

@@ -1,5 +1,5 @@
-# mh-prune cut removes heads: a smaller checkpoint that every tool accepts, for heads given by hand or chosen by
-# importance; errors write nothing.
+# mh-prune cut removes heads that --heads names or that a measure of importance selects, and writes a smaller checkpoint
+# that every tool accepts; commands that fail write nothing.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_shards
 train() {  # OUT KEY=VALUE...
@@ -17,7 +17,7 @@ expect 0 mh-prune cut "$model" --heads 0:1,0:3,1:2 -o small.safetensors
 said "decoder.self: heads 4 4 -> 2 3"
 said "parameters "
 [ "$(stat -c %s small.safetensors)" -lt "$(stat -c %s "$model")" ] || fail "the file is not smaller"
-# The pruned model scores as mh-eval scores the complete model with weight 0 for those heads.
+# The pruned model has the same loss as the complete model with weight 0 for the pruned heads.
 mask='[1, 0, 1, 0]' mask1='[1, 1, 0, 1]'
 expect 0 mh-eval --format json "$model" t.mhs --set attention.combiner=head-weights \
   --set "attention.decoder.self.0.head-weights.weights=$mask" --set "attention.decoder.self.1.head-weights.weights=$mask1"
@@ -30,7 +30,7 @@ assert abs(a["nll"] - b["nll"]) < 1e-5 * a["nll"], (a["nll"], b["nll"])
 P
 rm masked.json
 
-# Prunes through a pipe, from a training state, and a pruned model again, down to a layer without heads.
+# Prunes a training state into a pipe, and prunes a pruned model again, down to a layer without heads.
 mh-prune -q cut run/last.safetensors --heads decoder.self:0:1,0:3,1:2 -o - | cmp - small.safetensors
 expect 0 mh-prune cut small.safetensors --heads 0:0,0:1 -o none.safetensors
 said "decoder.self: heads 2 3 -> 0 3"
@@ -57,7 +57,7 @@ rm -rf headless
 
 # Prunes by importance, over all heads or per layer.
 expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
-[ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "no score"
+[ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "expected one score of the pruned model"
 expect 0 mh-prune cut "$model" --by avg-l2 --data t.mhs --count 2 --per-layer --blocks 4 -o - > /dev/null
 said "decoder.self: heads 4 4 -> 2 2"
 mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"

@@ -1,5 +1,5 @@
-# mh-prune scan, rank and curve: the loss without each head equals that of mh-eval; tables, summaries of two models,
-# rankings, curves; errors.
+# mh-prune scan, rank and curve: the loss of the complete model equals the loss from mh-eval; tables, summaries of two
+# models, rankings and curves; errors.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -44,15 +44,15 @@ for first, second in zip(lines[::2], lines[1::2]):
 assert len(open("score.json").readlines()) == 9
 P
 expect 0 mh-prune scan --heads 0:1,decoder.self:1:3 $a t.mhs
-[ "$(wc -l < out)" -eq 4 ] || fail "a header, the full model and two heads"
-[ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "fields"
+[ "$(wc -l < out)" -eq 4 ] || fail "expected a header, the complete model and two heads"
+[ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "expected equally many fields in all lines"
 cat t.mhs | mh-prune scan -q $a - > piped
 mh-prune scan -q $a t.mhs > plain
 cmp piped plain
 cat $a | mh-prune scan -q - t.mhs > piped
-[ "$(wc -l < piped)" -eq 10 ] || fail "a model from a pipe"
+[ "$(wc -l < piped)" -eq 10 ] || fail "expected 10 lines for a model from a pipe"
 expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
-[ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "tokens of five blocks"
+[ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "expected 40 tokens in five blocks of 8"
 # Rankings.
 expect 0 mh-prune rank --by ablation,random --format json $a t.mhs
 python3 - <<'P'
@@ -85,7 +85,7 @@ rm -f ./*.json piped plain
 # Errors come before any computation and leave no file.
 refused() {
   expect "$@"
-  [ ! -s out ] || fail "something is printed"
+  [ ! -s out ] || fail "expected no output before the error"
 }
 refused 2 mh-prune scan --heads 0:4 $a t.mhs
 said "heads 0 to 3"
@@ -123,8 +123,8 @@ pid=$!
 sleep 1.5
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
-[ "$status" -eq 143 ] || fail "SIGTERM: $status"
-[ -z "$(find . -name 'curve.svg*')" ] || fail "a plot is left"
+[ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
+[ -z "$(find . -name 'curve.svg*')" ] || fail "expected no partial plot after SIGTERM"
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 for plot in heads.svg heads.png heads.pdf; do
   expect 0 mh-prune rank --by ablation,random --plot $plot $a t.mhs
@@ -135,7 +135,7 @@ grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the l
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table was printed with the plot"
 printed "ablated heads"
-# A misspelt measure is answered with the nearest name.
+# The error on a misspelt measure names the nearest measure.
 record 2 mh-prune rank --by taylro $a t.mhs
 # The message names the help text and the available measures.
 expect 2 mh-prune rank $a t.mhs

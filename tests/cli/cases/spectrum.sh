@@ -1,4 +1,4 @@
-# mh-spectrum: tables, curves, plots, dumps and experts; errors come before any computation.
+# mh-spectrum: tables, curves, plots, dumped matrices and expert reports; errors are reported before any computation.
 [ -n "$(command -v mh-spectrum || true)" ] || skip "mh-spectrum is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
@@ -39,7 +39,7 @@ for name, k in (("c_first", 1), ("c_10", 4), ("c_50", 16), ("c_90", 29)):
     assert abs(float(first[k - 1]["mean"]) - float(rows[0][name])) < 1e-9, name
 P
 expect 0 mh-spectrum $model $mixed t.mhs --blocks 8 --summary --plot both.svg
-[ "$(wc -l < out)" -eq 3 ] || fail "a line for each model"
+[ "$(wc -l < out)" -eq 3 ] || fail "expected a header and one line per model"
 grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
 printed "attention-before-mixing"
@@ -49,14 +49,14 @@ printed "layer 1"
 expect 0 mh-spectrum $mixed t.mhs --of mixing --blocks 8 --format json
 printed '"head":null'
 expect 0 mh-spectrum $model $mixed --of output-value
-[ "$(wc -l < out)" -eq 9 ] || fail "a line for each layer and head of both models"
+[ "$(wc -l < out)" -eq 9 ] || fail "expected a header and one line per layer and head of both models"
 expect 0 mh-spectrum $mixed --of alphas --plot heat.svg
 printed "decoder.layers.1.self.mixer"
 grep -q '<svg' heat.svg || fail "no heat map"
 expect 0 mh-spectrum $mixed --of weight:decoder.layers.0.self.query.weight --format json
 printed '"n":16'
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8
-[ "$(wc -l < out)" -eq 5 ] || fail "a line for each layer and expert"
+[ "$(wc -l < out)" -eq 5 ] || fail "expected a header and one line per layer and expert"
 expect 0 mh-spectrum experts --help
 printed "--blocks"
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show tokens --least 2 --tokens 3
@@ -73,8 +73,8 @@ refuse() {  # STATUS MESSAGE ARGUMENTS…
   shift 2
   expect "$status" mh-spectrum "$@"
   said "$message"
-  [ ! -s out ] || fail "printed something: $*"
-  [ -z "$(ls no)" ] || fail "left something: $(ls no)"
+  [ ! -s out ] || fail "expected no output before the error: $*"
+  [ -z "$(ls no)" ] || fail "expected no file after the error; found $(ls no)"
 }
 refuse 2 "then the data" $model
 refuse 2 "did you mean 'attention'" $model t.mhs --of attentoin

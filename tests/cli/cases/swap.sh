@@ -1,5 +1,5 @@
-# mh-swap exchanges heads given by hand or chosen by importance: applying it twice is the identity, and all other
-# tensors stay unchanged; reports; errors.
+# mh-swap exchanges heads that --pairs names or that a measure of importance selects: exchanging twice restores the
+# checkpoint; reports; errors.
 [ -n "$(command -v mh-swap || true)" ] || skip "mh-swap is not built"
 make_shards
 train() {
@@ -9,16 +9,16 @@ train() {
 train run --set attention.mixer=mixhead-a
 m=run/best.safetensors s=run/last.safetensors
 
-# Heads given by hand: exchanging twice restores the file bit for bit, exchanging once does not.
+# Heads that --pairs names: exchanging twice restores the file bit for bit, exchanging once does not.
 pairs=decoder.self:0.1-2.3,decoder.self:1.0-2.0
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
 said "decoder.self:0.1-2.3 decoder.self:1.0-2.0"
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
 cmp twice.safetensors $m
-! cmp -s once.safetensors $m || fail "nothing has changed"
-# A training state, with all optional tensors, through pipes.
+! cmp -s once.safetensors $m || fail "expected the exchange to change the file"
+# Exchanges all tensors of a training state that --with can select, through pipes.
 mh-swap -q - --pairs $pairs --with output,stages,optimizer -o - < $s > state.safetensors
-! cmp -s state.safetensors $s || fail "nothing has changed"
+! cmp -s state.safetensors $s || fail "expected the exchange to change the file"
 mh-swap -q state.safetensors --pairs $pairs --with output,stages,optimizer -o back.safetensors
 cmp back.safetensors $s
 # Without --with optimizer the moments stay in place.
@@ -27,19 +27,19 @@ expect 0 mh-train -q --resume --out run --set train.length=6u
 cp -r run moved; cp state.safetensors moved/last.safetensors
 expect 0 mh-train -q --resume --out moved --set train.length=8u
 
-# Heads chosen by importance.
+# Heads that a measure of importance selects.
 for mode in hard soft random; do
   expect 0 mh-swap $m --mode $mode --k 2 --data t.mhs --dry-run --format json --blocks 3
   mv out $mode.json
 done
 expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
-[ "$(wc -l < out)" -eq 5 ] || fail "a pair for each of four heads"
-# t_max: five layers form two pairs of opposite layers.
+[ "$(wc -l < out)" -eq 5 ] || fail "expected a header and one pair for each of four heads"
+# --t-max limits the pairs of layers: five layers form the two pairs 0-4 and 1-3.
 train deep --set model.layers=5
 soft() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t.mhs --blocks 3 --dry-run "$@" | cut -f 3 | tail -n +2; }
 [ "$(soft | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-4 decoder.self:1-3 " ] || fail "pairs of layers: $(soft)"
-[ "$(soft --t-max 1)" = "$(soft | head -n 1)" ] || fail "t_max = 1"
-[ "$(soft --t-max 2)" = "$(soft --t-max 0)" ] || fail "t_max = 2"
+[ "$(soft --t-max 1)" = "$(soft | head -n 1)" ] || fail "expected only the first pair of layers with --t-max 1"
+[ "$(soft --t-max 2)" = "$(soft --t-max 0)" ] || fail "expected all pairs of layers with --t-max 2, as with --t-max 0"
 cat t.mhs | mh-swap -q $m --mode hard --k 2 --data - --blocks 3 -o hard.safetensors
 python3 - > pairs <<'P'
 import json
@@ -81,7 +81,7 @@ assert any(abs(row["euclidean_change"]) > 1e-3 for row in rows[6:])
 assert all(abs(row["cosine"] / 12 - row["cosine_mean"]) < 1e-9 and row["sequences"] == 5 for row in rows)
 P
 cat once.safetensors | mh-swap report $m - t.mhs > table
-awk -F '\t' 'NF != 18 { exit 1 }' table || fail "columns of the report"
+awk -F '\t' 'NF != 18 { exit 1 }' table || fail "expected 18 columns in each line of the report"
 
 # Errors come before anything is written.
 no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "a file is left"; }

@@ -64,7 +64,7 @@ for measure in ("taylor", "confidence"):
     assert {(r["kind"], r["layer"], r["head"]) for r in ranked} == heads and [r["rank"] for r in ranked] == list(range(1, 29))
 assert [r["heads_gone"] for r in rows("curve.json")] == [0, 10, 20]
 P
-# A pruned model scores like the masked model, and can be analysed again.
+# A pruned model has the loss of the complete model with the head ablated, and can be analysed like any model.
 expect 0 mh-prune cut $m --heads encoder.self:0:1,decoder.cross:1:0,decoder.cross:1:1,decoder.cross:1:2,decoder.cross:1:3 -o cut.safetensors
 said "encoder.self: heads 4 4 4 -> 3 4 4"
 said "decoder.cross: heads 4 4 -> 4 0"
@@ -80,7 +80,7 @@ assert abs(gone[0]["nll"] - nll) < 1e-5, (gone, nll)
 P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
-[ "$(wc -l < out)" -eq 5 ] || fail "the heads of the layer that has any"
+[ "$(wc -l < out)" -eq 5 ] || fail "expected a header and the 4 heads of the only layer that has heads"
 expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set train.length=2u --set train.batch.block=40 \
   --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
@@ -93,7 +93,7 @@ cmp twice.safetensors $m
 expect 0 mh-swap $m --mode hard --k 2 --data p.mhs --dry-run --format json
 cp out hard.json
 expect 0 mh-swap $m --mode soft --k 1 --by received --kind decoder.cross --data p.mhs --dry-run
-[ "$(wc -l < out)" -eq 2 ] || fail "one pair of one kind"
+[ "$(wc -l < out)" -eq 2 ] || fail "expected a header and one pair of decoder.cross"
 expect 0 mh-swap report $m once.safetensors p.mhs --format json
 python3 - <<'P'
 import json
@@ -134,7 +134,7 @@ for of in before-mixing mixing logits; do
   printed "decoder.cross"
 done
 expect 0 mh-spectrum $m --of output-value --kind encoder.self
-[ "$(wc -l < out)" -eq 13 ] || fail "a line for each head of the encoder"
+[ "$(wc -l < out)" -eq 13 ] || fail "expected a header and one line per head of the encoder"
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --format json
 cp out experts.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show tokens --least 1 --format json
@@ -157,7 +157,7 @@ P
 # Errors, with nothing on stdout.
 no() {
   expect "$@"
-  [ ! -s out ] || fail "something is printed"
+  [ ! -s out ] || fail "expected no output before the error"
 }
 for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap report"; do
   no 3 $tool $m t.mhs
