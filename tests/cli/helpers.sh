@@ -22,9 +22,9 @@ expect() {
 said() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
 printed() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 
-# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit status,
-# and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With MH_RENEW=1 it
-# writes the file instead.
+# golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit
+# status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With
+# MH_RENEW=1 it writes the file instead.
 #   --stderr   compare stderr too, with NAME.stderr
 #   --layout   ignore columns, line breaks and the case of headings in help texts, which depend on the version of CLI11
 #   --rounded  round numbers with a decimal point to 6 decimals: scores whose last digits depend on the C library
@@ -47,8 +47,8 @@ golden() {
     compare_golden "$1.std$stream" "${*:3}" "$numbers"
   done
 }
-# record STATUS COMMAND…: runs COMMAND, checks its exit status, and appends the command, its stdout, its stderr and its exit
-# status to the transcript of the case. For many short outputs, such as error messages.
+# record STATUS COMMAND…: runs COMMAND, checks its exit status, and appends the command, its stdout, its stderr and its
+# exit status to the transcript of the case. For many short outputs, such as error messages.
 record() {
   expect "$@"
   { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/record"
