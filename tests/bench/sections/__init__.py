@@ -1,10 +1,10 @@
-"""The benchmark sections, one per file. The first line of a section's docstring describes it; its `measure(bench)` yields steps."""
+"""The benchmark sections, one per file. The first line of a module's docstring describes the section; its function `measure(bench)` yields steps."""
 import difflib
 
 from sections import (answering, attention, beam, cut, equality, fine_tuning, gpu_training, metrics, prep, reading, scan, spectra,
                       stage_equality, stages, start, training, translation)
 
-# In execution order.
+# The sections in the order in which bench.py runs them.
 SECTIONS = {module.__name__.rpartition(".")[2]: module
             for module in (training, translation, stages, attention, gpu_training, start, prep, reading, metrics, scan, spectra, cut,
                            beam, fine_tuning, answering, equality, stage_equality)}
@@ -12,13 +12,13 @@ GROUPS = {"analysis": ("scan", "spectra", "cut"), "encoder": ("fine_tuning", "an
 
 
 def listing():
-    """Returns name and description of each section and group."""
+    """Returns [(name, description)] of all sections and groups."""
     described = [(name, module.__doc__.split("\n", maxsplit=1)[0]) for name, module in SECTIONS.items()]
     return described + [(name, f"The sections {', '.join(members)}.") for name, members in GROUPS.items()]
 
 
 def chosen(names):
-    """Returns the sections that a comma-separated list names; all sections for None. Raises ValueError for an unknown name."""
+    """Returns the modules of the sections and groups in a comma-separated list, or of all sections for None. Raises ValueError."""
     if names is None:
         return list(SECTIONS.values())
     modules = []

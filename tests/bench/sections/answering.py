@@ -10,7 +10,7 @@ def measure(bench):
     """Measures forward passes, answer search and scoring, on five articles or on all (--full)."""
     questions, vocabulary = bench.data("squad-1.1/dev.json.zst"), bench.data("bert-base-uncased/vocab.txt.zst")
     if questions is None or vocabulary is None:
-        talk("SQuAD or the vocabulary of BERT is missing in MH_DATA: skips question answering")
+        talk("MH_DATA has no SQuAD or no vocabulary of BERT; skipping question answering")
         return
     text, pieces, shard, printed = (bench.folder / f"squad.{end}" for end in ("json", "txt", "mhs", "rows"))
     whole = json.loads(subprocess.run(["zstd", "-dcq", questions], check=True, capture_output=True).stdout)

@@ -9,7 +9,7 @@ def measure(bench):
 
 
 def on_cpu(bench):
-    """Batch size 2 with 8 heads; batch size 8 in incremental decoding."""
+    """Yields the comparisons on the CPU: 8 heads, batch size 2, or batch size 8 in incremental decoding."""
     def measured(command, kind, n, dtype, batch, environment=None):
         time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
         return {"ms": float(time), "MB": float(memory)}
@@ -24,7 +24,7 @@ def on_cpu(bench):
         def rows(results):
             yield Row(f"attention, {what}", "ms", results[mine.name]["ms"], results[other.name]["ms"], bar, less=True)
             if memory_bar:
-                yield Row(f"attention, {what}, memory besides its results", "MB", results[mine.name]["MB"], results[other.name]["MB"],
+                yield Row(f"attention, {what}, memory without the results", "MB", results[mine.name]["MB"], results[other.name]["MB"],
                           memory_bar, less=True)
 
         return Comparison(f"attention, {label or what}", [mine, other], rows)
@@ -33,43 +33,44 @@ def on_cpu(bench):
         for kind in ("mixhead-a", "mixhead-b"):
             yield compare(f"{kind}, n {n}, fp32, against eager", ours(kind, n), theirs(kind, n), 5, memory_bar=25 if n == 2048 else None)
         yield compare(f"mixhead-a, n {n}, fp32, against talking heads of x-transformers", ours("mixhead-a", n), theirs("talking-heads", n), 5)
-        yield compare(f"mixhead-a, n {n}, against our own plain (1.2 times its time)", ours("mixhead-a", n), ours("plain", n), 1 / 1.2,
+        yield compare(f"mixhead-a, n {n}, against plain attention of the project (1.2 times its time)", ours("mixhead-a", n), ours("plain", n), 1 / 1.2,
                       label=f"mixhead-a and plain, n {n}")
         for dtype in ("fp32", "bf16"):
-            yield compare(f"plain, n {n}, {dtype}, against PyTorch's fused", ours("plain", n, dtype), theirs("sdpa", n, dtype), 1)
+            yield compare(f"plain, n {n}, {dtype}, against PyTorch's fused attention", ours("plain", n, dtype), theirs("sdpa", n, dtype), 1)
     for n in (256, 512, 1024):
-        yield compare(f"relative, n {n} and a memory as long, fp32, against eager", ours("relative", n), theirs("relative", n), 3)
+        yield compare(f"relative, n {n}, memory {n}, fp32, against eager", ours("relative", n), theirs("relative", n), 3)
     for kind in ("decode-a", "decode-b"):
         yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", ours(kind, 1024, batch=8), theirs(kind, 1024, batch=8), 3)
 
 
-# (kind of the project, kind of the peer, bar, metric, comment); bar 0: for information only. All kinds alternate in each round.
+# (KIND of attention_bench, KIND of peers/attention.py, bar, metric, comment); bar 0: for information only. Each round measures all
+# kinds.
 GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
             ("mixhead-a", "mixhead-a-compiled", 2, "ms", "against torch.compile"),
             ("mixhead-b", "mixhead-b", 4, "ms", "against eager"),
             ("mixhead-b", "mixhead-b-compiled", 0, "ms", "against torch.compile"),
             ("mixhead-a", "flash", 1 / 2.2, "ms", "against flash attention without mixing (2.2 times its time)"),
-            ("relative", "relative", 4, "ms", "and a memory as long, against eager"),
+            ("relative", "relative", 4, "ms", "memory of the same length, against eager"),
             ("plain", "flash", 1 / 1.03, "ms", "against PyTorch's flash attention (1.03 times its time)"),
             ("plain", "cudnn", 0, "ms", "against cuDNN's attention"),
             ("plain", "flex", 0, "ms", "against FlexAttention"),
-            ("kernel", "flash", 0, "ms", "plain by our own kernel, which a layer leaves to PyTorch, against flash attention"),
-            ("cross-head", "cross-head", 1 / 1.03, "ms", "against PyTorch's fused of the other heads"),
-            ("scaled", "scaled", 1 / 1.03, "ms", "alphas and gates, against PyTorch's fused, then scaled"),
-            ("mixhead-a", "mixhead-a", 25, "MB", "against eager, memory besides its results"),
-            ("mixhead-b", "mixhead-b", 25, "MB", "against eager, memory besides its results")]
+            ("kernel", "flash", 0, "ms", "plain with the project's kernel (layers use PyTorch's attention), against flash attention"),
+            ("cross-head", "cross-head", 1 / 1.03, "ms", "against PyTorch's fused attention after index_select of the heads"),
+            ("scaled", "scaled", 1 / 1.03, "ms", "outputs scaled per head, against PyTorch's fused attention and a product"),
+            ("mixhead-a", "mixhead-a", 25, "MB", "against eager, memory without the results"),
+            ("mixhead-b", "mixhead-b", 25, "MB", "against eager, memory without the results")]
 
 
-GPU_SIZES = list(itertools.product((64, 128), (2048, 512), (8, 16)))  # head size, length, heads
+GPU_SIZES = list(itertools.product((64, 128), (2048, 512), (8, 16)))  # (head size, length, heads)
 
 
 def gpu_words(kind, n, heads, size):
-    """Returns the arguments of one measurement: bf16, 16384 tokens."""
+    """Returns the arguments of one GPU measurement in bf16 with batches of 16384 tokens, for both attention programs."""
     return [kind, 16384 // n, heads, n, size, "bf16", "cuda"]
 
 
 def compiled_on_gpu():
-    """Returns the arguments of the peer's measurements that use torch.compile."""
+    """Returns the arguments of each GPU measurement of peers/attention.py that uses torch.compile, one text each."""
     kinds = [kind for kind in dict.fromkeys(other for _, other, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
     return [" ".join(map(str, gpu_words(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
 

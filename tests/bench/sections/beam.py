@@ -8,7 +8,7 @@ from measure import Comparison, Row, Unavailable, allocator, output, peer, peer_
 def measure(bench):
     threads = str(bench.threads)
     what = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
-    on_device = []  # earlier versions of beam-bench lack the argument
+    on_device = []  # omitted on the CPU, since earlier versions of beam-bench have no device argument
     # CTranslate2 supports bf16 only on CPUs with bf16 instructions.
     bars = [("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)]
     if bench.device == "cuda":

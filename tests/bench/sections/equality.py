@@ -1,4 +1,4 @@
-"""Equality of the losses of 200 updates with those of PyTorch."""
+"""Equality of the losses of 200 updates in mh-train and PyTorch."""
 import subprocess
 import sys
 
@@ -7,7 +7,7 @@ from measure import Check, all_or_none, here, talk
 
 def measure(bench):
     def losses():
-        talk("200 updates, the project and PyTorch")
+        talk("comparing 200 updates of mh-train and PyTorch")
         done = subprocess.run([sys.executable, here / "equality.py", "--tools", bench.tools, "--full", "--threads", str(bench.threads)],
                               check=False, capture_output=True, text=True)
         talk((done.stdout + done.stderr).strip().splitlines()[-1])

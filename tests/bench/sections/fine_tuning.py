@@ -10,14 +10,14 @@ def measure(bench):
     pieces = bench.folder / "bert.txt"
     pieces.write_text("".join(f"{word}\n" for word in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{i}" for i in range(30517)]))
     yield fine_tuning(bench, pieces, "128 tokens each", lambda draw: 70, {"at random": ("", 1.2)}, [("sdpa", 128), ("eager", 128)])
-    # The peer pads rows to 128 tokens, as the example of transformers does, or to the longest row of a batch.
+    # The peer pads rows to 128 tokens, as the example script of transformers does, or to the longest row of a batch.
     yield fine_tuning(bench, pieces, "as long as MRPC's", lambda draw: min(60, max(5, round(draw.gauss(25, 6.4)))),
                       {"at random": ("", 1.2), "alike": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
 
 
 def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, updates=10, batch=32):
-    """Compares training on sentence pairs of length_of(draw) words per sentence. updates_of: batching -> (keys of [train], bar);
-    peers: (attention implementation, padded length, or 0 for the longest row of a batch)."""
+    """Returns the comparison of training on sentence pairs with length_of(draw) words per sentence. updates_of: {label of a batching:
+    (its keys of [train], bar)}; peers: [(attention implementation, padded length, or 0 for the longest row of a batch)]."""
     draw, name = random.Random(2), lengths.replace(" ", "-")
     text, shard, printed = (bench.folder / f"{name}.{end}" for end in ("tsv", "mhs", "rows"))
     with open(text, "w", encoding="ascii") as out:
@@ -42,7 +42,7 @@ def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, up
     def rows_of(results):
         for rows, (_, bar) in updates_of.items():
             for attention, pad in peers:
-                yield Row(f"{what(rows)}, against {attention}, filled up to {pad or 'the longest of a batch'}", "rows/s",
+                yield Row(f"{what(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
                           results[what(rows)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
 
     return Comparison(f"fine-tuning, rows {lengths}", [*(ours(rows, keys) for rows, (keys, _) in updates_of.items()),

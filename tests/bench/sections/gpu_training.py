@@ -4,7 +4,7 @@ from measure import Comparison, Row, peer, project, talk
 
 def measure(bench):
     if bench.device != "cuda":
-        talk("gpu_training: skipped; needs --device cuda")
+        talk("skipping gpu_training, which needs --device cuda")
         return
     from peers import stages  # needs PyTorch
     size, warm, updates, entries = stages.Size(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000

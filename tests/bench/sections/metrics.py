@@ -23,7 +23,7 @@ def measure(bench):
 
         def rows(results):
             yield Row(f"{ours}, against sacrebleu", "ms", results[ours]["ms"], results["sacrebleu"]["ms"], 10, less=True)
-            yield all_or_none(f"{metric}, ten digits behind the point those of sacrebleu", len(scores) == 1)
+            yield all_or_none(f"{metric}, score equal to sacrebleu to ten decimals", len(scores) == 1)
 
         yield Comparison(metric, [project(ours, lambda: spent([bench.tests / "bleu-bench"])),
                                   peer("sacrebleu", lambda: spent(peer_program("bleu")))], rows)

@@ -17,12 +17,12 @@ def measure(bench):
 
 
 def speed_of_prep(bench, megabytes, vocabulary, shard, text):
-    """Returns the speed of mh-prep lm on one core."""
+    """Runs mh-prep lm on one core and returns its speed. `megabytes`: size of the text."""
     return {"MB/s": megabytes / run(one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", shard, text]))[0]}
 
 
 def same_ids(bench, shard, ids):
-    """Returns whether the shard has the ids of the peer; mh-prep appends one token to each line, the end of line or [SEP]."""
+    """Returns whether the lines of a shard have the token ids in the file `ids`, apart from the end-of-line token or [SEP] of mh-prep."""
     listed = subprocess.run([bench.tools / "mh-prep", "cat", "--ids", shard], check=True, capture_output=True).stdout
     return [line.split()[:-1] for line in listed.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
 
@@ -39,8 +39,8 @@ def pieces_and_words(bench, text, size, model, vocabulary):
 
     def rows(results):
         yield Row(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
-        yield all_or_none("mh-prep, BPE of 8000, lines with the ids of spm_encode", same_ids(bench, encoded, ids))
-        yield Row(f"{words}, of 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
+        yield all_or_none("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded, ids))
+        yield Row(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
 
     return Comparison("mh-prep", [
         project(bpe, lambda: speed_of_prep(bench, size, model, encoded, text)),
@@ -62,8 +62,8 @@ def subwords(bench, text, size):
 
 
 def wordpieces(bench, text, size):
-    """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if that is missing, one learnt from the
-    text."""
+    """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if MH_DATA lacks it, a vocabulary learnt from
+    the text."""
     pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
     source = bench.data("bert-base-uncased/vocab.txt.zst")
     if source:
@@ -77,7 +77,7 @@ def wordpieces(bench, text, size):
 
     def rows(results):
         yield Row(f"{ours}, against tokenizers", "MB/s", results[ours]["MB/s"], results["tokenizers"]["MB/s"], 6)
-        yield all_or_none("mh-prep, WordPiece, lines with the ids of tokenizers", same_ids(bench, encoded, ids))
+        yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded, ids))
 
     return Comparison("mh-prep and tokenizers", [
         project(ours, lambda: speed_of_prep(bench, size, vocabulary, encoded, text)),
@@ -85,7 +85,7 @@ def wordpieces(bench, text, size):
 
 
 def memory(bench, vocabulary):
-    """Measures the peak memory of mh-prep for a small and a large input."""
+    """Yields the rows of the peak memory of mh-prep for a small and a large text."""
     text, peaks = bench.text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
         talk(f"mh-prep, {megabytes} MB")
@@ -99,8 +99,8 @@ def memory(bench, vocabulary):
             process.wait()
         peak.join()
         if process.returncode != 0:
-            sys.exit(f"bench: mh-prep lm on {megabytes} MB: exit status {process.returncode}")
+            sys.exit(f"bench: mh-prep lm on {megabytes} MB: expected exit status 0; found {process.returncode}")
         peaks.append(peak.bytes / 1e6)
-    yield Row(f"mh-prep, memory at {megabytes} MB, of 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
+    yield Row(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
     # Memory grows by about one byte per record.
-    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB, of 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, less=True)
+    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, less=True)

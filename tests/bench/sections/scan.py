@@ -1,4 +1,4 @@
-"""Ablation scan of all heads in one batched pass, against one evaluation per head."""
+"""Ablation scan of all heads in batched forward passes, against a separate evaluation for each head."""
 from measure import RepeatingProgram, Row, output
 
 
@@ -21,6 +21,6 @@ def measure(bench):
 
         def rows(results):
             yield Row(f"scan of {8 * layers} heads, {what}", "s", results[label]["s"], results[label]["one by one s"], 1.8, less=True)
-            yield Row("its losses within 1e-5 of one evaluation for each", "largest", [max(differences)], 1e-5, 1, less=True)
+            yield Row("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, less=True)
 
         yield RepeatingProgram(label, scans, rows)

@@ -7,7 +7,7 @@ def measure(bench):
     matrices, values = bench.folder / "matrices", bench.folder / "values"
     program = peer_program("spectrum")
     output([*program, "make", matrices, count, n])
-    ours = f"singular values of 512 x 512, {count} at once"
+    ours = f"singular values of 512 x 512, batch of {count}"
 
     def milliseconds(*command):
         return {"ms": float(output(command))}
@@ -16,7 +16,7 @@ def measure(bench):
         for name in ("numpy", "torch"):
             yield Row(f"{ours}, against {name}", "ms", results[ours]["ms"], results[name]["ms"], 1.5, less=True)
         difference = float(output([*program, "check", matrices, count, n, values]))
-        yield Row("their curves, within 1e-6 of numpy's in fp64", "difference", [difference], 1e-6, 1, less=True)
+        yield Row("singular values, cumulative curves within 1e-6 of numpy in fp64", "difference", [difference], 1e-6, 1, less=True)
 
     yield Comparison("singular values", [
         project(ours, lambda: milliseconds(bench.tests / "spectrum-bench", matrices, count, n, bench.threads, values)),

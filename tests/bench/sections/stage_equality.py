@@ -1,4 +1,4 @@
-"""Equality of the log-probabilities of every attention stage with those of PyTorch."""
+"""Equality of the log-probabilities of every attention stage and its reference in PyTorch."""
 import subprocess
 import sys
 
@@ -7,7 +7,7 @@ from measure import Check, all_or_none, here, talk
 
 def measure(bench):
     def log_probabilities():
-        talk("every stage, the project and PyTorch")
+        talk("comparing every stage with PyTorch")
         done = subprocess.run([sys.executable, "-B", here / "stage_equality.py", "--tools", bench.tools, "--threads", str(bench.threads)],
                               check=False, capture_output=True, text=True)
         talk((done.stdout + done.stderr).strip())

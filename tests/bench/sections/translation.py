@@ -1,4 +1,4 @@
-"""Training of a translation model, 3 + 3 layers of width 256, on pairs with the lengths of Multi30k; equality of its losses."""
+"""Training of a translation model, 3 + 3 layers of width 256, on pairs with the lengths of Multi30k; equality of its losses in PyTorch."""
 import subprocess
 import sys
 
@@ -17,7 +17,7 @@ def measure(bench):
         ours = f"translation training, 3 + 3 layers, dropout {dropout:g}"
 
         def rows(results):
-            # Both sides train on the same batches; the peer counts their target tokens.
+            # The project and the peer train on the same batches; the peer counts the target tokens.
             speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[ours]["s"])]
             yield Row(ours, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
 
@@ -27,10 +27,10 @@ def measure(bench):
                                                      batch_tokens=batch_tokens, warm=warm, updates=updates))], rows)
 
     def losses():
-        talk("100 updates of a translation model, the project and PyTorch")
+        talk("comparing 100 updates of a translation model in mh-train and PyTorch")
         done = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", bench.tools, "--full",
                                "--threads", str(bench.threads)], check=False, capture_output=True, text=True)
         talk((done.stdout + done.stderr).strip().splitlines()[-1])
-        yield all_or_none("its gradients and losses within 1e-4 and 1e-3 nats of PyTorch's", done.returncode == 0)
+        yield all_or_none("translation training, gradients within 1e-4 and losses within 1e-3 nats of PyTorch's", done.returncode == 0)
 
     yield Check(losses)
