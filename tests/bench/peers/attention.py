@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Measures causal attention in PyTorch, forward and backward: the peer of attention_bench, with its arguments and output.
+"""Measures causal attention in PyTorch, forward and backward: the peer of attention_bench, with the same arguments and output.
 
     peers/attention.py KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
     peers/attention.py -       reads these arguments from each line of standard input; a failure prints `failed: REASON`
 
 KIND:
     mixhead-a, mixhead-b                     eager: logits plus mask, softmax, heads mixed by one matrix product over all heads
-    mixhead-a-compiled, mixhead-b-compiled   the same under torch.compile
+    mixhead-a-compiled, mixhead-b-compiled   mixhead-a and mixhead-b under torch.compile
     sdpa                                     scaled_dot_product_attention without mixing, with the backend that PyTorch chooses
-    flash, cudnn                             the same with the named backend
-    flex                                     the same with FlexAttention under torch.compile
+    flash, cudnn                             scaled_dot_product_attention without mixing, with the named backend
+    flex                                     FlexAttention without mixing, under torch.compile
     cross-head                               scaled_dot_product_attention where each head reads keys and values of the next head
     scaled                                   scaled_dot_product_attention with outputs scaled per head and batch element
     relative                                 eager Transformer-XL attention with a memory of LENGTH; relative logits are shifted by
                                              the view of the paper's appendix
     talking-heads                            x-transformers, with a mixing matrix after the softmax
-    decode-a, decode-b                       Mixhead with one query, forward only
+    decode-a, decode-b                       Mixhead A and B with one query and LENGTH keys, forward only
 
 On a GPU, times come from CUDA events and memory from the allocator's statistics, after warm-up calls.
 """
@@ -37,7 +37,7 @@ def peak_mb():
 
 
 def mixed(q, k, v, m, mask):
-    """Returns Mixhead attention. mask: added to the logits, or None; m: mixing matrix, (h, h) or (B, T, h, h)."""
+    """Returns the output of Mixhead attention, (B, h, T, dk). mask: added to the logits, or None; m: mixing matrix, (h, h) or (B, T, h, h)."""
     batch, heads, queries, size = q.shape
     logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
     p = (logits if mask is None else logits + mask).softmax(-1)
@@ -62,7 +62,7 @@ def flex():
 
 
 def on_cpu(call, clear):
-    """Returns the time of a call (ms, median) and the peak memory that it adds (MB), results included."""
+    """Returns the median time of call() in ms and the peak memory that a call adds in MB, results included. clear() drops gradients."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
     before = peak_mb()
@@ -167,7 +167,7 @@ def measure(kind, batch, heads, n, size, dtype, where):
             attend().backward(given)
 
     milliseconds, memory = (on_gpu if device == "cuda" else on_cpu)(call, clear)
-    return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # without the results: output and gradients
+    return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # excludes the results: output and gradients
 
 
 def main():
@@ -180,7 +180,7 @@ def main():
         except Exception as problem:  # no C compiler, too little memory: the next measurement may succeed
             answer = f"failed: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # attention_bench uses the GPU between measurements
+            torch.cuda.empty_cache()  # attention_bench uses the GPU between measurements of this program
         print(answer, flush=True)
 
 

@@ -3,8 +3,8 @@
 
 usage: peers/beam.py transformers|ctranslate2 [--precision fp32|bf16] [--device cpu|cuda] [--rounds 5] [--threads 2]
                      [--sentences 32] [--beam 5] [--length 24] [--source 20]
-All hypotheses have --length tokens and the end token, so that the amount of work is that of tests/bench/beam_bench.cpp. Prints one
-line per round.
+All hypotheses have --length tokens and the end token, so that the amount of work equals that of tests/bench/beam_bench.cpp. Prints
+the tokens per second of each round on one line.
 """
 import argparse
 import random
@@ -19,7 +19,7 @@ for name, value in (("rounds", 5), ("threads", 2), ("sentences", 32), ("beam", 5
     parser.add_argument(f"--{name}", type=int, default=value)
 a = parser.parse_args()
 
-import torch  # noqa: E402  (after the arguments are parsed, since it takes seconds)
+import torch  # noqa: E402  (imported after the arguments are parsed, since the import takes seconds)
 from transformers import MarianConfig, MarianMTModel  # noqa: E402
 
 ENTRIES, PAD, END = 8000, 7999, 0

@@ -26,7 +26,7 @@ def padded(rows, width, fill):
 
 
 def inputs_of(rows, pad=0):
-    """Returns the model inputs of a batch, padded to `pad` tokens or to the longest row. rows: (tokens, length of the first segment)."""
+    """Returns the model inputs of a batch, padded to `pad` tokens or to the longest row. rows: list of (token ids, length of the first segment)."""
     width = pad or max(len(tokens) for tokens, _ in rows)
     return {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
             "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),

@@ -1,7 +1,7 @@
 """Peer of the training benchmarks: a tuned decoder language model in eager PyTorch.
 
-One projection for queries, keys and values, scaled_dot_product_attention, fused AdamW, gradients set to None, a fixed number of
-threads, bf16 by autocast. The model has the defaults of mh-train: pre-norm, sinusoidal positions, ReLU, tied embeddings.
+It is tuned by one projection for queries, keys and values, scaled_dot_product_attention, fused AdamW, gradients set to None, a fixed
+number of threads, and autocast for bf16. The model has the defaults of mh-train: pre-norm, sinusoidal positions, ReLU, tied embeddings.
 
     python peers/decoder.py --rows 8000 --precision fp32 --updates 12     one line of JSON
 """
@@ -35,12 +35,12 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(d, f), nn.Linear(f, d)
 
     def project(self, x):
-        """x (B, T, d) -> q, k, v (B, h, T, dk) each"""
+        """Returns q, k, v, (B, h, T, dk) each, from x (B, T, d)."""
         b, t, d = x.shape
         return self.qkv(x).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
 
     def attend(self, x):
-        """x (B, T, d) -> concatenated head outputs (B, T, d)"""
+        """Returns the concatenated head outputs (B, T, d) from x (B, T, d)."""
         return F.scaled_dot_product_attention(*self.project(x), is_causal=True).transpose(1, 2).reshape(x.shape)
 
     def forward(self, x):
@@ -48,7 +48,7 @@ class Layer(nn.Module):
         return x + self.down(F.relu(self.up(self.norm2(x))))
 
     def load_project(self, tensors):
-        """Loads the weights of a layer from a checkpoint of mh-train (name within the layer -> tensor)."""
+        """Loads the weights of a layer from a checkpoint of mh-train. `tensors`: {name within the layer: tensor}."""
         parts = [p for p in ("query", "key", "value") if f"self.{p}.weight" in tensors]
         own = {}
         for kind in ("weight", "bias"):
@@ -58,7 +58,7 @@ class Layer(nn.Module):
             own[f"norm2.{kind}"] = tensors[f"ffn.norm.{kind}"]
             own[f"up.{kind}"] = tensors[f"ffn.up.{kind}"]
             own[f"down.{kind}"] = tensors[f"ffn.down.{kind}"]
-        # The additional parameters of a stage have the names of the project, with "__" in place of ".".
+        # Additional parameters of a stage are named as in checkpoints of mh-train, with "__" in place of ".".
         for name, _ in itertools.chain(self.named_parameters(), self.named_buffers()):
             own.setdefault(name, tensors.get(f"self.{name.replace('__', '.')}"))
         self.load_state_dict({name: tensor for name, tensor in own.items() if tensor is not None})
@@ -83,7 +83,7 @@ class Decoder(nn.Module):
         return F.linear(self.norm(x), self.embedding.weight)
 
     def load_project(self, tensors):
-        """Loads the weights of a checkpoint of mh-train (name -> tensor)."""
+        """Loads the weights of a checkpoint of mh-train. `tensors`: {name: tensor}."""
         self.load_state_dict({"embedding.weight": tensors["decoder.embedding.weight"],
                               "norm.weight": tensors["decoder.norm.weight"], "norm.bias": tensors["decoder.norm.bias"],
                               "positions": self.positions}, strict=False)
@@ -112,10 +112,10 @@ def peak():
 
 
 def measuring(parser):
-    """Adds the options of measure()."""
+    """Adds the options that measure() reads to a parser."""
     parser.add_argument("--rows", type=int, required=True, help="vocabulary size")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--length", type=int, default=256, help="tokens in a row")
+    parser.add_argument("--length", type=int, default=256, help="sequence length in tokens")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
     parser.add_argument("--updates", type=int, default=10)

@@ -5,7 +5,7 @@ MASK = 0xFFFFFFFF
 
 
 def philox(counter, key):
-    """Returns the four words of Philox-4x32-10 (Salmon et al. 2011)."""
+    """Returns the four 32-bit output words of Philox-4x32-10 (Salmon et al. 2011). counter: 4 words; key: 2 words."""
     c, k = list(counter), list(key)
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]

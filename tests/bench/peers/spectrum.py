@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Singular values in numpy and torch, the peers of spectrum_bench.
+"""Measures singular values in numpy and torch, the peers of spectrum_bench.
 
     peers/spectrum.py make FILE COUNT N                  writes causal attention matrices (fp32) of random queries and keys
     peers/spectrum.py numpy|torch FILE COUNT N THREADS   prints the time per matrix (ms)

@@ -1,7 +1,7 @@
 """Peers of the attention stages: the decoder of decoder.py with the attention of each stage as tuned eager PyTorch.
 
-A stage that acts on logits or probabilities computes them explicitly: baddbmm adds the mask in the product of queries and keys,
-tensors that no gradient needs are changed in place, and mixing is one batched matrix product. Other stages use
+The peer of a stage that acts on logits or probabilities computes them explicitly: baddbmm adds the mask in the product of queries
+and keys, tensors that no gradient needs are changed in place, and mixing is one batched matrix product. Other stages use
 scaled_dot_product_attention.
 
     python peers/stages.py --stage mixhead-a --rows 1000 --length 512     prints one line of JSON, as decoder.py
@@ -18,13 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # when run as a program
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that `peers` can be imported when this file is run as a program
 from peers import decoder  # noqa: E402
 
 
 @dataclasses.dataclass
 class Size:
-    """Sizes of the model and of its batches, equal for both sides of a comparison."""
+    """Sizes of the model and of its batches, equal for the project and the peer."""
     layers: int = 4
     d: int = 512
     h: int = 8
@@ -34,12 +34,12 @@ class Size:
 
 
 def join(z):
-    """(B, h, T, dv) -> (B, T, h dv)"""
+    """Concatenates the heads: (B, h, T, dv) -> (B, T, h dv)."""
     return z.transpose(1, 2).flatten(2)
 
 
 class Composed(decoder.Layer):
-    """softmax(q kᵀ / √dk + mask) v"""
+    """Plain attention with explicit probabilities: softmax(q kᵀ / √dk + mask) v."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f)
@@ -49,7 +49,7 @@ class Composed(decoder.Layer):
         self.register_buffer("mask", torch.zeros(n, n).masked_fill_(later, -math.inf), persistent=False)
 
     def masked_product(self, q, k, mask):
-        """mask + q kᵀ / √dk; q (B, h, T, dk), mask broadcastable to (B h, T, T) -> (B, h, T, T)"""
+        """Returns mask + q kᵀ / √dk, (B, h, T, T); q (B, h, T, dk), mask broadcastable to (B h, T, T)."""
         b, h, t, _ = q.shape
         return torch.baddbmm(mask, q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), alpha=self.scale).view(b, h, t, t)
 
@@ -68,7 +68,7 @@ class Composed(decoder.Layer):
 
 
 def mixed(x, m):
-    """Σ_j m[j, i] x_j; x (B, h, T, S), m (h, h)"""
+    """Returns the mixed heads Σ_j m[j, i] x_j, (B, h, T, S); x (B, h, T, S), m (h, h)."""
     return torch.bmm(m.t().expand(x.shape[0], -1, -1), x.flatten(2)).view(x.shape)
 
 
@@ -92,7 +92,7 @@ class MixheadB(MixheadA):
 
 
 class Fixed(Composed):
-    """A constant mixing matrix."""
+    """Head mixing with a constant matrix: 1 / h, or the matrix of a loaded checkpoint."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -193,7 +193,7 @@ class SynthesizerRandom(WithoutKeys):
 
 
 class CrossHead(decoder.Layer):
-    """Each head reads keys and values of a random head, in every update (rate = 1)."""
+    """Each head reads the keys and values of a random head, drawn for each update (rate = 1)."""
 
     def attend(self, x):
         q, k, v = self.project(x)
@@ -204,7 +204,7 @@ class CrossHead(decoder.Layer):
 
 
 class Weighed(decoder.Layer):
-    """Head outputs scaled by a weight per head."""
+    """Plain attention with the output of each head scaled by a weight."""
 
     def weights(self, x):
         """Returns the weights of the heads, (h) or (B, T, h)."""
@@ -329,7 +329,7 @@ class PairNorm(Differential):
 
 
 class DropHead(Weighed):
-    """Drops heads of complete sequences in training; plain attention in evaluation."""
+    """Drops each head for a complete sequence with probability 0.1 in training; plain attention in evaluation."""
 
     def weights(self, x):
         stays = torch.empty(x.shape[0], 1, self.h, device=x.device).bernoulli_(0.9)
@@ -341,7 +341,7 @@ class DropHead(Weighed):
 
 
 class MixtureOfHeads(Weighed):
-    """Each position weighs the first `shared` heads and routes to the `chosen` most probable of the other heads."""
+    """Each position weighs the outputs of the first `shared` heads and of the `chosen` most probable other heads; all others are 0."""
 
     def __init__(self, d, h, f, shared, chosen):
         super().__init__(d, h, f)
@@ -363,7 +363,7 @@ class MixtureOfHeads(Weighed):
 
 @dataclasses.dataclass
 class Stage:
-    """The peer of a stage and its configuration for mh-train: lines of [attention], and further sections."""
+    """The peer of a stage, and the configuration of the stage for mh-train: lines of [attention], and further sections in `more`."""
     layer: Callable  # (d, h, f); Composed layers also need n
     attention: str = ""
     more: str = ""
@@ -375,7 +375,7 @@ class Stage:
 
     @property
     def composed(self):
-        """Whether the peer computes the probabilities explicitly and therefore needs the sequence length."""
+        """True if the peer computes the probabilities explicitly and therefore needs the sequence length."""
         return isinstance(self.layer, type) and issubclass(self.layer, Composed)
 
     def model(self, vocabulary, size):

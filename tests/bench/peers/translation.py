@@ -1,8 +1,8 @@
 """Peer of the translation benchmark: a tuned encoder-decoder in eager PyTorch.
 
-Tuned like decoder.py; in addition, one projection for the keys and values of the encoder output, and one padding mask shared by all
-layers, or None for a batch without padding. The batches are those of mh-train, recomputed here from the documented shuffle: pairs
-of similar length, up to --batch-tokens tokens on the longer side.
+It is tuned like decoder.py, and by one projection for the keys and values of the encoder output and one padding mask for all layers
+(None for a batch without padding). It trains on the batches of mh-train, recomputed here from the documented shuffle: pairs of
+similar length, with up to --batch-tokens tokens after padding to the longest sequence of source and target.
 
     python peers/translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
 """
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # when run as a program
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that `peers` can be imported when this file is run as a program
 from peers import decoder, shuffle  # noqa: E402
 
 
@@ -32,7 +32,7 @@ class Attention(nn.Module):
         self.out, self.norm = nn.Linear(d, d), nn.LayerNorm(d)
 
     def split(self, x, parts):
-        """x (B, T, parts d) -> (parts, B, h, T, dk)"""
+        """Splits projections into heads: x (B, T, parts d) -> (parts, B, h, T, dk)."""
         return x.view(x.shape[0], x.shape[1], parts, self.h, -1).permute(2, 0, 3, 1, 4)
 
     def forward(self, x, memory=None, mask=None, causal=False):
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         return x + F.dropout(self.out(z), self.dropout, self.training)
 
     def tensors(self, name, of):
-        """Yields (name in mh-train, tensor or slice of a tensor). `of` maps a parameter to itself or to its gradient."""
+        """Yields (name in checkpoints of mh-train, tensor or slice). `of`: maps a parameter to the tensor to return, such as its gradient."""
         parts = {"query": self.q, "key value": self.kv} if self.cross else {"query key value": self.qkv}
         for names, layer in {**parts, "output": self.out}.items():
             for kind, p in layer.named_parameters():
@@ -89,7 +89,7 @@ class EncoderDecoder(nn.Module):
         return F.dropout(x, self.dropout, self.training)
 
     def forward(self, source, mask, tokens):
-        """source (B, S), mask (B, 1, 1, S) or None, tokens (B, T) -> logits (B, T, rows)"""
+        """Returns logits (B, T, rows) from source (B, S), mask (B, 1, 1, S) or None, and tokens (B, T)."""
         memory = self.embed(source)
         for layer in self.encoder:
             memory = layer["ffn"](layer["self"](memory, mask=mask))
@@ -101,7 +101,7 @@ class EncoderDecoder(nn.Module):
         return F.linear(self.decoder_norm(x), self.embedding.weight)
 
     def tensors(self, of=lambda p: p.data):
-        """Returns name in mh-train -> tensor of this model."""
+        """Returns {name in checkpoints of mh-train: tensor of this model}. `of`: maps a parameter to the tensor to return."""
         found = {"decoder.embedding.weight": of(self.embedding.weight)}
         for side, layers, norm in (("encoder", self.encoder, self.encoder_norm), ("decoder", self.decoder, self.decoder_norm)):
             for kind, p in norm.named_parameters():
@@ -113,13 +113,13 @@ class EncoderDecoder(nn.Module):
 
 
 def read_pairs(path):
-    """Returns [(source ids, target ids)] from the output of `mh-prep cat --ids`; each side ends with the end-of-line token."""
+    """Returns [(source ids, target ids)] from the output of `mh-prep cat --ids`; source and target end with the end-of-line token."""
     with open(path, encoding="ascii") as lines:
         return [tuple([int(t) for t in side.split()] for side in line.rstrip("\n").split("\t")) for line in lines]
 
 
 class Batches:
-    """Update -> source (B, S), mask (B, 1, 1, S) or None, tokens and targets (B, T); padded targets are -1."""
+    """Returns for an update: source (B, S), mask (B, 1, 1, S) or None, tokens and targets (B, T) each; padded targets are -1."""
 
     def __init__(self, pairs, batch_tokens, seed=1):
         self.pairs, self.seed, self.epoch = pairs, seed, None
@@ -161,7 +161,7 @@ class Batches:
 
 
 def losses(model, source, mask, tokens, targets, smoothing):
-    """Returns the training loss and the loss without label smoothing, nats per target token."""
+    """Returns (training loss, loss without label smoothing) of a batch, nats per target token."""
     logits = model(source, mask, tokens).flatten(0, 1)
     trained = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, label_smoothing=smoothing)
     if smoothing == 0:
