@@ -3,12 +3,18 @@
 //   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
 //   attention_bench -       reads these arguments from each line of standard input
 //
-// KIND: plain, without head mixing; cross-head, where each head reads the keys and values of the next head; scaled,
-// with outputs scaled per head and batch element (alphas, gates of experts). On a GPU these three use PyTorch's
-// attention, as in a layer; kernel is plain with this project's kernel everywhere. mixhead-a, mixhead-b; relative, with
-// Transformer-XL positions and a memory of LENGTH; decode-a, decode-b, one query and LENGTH keys, forward only. Prints
-// the time of a call (ms, median over about one second) and the peak memory that a call adds beyond its results (MB).
-// On a GPU both come from events and the allocator's statistics, after warm-up calls; fp16 needs a GPU.
+// KIND:
+//   plain                  attention without head mixing
+//   cross-head             attention in which each head reads the keys and values of the next head
+//   scaled                 attention with outputs scaled per head and batch element (alphas, gates of experts)
+//   kernel                 attention without head mixing, by this project's kernel on CPU and GPU
+//   mixhead-a, mixhead-b   Mixhead A and B
+//   relative               relative positions of Transformer-XL with a memory of LENGTH tokens
+//   decode-a, decode-b     Mixhead A and B with one query and LENGTH keys, forward only
+//
+// On a GPU, plain, cross-head and scaled use PyTorch's attention, as attention layers do. The program prints the time
+// of a call (ms, median over about one second) and the peak memory that a call adds, results excluded (MB). On a GPU,
+// times come from events and memory from the statistics of the allocator, after warm-up calls. fp16 needs a GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -39,7 +45,7 @@ using namespace mh;
 namespace {
 
 struct Figures {
-  double ms, mb;  // time of a call; peak memory, results included
+  double ms, mb;  // median time of a call; peak memory that a call adds, results included
 };
 
 double median(std::vector<double> x) {
@@ -47,6 +53,7 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
+// Measures call() on the CPU, for at least 3 calls and 1 s. clear() drops the gradients before each timed call.
 template <class Call, class Clear>
 Figures on_cpu(const Call& call, const Clear& clear) {
   Figures f{};
@@ -68,6 +75,7 @@ Figures on_cpu(const Call& call, const Clear& clear) {
   return f;
 }
 
+// Measures call() on a GPU, for at least 20 calls and 300 ms. clear() drops the gradients before each call.
 template <class Call, class Clear>
 Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
   Figures f{};
@@ -101,13 +109,17 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
   return f;
 }
 
-// Computes attention with this project's kernels, with head mixing if the mixing matrix m is defined.
+// Computes attention with this project's kernels, with head mixing if the mixing matrix m (heads, heads) or
+// (batch, queries, heads, heads) is defined. Throws Error(usage) if the build has no kernel for the type or head size.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                   const attention::AttentionSpec& policy) {
   if (q.is_cpu())
     return m.defined() ? attention::head_mixing_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
-  if (gpu.kernels == nullptr) throw Error(Exit::usage, "the build lacks kernels for this type or head size");
+  if (gpu.kernels == nullptr)
+    throw Error(
+        Exit::usage,
+        "expected GPU kernels for this type and head size; found none in the build; see -Ddtypes and -Dhead_sizes");
   return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
 }
 
@@ -137,7 +149,7 @@ int measure(std::istream& arguments) {
     return 2;
   const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
   if (!cuda) nn::prepare_cpu(std::atoi(where.c_str()));
-  // (batch, heads, length, size) with the strides of a joint projection.
+  // Returns a random tensor (batch, heads, length, size) with gradient and with the strides of a joint projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
@@ -194,7 +206,7 @@ int main(int argc, char** argv) {
         std::istringstream words(line);
         status = measure(words);
         if (line.ends_with("cuda"))
-          c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // the peer uses the GPU between measurements
+          c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // peers/attention.py uses the GPU between measurements
       }
       return status;
     }

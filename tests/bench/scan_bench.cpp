@@ -1,7 +1,7 @@
-// Measures the seconds of a batched ablation scan of all heads, and of one evaluation per head, alternating on the same
-// text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]]
-// Prints one line per round: wall time of both, then CPU time of both, which other processes disturb less. The last
-// line is the largest relative difference between their losses.
+// Measures the seconds of a batched ablation scan of all heads, and of separate evaluations for each head, alternating
+// on the same text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]] Prints one line
+// per round: wall time of scan and evaluations, then their CPU time, which other processes disturb less. The last line
+// is the largest relative difference between losses of the scan and of the evaluations.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -20,7 +20,7 @@ using namespace mh;
 namespace {
 
 struct Spent {
-  double seconds, processor;
+  double seconds, processor;  // wall time and CPU time, s
 };
 
 Spent spent(const std::function<void()>& work) {
