@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures multihead against other packages (peers), with both sides alternating in one run.
+"""Compares the speed and memory of multihead with other packages (peers). Each round measures the project and the peer in turn.
 
 Prints a tab-separated table: what, unit, the project's median, the peer's median, the median of the per-round ratio (above 1: the
-project is better), the 95% bootstrap interval of that median, the bar, and whether the lower end reaches it. A row whose peer
-cannot run on this machine (torch.compile without a C compiler) ends in `skip`. Exit status 1 if a bar is missed.
+project is better), the 95% bootstrap interval of that median, the bar (the required ratio), and whether the lower end of the interval
+reaches the bar. A row whose peer cannot run on this machine (torch.compile without a C compiler) ends in `skip`. Exit status 1 if a
+bar is missed.
 
-Training runs use random text and a new process per round; the clock starts after the first updates. The project is timed from
-outside, by the time at which its log lines appear. For speed, the peer runs with glibc settings that keep freed memory (MALLOC_*),
-which make it faster; its peak memory is measured without them, since they increase it.
+Training runs use random text and a new process per round; the clock starts after the first updates. The project is timed by the
+times at which the lines of its log appear. For speed, a peer runs with glibc settings that keep freed memory (MALLOC_*), which make
+the peer faster; its peak memory is measured without these settings, since they increase it.
 
     ./run bench --only attention,start --rounds 3
     bench.py --tools FOLDER --device cuda --only attention
@@ -25,7 +26,7 @@ from sections import attention
 
 
 def print_row(row):
-    """Prints a row and returns whether it reaches its bar."""
+    """Prints a row of the table. Returns whether the row reaches its bar; a row that is skipped does."""
     if row.peer is None:
         print(f"{row.what}\t{row.unit}\t-\t-\t-\t-\t-\t{row.bar:g}\tskip", flush=True)
         return True
@@ -39,7 +40,7 @@ def print_row(row):
 
 
 class PrintLines(argparse.Action):
-    """Prints the lines that `const` returns and exits; a closed pipe ends the program silently."""
+    """An option that prints the lines from the function `const` and exits. A closed pipe ends the program silently."""
 
     def __call__(self, parser, *_):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -55,19 +56,19 @@ def parser_of(doc, rounds):
     """Returns a parser of the options that bench.py and versions.py share."""
     described = "".join(f"  {name:<15} {description}\n" for name, description in sections.listing())
     parser = argparse.ArgumentParser(description=doc, epilog=f"sections:\n{described}", formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds of each comparison [{rounds}]")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"number of rounds of each comparison [{rounds}]")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of each measured program [2]")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
-                        help="device of the training and attention sections; training memory is compared only on the CPU [cpu]")
+                        help="device of the sections that measure training, attention and beam search; training memory is compared only on the CPU [cpu]")
     parser.add_argument("--only", metavar="A,B", help="sections to run, separated by commas [all]")
     parser.add_argument("--list", nargs=0, action=PrintLines, const=section_lines, help="print the sections, one per line, and exit")
     parser.add_argument("--stages", metavar="A,B", help="attention stages of the section `stages` [all]")
-    parser.add_argument("--full", action="store_true", help="measure the memory of mh-prep up to 1 GB instead of 200 MB, and use all of SQuAD's dev set")
+    parser.add_argument("--full", action="store_true", help="measure the memory of mh-prep for 1 GB of text instead of 200 MB, and use the complete dev set of SQuAD")
     return parser
 
 
 def chosen(parser, names):
-    """Returns the sections of --only, or ends the program with an error."""
+    """Returns the modules of the sections that `names`, the value of --only, lists; ends the program if a name is unknown."""
     try:
         return sections.chosen(names)
     except ValueError as error:
@@ -77,8 +78,8 @@ def chosen(parser, names):
 def main():
     parser = parser_of(__doc__, 5)
     parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_on_gpu,
-                        help="print the GPU measurements of the attention peer that use torch.compile, and exit")
-    parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in ../tests")
+                        help="print the arguments of each GPU measurement of peers/attention.py that uses torch.compile, and exit")
+    parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in the folder tests beside it")
     a = parser.parse_args()
     modules, passed = chosen(parser, a.only), True
     print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)

@@ -3,7 +3,8 @@ import json
 
 from measure import allocator, output, peer_program
 
-# Keys of [model], then [attention] and [train], of BERT as in transformers, without the task head. Sections append keys of [train].
+# Configuration of BERT as in transformers, without the task head: keys of [model], then [attention] and [train]. Benchmark
+# sections prepend further lines of [model] and append keys of [train].
 TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\nactivation = 'gelu'\npositions = 'learned'\n"
         "max_positions = 512\nscale_embedding = false\nbert.segments = 2\nbert.embedding_norm = true\nnorm_epsilon = 1e-12\ninit = 'bert'\n"
         "dropout_embedding = 0.1\ndropout_attention = 0.1\ndropout_ffn = 0.1\ndropout_output = 0.1\n"
@@ -11,6 +12,6 @@ TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\n
 
 
 def run_peer(bench, what, rows, **options):
-    """Runs BERT of transformers and returns its result, a JSON object."""
+    """Runs peers/bert.py, the BERT of transformers, and returns the JSON object that it prints."""
     words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
     return json.loads(output([*peer_program("bert"), what, rows, "--threads", bench.threads, *words], allocator).splitlines()[-1])

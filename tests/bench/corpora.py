@@ -7,14 +7,14 @@ import subprocess
 
 
 def zipf(words, count, draw):
-    """Draws words with the frequencies of natural text (Zipf's law); every word occurs at least once."""
+    """Returns `count` words from a vocabulary of `words`, with the frequencies of natural text (Zipf's law); each occurs at least once."""
     names = [f"w{i}" for i in range(words)]
     weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
     return names + draw.choices(names, cum_weights=weights, k=max(0, count - words))
 
 
 def write_text(path, words, tokens, seed=1):
-    """Writes lines of 20 random words."""
+    """Writes `tokens` random words from a vocabulary of `words`, 20 per line."""
     text = zipf(words, tokens, random.Random(seed))
     with open(path, "w", encoding="ascii") as out:
         for i in range(0, len(text), 20):
@@ -22,7 +22,7 @@ def write_text(path, words, tokens, seed=1):
 
 
 def write_pairs(source, target, words, pairs, seed=1):
-    """Writes pairs of lines with the lengths of Multi30k's pairs under a joint BPE of 8000 entries."""
+    """Writes `pairs` pairs of random lines; their lengths are distributed as in Multi30k with a joint BPE of 8000 entries."""
     draw = random.Random(seed)
     lengths = []
     for _ in range(pairs):
@@ -58,6 +58,6 @@ class Folder:
         return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
 
     def log(self, run):
-        """Returns update -> loss without label smoothing (nats per token) from the log of a run."""
+        """Returns {update: loss without label smoothing, nats per token} from the log of a run."""
         lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
         return {line["update"]: line["nll"] for line in lines if "nll" in line}

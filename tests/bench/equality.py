@@ -23,12 +23,12 @@ try:
 
     from peers import decoder, shuffle
 except ImportError as error:
-    print(f"expected the packages PyTorch and safetensors: {error}")
+    print(f"expected the packages PyTorch and safetensors; found: {error}; install them")
     sys.exit(77)
 
 
 def tokens_of(folder):
-    """Returns the token ids of the shard `text.mhs` of a folder, (tokens)."""
+    """Returns the token ids of the shard `text.mhs` in `folder`, a tensor (tokens)."""
     raw = folder.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
     size = json.loads(raw)["token_bytes"]
     body = subprocess.run(["zstd", "-dcq", folder.path / "text.mhs"], check=True, capture_output=True).stdout
@@ -41,17 +41,17 @@ def parser_of(doc, updates):
     parser.add_argument("--tools", required=True, help="folder of mh-prep and mh-train")
     parser.add_argument("--updates", type=int, default=updates, help=f"number of updates [{updates}]")
     parser.add_argument("--full", action="store_true", help="train the model of the benchmark instead of a small one")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="largest difference of two losses, nats per token [1e-3]")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="maximum difference of two losses, nats per token [1e-3]")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train and of PyTorch [2]")
     return parser
 
 
 def main():
     parser = parser_of(__doc__, 200)
     parser.add_argument("--lr", type=float, default=5e-4, help="learning rate after the warm-up [5e-4]")
-    parser.add_argument("--warmup", type=int, default=100, help="updates of the warm-up [100]")
-    parser.add_argument("--tokens", type=int, default=100, help="size of the text in batches [100]")
-    parser.add_argument("--verbose", action="store_true", help="print the loss and the difference every ten updates")
+    parser.add_argument("--warmup", type=int, default=100, help="length of the warm-up in updates [100]")
+    parser.add_argument("--tokens", type=int, default=100, help="length of the text in batches [100]")
+    parser.add_argument("--verbose", action="store_true", help="print the loss and its difference from PyTorch every ten updates")
     a = parser.parse_args()
     words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if a.full else (500, 2, 64, 4, 128, 64, 512)
     seed, lr = 5, a.lr

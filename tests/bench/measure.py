@@ -1,7 +1,7 @@
-"""Shared by the benchmark sections: comparisons and their rows, timed programs, shards, configurations and training runs.
+"""Comparisons and their rows, timed programs, shards, configurations and training runs for the benchmark sections.
 
-A section yields steps. A Comparison times its sides in alternation, one measurement of each side per round; a Check runs once.
-Both give rows. A side of the project can also be measured without any peer: versions.py does so for two versions of the tools.
+A section yields steps: a Comparison measures each of its sides once per round, a Check runs once. Both return rows of the table. A
+side is a program of the project or of a peer. versions.py measures only the sides of the project, for two versions of the tools.
 """
 import dataclasses
 import json
@@ -24,12 +24,12 @@ allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": s
 
 
 def talk(text):
-    """Reports progress on standard error."""
+    """Prints a progress message to standard error."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 def interval(ratios, draws=10000):
-    """Returns the 95% bootstrap interval of the median."""
+    """Returns the 95% bootstrap interval (low, high) of the median of `ratios`, from `draws` resamples."""
     pick = random.Random(1)
     medians = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
@@ -72,14 +72,14 @@ class Row:
 
 @dataclasses.dataclass
 class Comparison:
-    """Sides that alternate for a number of rounds. `rows` receives side -> metric -> one number per round, or side -> None if the
-    side cannot run."""
+    """A step that measures its sides in turn for a number of rounds. `rows` receives {side: {metric: one number per round}}, with
+    None for a side that cannot run."""
     label: str
     sides: list[Side]
     rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[Row]]
 
     def measured(self, rounds):
-        """Measures all rounds and returns the rows."""
+        """Measures all sides in all rounds and returns the rows of the table."""
         results = {side.name: {} for side in self.sides}
         for i in range(rounds):
             talk(f"{self.label}, round {i + 1} of {rounds}")
@@ -99,8 +99,8 @@ class Comparison:
 
 
 class RepeatingProgram(Comparison):
-    """A comparison inside one program of the project, which repeats its measurement itself: `measure(rounds)` returns one
-    dictionary per round."""
+    """A comparison within one program of the project, which runs all rounds itself: `measure(rounds)` returns {metric: number} for
+    each round."""
 
     def __init__(self, label, measure, rows):
         super().__init__(label, [project(label, lambda: measure(1)[0])], rows)
@@ -114,7 +114,7 @@ class RepeatingProgram(Comparison):
 
 @dataclasses.dataclass
 class Check:
-    """Rows that are measured once, independent of the number of rounds."""
+    """A step that runs once, independent of the number of rounds."""
     rows: Callable[[], Iterable[Row]]
 
     def measured(self, _):
@@ -122,7 +122,7 @@ class Check:
 
 
 def all_or_none(what, holds):
-    """Returns the row of a property that must hold."""
+    """Returns the row of a property that must hold. `holds`: whether it does."""
     return Row(what, "all or none", [float(holds)], 1.0, 1)
 
 
@@ -142,7 +142,7 @@ class Peak(threading.Thread):
                     lines = [line for line in status if line.startswith("VmHWM:")]
             except OSError:
                 return
-            if not lines:  # the process has ended; its parent has not waited for it yet
+            if not lines:  # the process has ended and is a zombie until its parent waits for it
                 return
             self.bytes = int(lines[0].split()[1]) * 1024
             time.sleep(0.005)
@@ -157,17 +157,17 @@ def run(command, **options):
     seconds = time.perf_counter() - began
     peak.join()
     if process.returncode != 0:
-        sys.exit(f"bench: {' '.join(map(str, command))}: exit status {process.returncode}")
+        sys.exit(f"bench: {' '.join(map(str, command))}: expected exit status 0; found {process.returncode}")
     return seconds, peak.bytes
 
 
 def output(command, environment=None):
-    """Runs a command and returns its standard output. `environment` holds additional variables."""
+    """Runs a command and returns its standard output. `environment`: additional environment variables."""
     return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}).stdout
 
 
 def peer_program(name):
-    """Returns the command that runs a peer."""
+    """Returns the command that runs the program peers/NAME.py."""
     return [sys.executable, "-B", here / "peers" / f"{name}.py"]
 
 
@@ -177,21 +177,21 @@ def one_core(command):
 
 
 class Lines:
-    """A program that answers each input line with one output line. It starts at the first question and runs until the exit of the
-    context."""
+    """A program that answers each input line with one output line. It starts with the first call of ask() and runs until the context
+    exits."""
 
     def __init__(self, *command):
         self.command, self.process = [str(c) for c in command], None
 
     def ask(self, *words):
-        """Returns the numbers of the answer; raises Unavailable for a line `failed: WHY`."""
+        """Sends one input line and returns the numbers of the output line. Raises Unavailable if that line is `failed: REASON`."""
         if self.process is None:
             self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().strip()
         if not answer:
-            sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: exit status {self.process.wait()}")
+            sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: expected an output line; found none, exit status {self.process.wait()}")
         if answer.startswith("failed: "):
             raise Unavailable(answer)
         return [float(number) for number in answer.split()]
@@ -207,7 +207,7 @@ class Lines:
 
 
 class LogClock(threading.Thread):
-    """Records the time (seconds) at which the line of each update appears in the log of a training run: `stamps`, update -> time."""
+    """Records in `stamps`, {update: seconds}, when the line of each update appears in the log of a training run."""
 
     def __init__(self, log):
         super().__init__()
@@ -255,19 +255,19 @@ class Bench:
         return file if os.environ.get("MH_DATA") and file.exists() else None
 
     def text(self):
-        """Returns the path of WikiText-2's training text, or of random text if WikiText-2 is missing."""
+        """Returns the path of the training text of WikiText-2, or of random text if MH_DATA lacks WikiText-2."""
         path = self.folder / "text"
         if not path.exists():
             source = self.data("wikitext-2/train.txt.zst")
             if source:
                 run(["zstd", "-qd", source, "-o", path])
             else:
-                talk("WikiText-2 is missing in MH_DATA: uses random words instead")
+                talk("MH_DATA has no WikiText-2; measuring with random words instead")
                 corpora.write_text(path, 30000, 1500000)
         return path
 
     def shard(self, entries):
-        """Returns the path of a shard of random text with a vocabulary of `entries`, special tokens and the end of line included."""
+        """Returns the path of a shard of random text whose vocabulary has `entries` entries, special tokens included."""
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
             text, vocabulary = self.folder / f"{entries}.txt", self.folder / f"{entries}.vocab"
@@ -277,15 +277,15 @@ class Bench:
         return path
 
     def checkpoint(self, name, shard, toml):
-        """Trains one update and returns the path of the checkpoint; `toml` ends in the section [train]."""
+        """Trains for one update and returns the path of the checkpoint. `toml`: configuration that ends in the section [train]."""
         out, config = self.folder / name, self.folder / f"{name}.toml"
         config.write_text(f"{toml}length = '1u'\nvalidation.every = '0u'\n")
         run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.threads])
         return out / "last.safetensors"
 
     def train(self, shard, toml, warm, updates, *options):
-        """Runs mh-train for `warm` and then `updates` updates; returns the seconds of the latter, measured by the times at which the
-        log lines appear, and the peak memory in bytes. `toml` ends in the section [train]."""
+        """Runs mh-train for `warm` + `updates` + 1 updates. Returns the seconds of the `updates` updates after the first `warm`, measured
+        by the times at which log lines appear, and the peak memory in bytes. `toml`: configuration that ends in [train]."""
         out, config = self.new_folder(), self.folder / "train.toml"
         config.write_text(f"{toml}lr = 5e-4\noptimizer.rule = 'adamw'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n"
                           f"length = '{warm + updates + 1}u'\n")
@@ -295,7 +295,7 @@ class Bench:
         return clock.stamps[warm + updates] - clock.stamps[warm], peak
 
     def throughput(self, shard, toml, batch_tokens, warm, updates, *options):
-        """Runs train() and returns its tokens per second and peak memory in MB."""
+        """Returns the tokens per second and the peak memory in MB of train()."""
         seconds, peak = self.train(shard, toml, warm, updates, *options)
         return {"tokens/s": updates * batch_tokens / seconds, "MB": peak / 1e6}
 
@@ -305,8 +305,8 @@ class Bench:
         return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
     def train_peer(self, program, tuned=True, **options):
-        """Runs the training of a peer; returns its tokens per second, its peak memory in MB and, for translation, its target tokens.
-        `tuned`: with the allocator settings that make PyTorch faster and increase its peak memory."""
+        """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target
+        tokens. `tuned`: use the allocator settings that make PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
         result = json.loads(output([*peer_program(program), *words], allocator if tuned else None).splitlines()[-1])

@@ -44,7 +44,7 @@ def largest_difference(folder, name, tokens, size, threads):
 
 
 def without_peer(folder):
-    """Returns the stages that `mh-train --list` prints and that have no reference. Default stages are part of every reference."""
+    """Returns the stages of `mh-train --list stages` without a reference in peers/stages.py. Every reference has the default stages."""
     listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
     asked = "\n".join(stage.attention for stage in stages.STAGES.values())
     default = {"own", "dot-product", "softmax", "none", "concatenate"}
@@ -55,8 +55,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--stages", help="stages to compare, separated by commas [all; every stage of mh-train must have a reference]")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="largest difference of two log-probabilities, nats [1e-4]")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each program [2]")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="maximum difference of two log-probabilities, nats [1e-4]")
+    parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train, mh-eval and PyTorch [2]")
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)

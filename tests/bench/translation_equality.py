@@ -3,10 +3,10 @@
 
     python translation_equality.py --tools build/tools [--updates 100] [--full]
 
-The pairs have many lengths, so that both sides are padded; label smoothing; one embedding matrix shared by source, target and
-output. The gradient of the first update is computed from an SGD step with a learning rate so large that the weights are negligible
-beside the step. Exit status 1 if two losses differ by more than --tolerance, or two gradients by more than --gradient times the
-largest entry of the tensor; 77 if PyTorch is not installed.
+The pairs have many lengths, so that source and target are padded. Training uses label smoothing, and one embedding matrix for source,
+target and output. The gradient of mh-train in the first update is computed from an SGD step with such a large learning rate that the
+weights are negligible compared with the step. Exit status 1 if two losses differ by more than --tolerance, or two gradients by more
+than --gradient times the largest entry of the tensor; 77 if PyTorch is not installed.
 """
 import math
 import sys
@@ -23,7 +23,7 @@ from peers import decoder, translation
 
 def main():
     parser = equality.parser_of(__doc__, 100)
-    parser.add_argument("--gradient", type=float, default=1e-4, help="largest difference of two gradients, relative to the largest entry of the tensor [1e-4]")
+    parser.add_argument("--gradient", type=float, default=1e-4, help="maximum difference of two gradients, relative to the largest entry of the tensor [1e-4]")
     a = parser.parse_args()
     words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if a.full else (500, 2, 64, 4, 128, 512)
     seed, lr, warmup, smoothing, leap = 5, 5e-4, 50, 0.1, 1e5
@@ -38,7 +38,7 @@ def main():
             "log_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
 
         def train(out, length, keys):
-            """Runs mh-train and returns update -> loss and the final weights."""
+            """Runs mh-train for `length` updates in the folder `out`. Returns {update: loss} and the final weights. `keys`: keys of [train]."""
             sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
             folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", a.threads, "--out", out, *sets)
             return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
@@ -51,7 +51,7 @@ def main():
         mine = model.tensors()
         absent = [name for name in start if name in descended and "optimizer." not in name and name not in mine]
         if absent or any(name not in start for name in mine):
-            sys.exit(f"translation_equality: expected a peer for every tensor; found none for {absent}")
+            sys.exit(f"translation_equality: expected a tensor in peers/translation.py for every tensor of the checkpoint; found none for {absent}")
         for name, tensor in mine.items():
             tensor.copy_(start[name])
         optimizer = decoder.optimizer_of(model, lr)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the speed of two versions of the tools, alternating in one run, without peers.
+"""Compares the speed of two versions of the tools, without peers. Each round measures both versions.
 
-Measures the project's side of bench.py's comparisons with the programs of two build folders and prints a tab-separated table:
-what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (of the
-memory in rows in MB), the 95% bootstrap interval of that median, and whether the complete interval lies above 1.02. Exit status 1
-if it does in any row.
+Measures the project's sides of the comparisons of bench.py with the programs of two build folders, and prints a tab-separated table:
+what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (of the memory
+in rows in MB), the 95% bootstrap interval of that median, and whether the complete interval lies above 1.02. Exit status 1 if the
+complete interval of a row lies above 1.02.
 
     versions.py build-old build --only attention,training --rounds 10
 """
@@ -18,19 +18,19 @@ import tempfile
 import bench
 from measure import Bench, Comparison, Unavailable, interval, talk
 
-LIMIT = 1.02  # a smaller ratio does not count as slower
+LIMIT = 1.02  # ratio new/old up to which the new version does not count as slower
 
 
 def ratio_of(unit, old, new):
-    """Returns new/old of the time; a unit per second is a rate, whose time is its inverse."""
+    """Returns the ratio new/old of two times or memory sizes. Rates (a unit per second) are inverted first."""
     if unit.endswith("/s"):
         old, new = new, old
     return new / old if old else 1.0 if new == old else math.inf
 
 
 def measured(sides, rounds):
-    """Measures a side of both versions in alternation; returns metric -> (old, new) per round. The order within a round alternates,
-    so that neither version always runs second."""
+    """Measures a side in the old and the new version. Returns {metric: [(old, new) per round]}. The order of the versions alternates
+    between rounds, so that neither version always runs second."""
     values = {}
     for i in range(rounds):
         talk(f"{sides[0].name}, round {i + 1} of {rounds}")
@@ -43,7 +43,7 @@ def measured(sides, rounds):
 
 
 def print_row(name, metric, pairs):
-    """Prints a row and returns whether the whole interval lies above the limit."""
+    """Prints a row of the table. Returns whether the complete interval lies above LIMIT."""
     *qualifier, unit = metric.split()
     ratios = [ratio_of(unit, old, new) for old, new in pairs]
     low, high = interval(ratios)
@@ -55,7 +55,7 @@ def print_row(name, metric, pairs):
 
 
 def compare(modules, benches, rounds):
-    """Measures each side of the project once, even if several comparisons share it; returns whether any row is above the limit."""
+    """Measures each side of the project once, even if several comparisons have it. Returns whether the interval of a row is above LIMIT."""
     above, seen = False, set()
     for module in modules:
         for steps in zip(*(module.measure(each) for each in benches), strict=True):
