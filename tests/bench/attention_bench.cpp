@@ -116,10 +116,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (q.is_cpu())
     return m.defined() ? attention::head_mixing_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
-  if (gpu.kernels == nullptr)
-    throw Error(
-        Exit::usage,
-        "expected GPU kernels for this type and head size; found none in the build; see -Ddtypes and -Dhead_sizes");
+  if (gpu.kernels == nullptr) throw Error(Exit::usage, "expected kernels for this type and head size; found none");
   return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
 }
 

@@ -1,7 +1,8 @@
 // Measures the seconds of a batched ablation scan of all heads, and of separate evaluations for each head, alternating
-// on the same text: scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]] Prints one line
-// per round: wall time of scan and evaluations, then their CPU time, which other processes disturb less. The last line
-// is the largest relative difference between losses of the scan and of the evaluations.
+// on the same text:
+//   scan_bench CHECKPOINT SHARD [BLOCKS [ROUNDS [THREADS [BLOCK [TOKENS_AT_ONCE]]]]]
+// Prints one line per round: wall time of scan and evaluations, then their CPU time, which other processes disturb
+// less. The last line is the largest relative difference between losses of the scan and of the evaluations.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
