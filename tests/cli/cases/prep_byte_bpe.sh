@@ -16,9 +16,9 @@ head -4 v | tail -1 | grep -q "^merges 2" || fail "expected the two merges of f/
 printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
 expect 0 mh-prep lm --vocab v text -o s; said "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
-printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "expected other token ids"
+printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "mh-prep lm wrote wrong token ids"
 mh-prep cat s | cmp - text
-no() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
+no() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 no 2 "--from, the folder" text
 no 2 "both" --from f text
 no 2 "--size" --from f --size 300

@@ -30,8 +30,8 @@ record 2 mh-prep glue --task sst2 $bert --text-b content content.tsv
 # A column name that occurs twice is refused; a column number is accepted.
 tsv 'sentence\tsentence\tlabel\none\ttwo\t1\n' doubled.tsv
 record 3 mh-prep glue --task sst2 $bert doubled.tsv -o no.mhs
-expect 0 mh-prep glue --task sst2 $bert --text 2 doubled.tsv -o x.mhs; mh-prep cat x.mhs | grep -q '^two' || fail "the second column"
-# The STS benchmark: no header, sometimes additional columns, labels within bounds.
+expect 0 mh-prep glue --task sst2 $bert --text 2 doubled.tsv -o x.mhs; mh-prep cat x.mhs | grep -q '^two' || fail "expected the text of the second column"
+# The STS benchmark has no header, sometimes additional columns, and labels within bounds.
 tsv 'g\tf\ty\t1\t3.800\tone\ttwo\ng\tf\ty\t2\t5\tone\ttwo\tx\ty\n' sts.csv
 columns="--no-header --text 6 --text-b 7 --label 5"
 record 0 mh-prep glue --task stsb $bert $columns sts.csv -o x.mhs
@@ -40,7 +40,7 @@ record 2 mh-prep glue --task stsb $bert --no-header --text 6 sts.csv
 record 3 mh-prep glue --task stsb $bert $columns mrpc.tsv
 tsv 'g\tf\ty\t1\t5.1\tone\ttwo\n' sts2.csv
 record 3 mh-prep glue --task stsb $bert $columns sts2.csv -o no.mhs
-# Labels that are words, and malformed lines.
+# Labels may be words. Malformed lines are refused or, with --malformed drop, dropped.
 tsv 'index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tnot_entailment\n1\tone\ttwo\tcontradiction\n' rte.tsv
 record 3 mh-prep glue --task rte $bert rte.tsv -o no.mhs
 expect 0 mh-prep glue --task mnli $bert --label label <(sed s/not_// rte.tsv) -o x.mhs; said "2 labelled"
@@ -63,7 +63,7 @@ record 2 mh-prep glue --task sst2 $bert none.tsv -o none.tsv
 # Messages show the start of a long first line, cut between characters.
 { printf 'a'; printf 'ü%.0s' $(seq 300); printf '\n'; } > long.tsv
 expect 3 mh-prep glue --task sst2 $bert long.tsv -o no.mhs; said "$(printf 'a'; printf 'ü%.0s' $(seq 99))…;"
-# mh-prep examples: any table.
+# mh-prep examples reads any table.
 tsv 'stars\treview\n4.5\tone two\n1\ttwo\n' reviews.tsv
 expect 0 mh-prep examples --text review --label stars --number 1,5 --name reviews $bert reviews.tsv -o x.mhs
 record 0 mh-prep cat x.mhs

@@ -27,7 +27,7 @@ expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model
 expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; said "SentencePiece: Loaded all 201 sentences"
 ! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 rm model
-# Sizes that the text cannot fill, and text without anything to learn.
+# Refuses vocabulary sizes that the text cannot fill, and text without words.
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
 expect 3 mh-prep vocab --type unigram --size 8000 small -o model; said "expected at most "
 expect 3 mh-prep vocab --type bpe --size 5 small -o model;       said "expected at least "

@@ -3,7 +3,7 @@ make_text 400 | sed 's/^ *//; s/ *$//; s/w/lower/g' > en
 sed 's/lower/niedriger/g' en > de
 expect 0 mh-prep vocab --type subword-nmt --merges 12 de en -o joint.vocab
 expect 0 mh-prep codes joint.vocab
-[ "$(head -1 out)" = "#version: 0.2" ] && [ "$(wc -l < out)" -eq 13 ] || fail "codes: $(cat out)"
+[ "$(head -1 out)" = "#version: 0.2" ] && [ "$(wc -l < out)" -eq 13 ] || fail "expected a header and 12 merges from mh-prep codes; found $(cat out)"
 cp out codes
 mh-prep codes codes | cmp - codes
 mh-prep vocab --type subword-nmt --codes codes de en | cmp - joint.vocab
@@ -11,8 +11,8 @@ mh-prep vocab --type subword-nmt --codes joint.vocab de > de.vocab
 mh-prep vocab --type subword-nmt --codes codes en > en.vocab
 for v in de en; do mh-prep codes $v.vocab | cmp - codes; done
 mh-prep vocab --type subword-nmt --codes codes --size 6 de > six.vocab
-[ "$(sed 1,6d six.vocab | head -6)" = "$(sed 1,6d de.vocab | head -6)" ] || fail "--size"
-grep -q '^entries 6$' six.vocab || fail "--size"
+[ "$(sed 1,6d six.vocab | head -6)" = "$(sed 1,6d de.vocab | head -6)" ] || fail "expected the number of entries that --size names"
+grep -q '^entries 6$' six.vocab || fail "expected the number of entries that --size names"
 expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o x.mhs; said " 0 + 0 unknown"
 mh-prep cat x.mhs | cmp - <(paste de en)
 expect 0 mh-prep info x.mhs; printed "source_tokenizer	subword-nmt"
@@ -48,11 +48,12 @@ for i in 1 2 3; do printf 'x\ry x\ry\n'; done | mh-prep vocab --type subword-nmt
 record 3 mh-prep codes one.vocab
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
-# The merges and pieces equal those of the Python package subword-nmt, if it is installed.
+# If the Python package subword-nmt is installed, it learns the same merges and gives the same pieces.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
 python3 -B -m subword_nmt.learn_bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes
-same() {  # CODES VOCABULARY TEXT
+# same CODES VOCABULARY TEXT: fails unless mh-prep and subword-nmt split TEXT into the same pieces.
+same() {
   python3 -B -m subword_nmt.apply_bpe -c "$1" < "$3" > theirs
   mh-prep lm --vocab "$2" "$3" | mh-prep cat --ids - | awk -v first=6 '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }

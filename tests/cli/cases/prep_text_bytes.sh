@@ -71,7 +71,7 @@ expect 0 mh-prep translation --vocab word.vocab marked.pairs -o x.mhs; said "mar
 cmp <(shown x.mhs) <(shown wanted.mhs)
 printf '\xef\xbb\xbfsentence\tlabel\none\t1\n' > marked.tsv
 expect 0 mh-prep glue --task sst2 --wordpiece vocab.txt marked.tsv -o x.mhs; said "marked.tsv: $dropped"
-expect 0 mh-prep lm -q --vocab word.vocab marked.text -o x.mhs; [ ! -s err ] || fail "--quiet: $(cat err)"
+expect 0 mh-prep lm -q --vocab word.vocab marked.text -o x.mhs; [ ! -s err ] || fail "expected no message with --quiet; found $(cat err)"
 (mark; cat vocab.txt) > marked.txt
 expect 0 mh-prep mlm --wordpiece marked.txt text -o x.mhs; said "marked.txt: $dropped"
 (mark; cat word.vocab) > marked.vocab

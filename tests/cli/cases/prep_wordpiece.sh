@@ -6,8 +6,8 @@ grep -q '^lowercase yes$' lower && grep -q '^strip_accents yes$' lower || fail "
 mh-prep lm --vocab lower text -o t.mhs 2>err
 said "3 lines, 13 tokens, 5 unknown"
 mh-prep cat --ids t.mhs > out
-[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "expected other token ids; found $(cat out)"
-[ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "expected other decoded text; found $(mh-prep cat t.mhs)"
+[ "$(cat out)" = "$(printf '7 8 9 6 4\n4\n2 2 2 2 7 2 4')" ] || fail "mh-prep lm wrote the wrong token ids $(cat out)"
+[ "$(mh-prep cat t.mhs)" = "$(printf 'unaffable .\n\n[UNK] [UNK] [UNK] [UNK] un [UNK]')" ] || fail "mh-prep cat printed the wrong text $(mh-prep cat t.mhs)"
 expect 0 mh-prep info t.mhs; printed "tokenizer	wordpiece"
 mh-prep codes lower | cmp - vocab.txt
 # mh-prep can keep case, accents, or both.
@@ -20,22 +20,22 @@ for way in "--cased no no" "--cased,--strip-accents,yes no yes" "--strip-accents
 done
 echo 'É E café' > accents
 ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
-[ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "lower case, accents: $(ids wayyesno)"
-[ "$(ids waynoyes)" = "12 12 2 4" ] || fail "case, no accents: $(ids waynoyes)"
-[ "$(ids waynono)" = "2 12 10 11 4" ] || fail "case, accents: $(ids waynono)"
+[ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "wrong token ids in lower case with accents: $(ids wayyesno)"
+[ "$(ids waynoyes)" = "12 12 2 4" ] || fail "wrong token ids with case and without accents: $(ids waynoyes)"
+[ "$(ids waynono)" = "2 12 10 11 4" ] || fail "wrong token ids with case and accents: $(ids waynono)"
 # A learnt vocabulary has special pieces, characters, then merged pieces, each with its count in the encoded text.
 printf 'ab abc\nab AB, b\n' > learn
 expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; said "no pair of pieces occurs often enough"
-[ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "learnt: $(cat learnt)"
-[ "$(tail -n 3 learnt | tr '\t\n' '  ')" = "##c 0 ab 3 abc 1 " ] || fail "counts: $(cat learnt)"
-grep -qF "[SEP]	2" learnt || fail "lines: $(cat learnt)"
+[ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "wrong pieces in the learnt vocabulary: $(cat learnt)"
+[ "$(tail -n 3 learnt | tr '\t\n' '  ')" = "##c 0 ab 3 abc 1 " ] || fail "wrong counts in the learnt vocabulary: $(cat learnt)"
+grep -qF "[SEP]	2" learnt || fail "expected the count 2 of [SEP], one per line: $(cat learnt)"
 mh-prep vocab --type wordpiece --size 30 - < learn | cmp - learnt
-mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fail "--size"
-[ "$(mh-prep vocab -q --type wordpiece --size 30 --min-count 4 learn | mh-prep codes - | tail -n 1)" = "ab" ] || fail "--min-count"
-[ "$(mh-prep vocab -q --type wordpiece --size 30 --alphabet 2 learn | mh-prep codes - | tail -n +6 | tr '\n' ' ')" = "a b ##b ab " ] || fail "--alphabet"
+mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fail "expected the number of entries that --size names"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --min-count 4 learn | mh-prep codes - | tail -n 1)" = "ab" ] || fail "expected no piece below --min-count"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --alphabet 2 learn | mh-prep codes - | tail -n +6 | tr '\n' ' ')" = "a b ##b ab " ] || fail "expected the pieces of the two characters that --alphabet keeps"
 expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.vocab; said "2 of "; said "characters have a piece (--alphabet)"
 rm few.vocab
-[ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "--cased"
+[ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "expected the upper-case piece A with --cased"
 # Errors.
 record 2 mh-prep vocab --type wordpiece learn
 record 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt
@@ -75,6 +75,6 @@ sed 's/^lowercase yes/lowercase perhaps/' lower > odd
 record 3 mh-prep lm --vocab odd text -o y
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
-# The tokens equal those of the package tokenizers, if it is installed.
+# If the package tokenizers is installed, it gives the same tokens.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/wordpiece_parity.py" "$(dirname "$(command -v mh-prep)")/../tests" --few
