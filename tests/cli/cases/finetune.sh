@@ -26,7 +26,8 @@ print("\n".join(sorted({name.split("self.")[-1] for name in a if a[name] != b[na
 P
 changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 
-# Trains only the gates: every update runs the complete mixture, and the parameter group of the gates is inherited.
+# Trains only the gates: the run inherits the parameter group of the gates and block-coordinate training, whose passes
+# that train no gate are omitted.
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
 said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters are trained"
 changed gates
@@ -44,7 +45,7 @@ expect 0 mh-finetune -q --init $m --train-only gates,output $go --out plus
 changed plus
 [ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "changed tensors: $(cat names)"
 expect 0 mh-finetune --init $m $go --out all --set train.groups.gates.lr=0.5
-! grep -qF "are left out" err || fail "expected no message about settings that are left out"
+! grep -qF "are left out" err || fail "expected no message about omitted passes"
 changed all
 [ "$(wc -l < names)" -gt 20 ] || fail "changed tensors: $(cat names)"
 grep -q 'lr = 0.5' all/config.toml || fail "--set does not override an inherited setting"
@@ -52,7 +53,7 @@ expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' 
 changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
-# Resumes to the same weights, also for a model read from a pipe, by mh-finetune and by mh-train.
+# A run that mh-finetune or mh-train resumes ends with the same weights, also if the model came from a pipe.
 cat $m | mh-finetune -q --init - --train-only gates $go --out halves --set train.length=9u
 expect 0 mh-finetune -q --resume --out halves --set train.length=15u --threads 1
 expect 0 mh-train -q --resume --out halves --set train.length=20u --threads 1
@@ -75,7 +76,7 @@ P
 expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
 ! grep -q "train.groups.gates" model/config.toml || fail "a parameter group was inherited"
 
-no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
+no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 no 2 "--init" $go --out run
 no 2 "--resume" --init $m --resume --out run
 no 2 "the folder of the run" --init $m $go

@@ -14,8 +14,8 @@ pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF-
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
 said "3 of 7 pairs kept"; said "1 dropped for an empty source or target"; said "1 dropped for more than 5 words"
 said "1 dropped for a ratio above 1.5"; said "1 dropped for a word of more than 1000 characters"
-printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # | is kept, since the first pair contains one
-printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # 5 / 4 and 4 / 3 are kept
+printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # the first pair contains |, so every | stays
+printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # the ratios 5 / 4 and 4 / 3 are at most 1.5
 expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
 said "1 dropped for an empty source or target"; said "1 dropped for fewer than 2 words"
@@ -40,17 +40,17 @@ awk '{ gsub("Lower", "Niedriger"); print NR % 9 ? $0 : $0 " x y z x y z x y z" }
 commands Translation 'clean-pairs' 'mh-prep translation' | sed "s|data_scripts|$scripts|; s/10000/30/" > route
 grep -q 'for s in train valid test' route || fail "the page has no route for IWSLT14"
 cp tokens.de test.de; cp tokens.en test.en
-bash -euo pipefail route 2> log || fail "IWSLT14: $(cat log)"
+bash -euo pipefail route 2> log || fail "the commands for IWSLT14 failed: $(cat log)"
 kept=$(wc -l < clean.de)
 [ "$kept" -lt 100 ] || fail "nothing was filtered"
-[ "$(wc -l < valid.de)" -eq $((kept / 23)) ] && [ "$(wc -l < train.en)" -eq $((kept - kept / 23)) ] || fail "the split: $kept, $(wc -l train.* valid.*)"
+[ "$(wc -l < valid.de)" -eq $((kept / 23)) ] && [ "$(wc -l < train.en)" -eq $((kept - kept / 23)) ] || fail "expected every 23rd of $kept pairs in valid; found $(wc -l train.* valid.*)"
 ! grep -q '[A-Z]' train.de train.en valid.en || fail "expected no capital letters in the lowercased text"
 # No filter counts subword pieces: each pair becomes one record and decodes to its words.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
 mh-prep cat train.mhs | cmp - <(paste train.de train.en)
-# Long sentences: consecutive sentences are joined up to 240 pieces on the longer side.
+# Long sentences: consecutive pairs are joined while source and target have at most 240 pieces.
 sed -n 's/^#   //p' "$ROOT/configs/recipes/base/iwslt14-long.toml" | sed 's/> 240/> 60/' > long-route
-bash -euo pipefail long-route 2> log || fail "long sentences: $(cat log)"
+bash -euo pipefail long-route 2> log || fail "the commands for long sentences failed: $(cat log)"
 ! grep -q '@@' long || fail "the joined text contains pieces"
 [ "$(cut -f 1 long | tr ' ' '\n' | sort)" = "$(tr ' ' '\n' < train.de | sort)" ] || fail "words are lost"
 cut -f 1 long > long.de
@@ -73,7 +73,7 @@ as_cut() {
     { line = ""; for (i = 1; i <= NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$1" -
 }
 for l in en de; do as_cut all train.tok.$l > train.tok.clean.bpe.32000.$l; done
-grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "no word is segmented"
+grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "expected at least one segmented word in the archive"
 for type in word "subword-nmt --merges 9"; do
   expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@ like pieces of subword-nmt"
   expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are reported as pieces"
@@ -81,21 +81,21 @@ done
 entries=$(sed -n 's/^entries //p' all)
 commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
 grep -q -- '--size' route || fail "the page has no route for WMT14"
-bash -euo pipefail route 2> log || fail "WMT14: $(cat log)"
+bash -euo pipefail route 2> log || fail "the commands for WMT14 failed: $(cat log)"
 for l in en de; do
   cmp train.$l train.tok.$l
   as_cut joint.vocab train.$l | cmp - train.tok.clean.bpe.32000.$l
 done
 mh-prep info train.mhs | grep -qx "records	300" || fail "pairs are lost"
-# The entries and their order equal those of a word vocabulary of the segmented text, which is the alternative route (it
-# would score pieces).
+# A word vocabulary of the segmented text would have the same entries in the same order, but BLEU would be computed on
+# pieces.
 mh-prep vocab -q --type word train.tok.clean.bpe.32000.en train.tok.clean.bpe.32000.de > words
 diff <(sed '1,/^$/d' joint.vocab | head -n "$entries" | cut -f 1) <(sed '1,/^$/d' words | cut -f 1) || fail "the entries differ"
 mh-prep cat test.mhs | cmp - <(paste newstest2014.tok.en newstest2014.tok.de)
 mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
 # A vocabulary truncated by --size: rare pieces become unknown, as in fairseq.
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
-grep -qx "entries $((entries - 5))" small || fail "--size"
+grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
 sed 1d bpe.32000 > old
 expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; said "#version: 0.2"
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
@@ -111,7 +111,7 @@ expect 0 mh-train -q --train train.mhs --valid valid.mhs --out run --threads 1 -
 command_of Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
 grep -q -- '--length-penalty 0.6' scored || fail "the page scores WMT14 without its length penalty"
 bash -euo pipefail scored > scores 2> log || fail "$(cat log)"
-! grep -q '@@' out.de || fail "hypotheses of pieces: $(grep '@@' out.de | head -1)"
+! grep -q '@@' out.de || fail "expected hypotheses of words; found pieces: $(grep '@@' out.de | head -1)"
 bash -euo pipefail score > bleu
 grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of reference; found $(cat bleu)"
 ratio=$(grep -o '"length_ratio":[^,]*' bleu)  # the references of the shard have as many words as the file
@@ -124,7 +124,7 @@ mkdir bytes; cd bytes || exit
 for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
 [ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
 commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
-bash -euo pipefail route 2> log || fail "enwik8: $(cat log)"
+bash -euo pipefail route 2> log || fail "the commands for enwik8 failed: $(cat log)"
 mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the vocabulary differs from that of skip-cross-head/table1"
 for s in train valid test; do
   mh-prep info $s.mhs | grep -qx "tokens	$(tr -d '\n' < $s | wc -c)" || fail "$s without line feeds: $(mh-prep info $s.mhs)"

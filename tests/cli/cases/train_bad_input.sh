@@ -2,7 +2,7 @@
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
-try() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "a folder is left"; }
+try() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 try 2 --set train.lrr=1
 try 2 --set model.layers=two
 try 2 --set model.layers=0
@@ -24,7 +24,7 @@ try 2 --threads 010
 record 2 mh-train --config c.toml --train t.mhs
 record 2 mh-train --out run --cnofig c.toml
 printf '[model\n' > bad.toml
-[ ! -d run ] || fail "a folder is left"
+[ ! -d run ] || fail "expected no output folder after an error; found one"
 expect 2 mh-train --config bad.toml --train t.mhs --out run; said "bad.toml:1"
 expect 0 mh-train --config c.toml --train t.mhs --out run
 record 2 mh-train --resume --out run --set model.layers=2

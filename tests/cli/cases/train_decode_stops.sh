@@ -6,7 +6,7 @@ sed 's/w/v/g' s > t
 mh-prep vocab s t > v 2>/dev/null
 mh-prep translation -q --vocab v s t -o p.mhs
 printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 4\n' > c.toml
-# Translation takes far longer than the rest of the run.
+# The translation of the validation set takes far longer than the updates.
 printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
@@ -28,7 +28,7 @@ for signal in TERM INT USR1 TERM HUP; do
   [ "$status" -gt 128 ] || fail "expected an exit status above 128 after SIG$signal; found $status"
   stops=$((stops + 1))
   ! in_validation stopped || among=$((among + 1))
-  [ -z "$(find stopped -name '*.part*')" ] || fail "a partial file is left"
+  [ -z "$(find stopped -name '*.part*')" ] || fail "expected no partial file; found one"
   mh-train -q --threads 1 --resume --out stopped 2>/dev/null &
   pid=$!
 done

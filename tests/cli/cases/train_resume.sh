@@ -40,4 +40,4 @@ expect 0 mh-train --threads 1 --resume --out whole
 said "the run is finished"
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u
 said "changed: train.length"
-[ -z "$(find killed -name '*.part*')" ] || fail "a partial file is left"
+[ -z "$(find killed -name '*.part*')" ] || fail "expected no partial file; found one"

@@ -36,7 +36,7 @@ expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=900
 expect 2 mh-train --resume --dry-run; said "--out"
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new; said "a regular file"
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
-[ ! -d new ] || fail "a folder is left"
+[ ! -d new ] || fail "expected no output folder after an error; found one"
 # A first update with learning rate 0 is reported once, and so is a state of an earlier version, in which update n used
 # the learning rate at n instead of n - 1.
 decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'

@@ -25,7 +25,7 @@ cp run/last.safetensors before
 status=0; ( ulimit -f 4; mh-train --resume --out run --set train.length="$((updates + 50))u" >/dev/null 2>err ) || status=$?
 [ "$status" -eq 1 ] || fail "expected exit status 1 on a full disk; found $status"
 cmp before run/last.safetensors
-[ -z "$(find run -name '*.part*')" ] || fail "a partial file is left"
+[ -z "$(find run -name '*.part*')" ] || fail "expected no partial file; found one"
 expect 0 mh-train --resume --out run --set train.length="$((updates + 5))u"
 expect 3 mh-train --resume --out none
 # A run is stopped by a signal in the first update of an epoch and resumed: exchanges of heads before this update stay in
@@ -41,4 +41,4 @@ turned() { grep -c '"head-rotation"' turns/log.jsonl; }
 before=$(turned)
 last=$(tail -1 turns/log.jsonl | sed 's/.*"update":\([0-9]*\).*/\1/')
 expect 0 mh-train --resume --out turns --threads 1 --set train.length="${last}u"
-[ "$(turned)" -eq "$before" ] || fail "$before exchanges before, $(turned) after"
+[ "$(turned)" -eq "$before" ] || fail "expected $before exchanges in the log after resuming; found $(turned)"

@@ -41,14 +41,14 @@ assert json.loads(header["__metadata__"]["multihead.training"])["memory"] is Tru
 assert header["memory.layers.2.inputs"]["shape"] == [8, 24, 32] and header["memory.seen"]["dtype"] == "I64"
 assert sum("returned_to" in json.loads(line) for line in open("whole/log.jsonl")) == 1
 P
-# Evaluation: streams with the memory length of training by default, other lengths, and options that change no
-# parameter.
+# mh-eval uses streams with the memory length of training by default; it accepts other lengths, and settings that change
+# no parameter.
 m=whole/best.safetensors
 expect 0 mh-eval --format json $m v.mhs
 printed '"memory":24,"streams":10'; printed '"protocol":"streams"'; printed '"unknown":'
 mv out first
 tokens=$(awk '{n += NF + 1} END {print n}' text2)
-grep -q "\"tokens\":$tokens," first || fail "tokens: $(cat first)"
+grep -q "\"tokens\":$tokens," first || fail "expected $tokens tokens; found $(cat first)"
 expect 0 mh-eval --format json --batch 3 --per-token pt.tsv $m v.mhs
 python3 - <<'P'
 import json, math
@@ -76,7 +76,7 @@ mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "0 for a model without a memory"
 # Errors of training.
-try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "a folder is left"; }
+try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
 try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
 try "streams, one for each token" --valid v.mhs --set train.batch.tokens=1000000
 try "train.validation.block" --valid v.mhs --set train.validation.block=100

@@ -9,7 +9,8 @@ cp $m plain.safetensors
 if command -v mh-swap >/dev/null; then mh-swap -q $m --pairs decoder.self:0.1-1.2 -o plain.safetensors; fi
 go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=4u --set train.lr=0.01"
 
-# The weights are those of the checkpoint: with a learning rate of nearly 0 the validation loss equals that of mh-eval.
+# The run starts from the weights of the checkpoint: with a learning rate of nearly 0, its validation loss equals the
+# loss from mh-eval.
 expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
 said "starts from the weights of plain.safetensors"
 mh-eval -q --format json plain.safetensors t.mhs > score.json
@@ -21,7 +22,7 @@ assert any("valid_nll" in line for line in lines)
 wanted = json.load(open("score.json"))["nll"]
 assert all(abs(line["valid_nll"] - wanted) < 1e-5 for line in lines if "valid_nll" in line)
 P
-# The run trains and resumes like any other, bit for bit.
+# A run that is resumed halfway has the same scores as an uninterrupted run.
 expect 0 mh-train -q --from plain.safetensors $go --out whole --set model.dropout_ffn=0.1
 grep -q 'mixer = "mixhead-a"' whole/config.toml || fail "the model is not in config.toml"
 grep -q 'dropout_ffn = 0.1' whole/config.toml || fail "--set is not in config.toml"
@@ -48,7 +49,7 @@ import json
 found = json.load(open("out"))
 assert found["epochs"] == 5 and found["warmup_updates"] * 5 == found["updates"], found
 P
-no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "a folder is left"; }
+no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 no 2 "decoder.layers.2" --set model.layers=3
 no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
 no 2 "of 4 heads" --set attention.heads=2
