@@ -4,7 +4,8 @@ for tool in mh-prune mh-swap mh-spectrum; do [ -n "$(command -v $tool || true)" 
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-train() {  # OUT KEY=VALUE...
+# train OUT KEY=VALUE...: trains a small model with the configuration keys in the folder OUT.
+train() {
   local sets=() key out=$1
   shift
   for key in "$@"; do sets+=(--set "$key"); done
@@ -35,7 +36,7 @@ refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
-# A context as long as the block leaves no token to score.
+# A context of the length of a block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done

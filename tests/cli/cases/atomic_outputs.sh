@@ -31,7 +31,7 @@ kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 exec 8>&-
 [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
-[ -z "$(find . -name 'stopped.mhs*')" ] || fail "a partial file is left"
+[ -z "$(find . -name 'stopped.mhs*')" ] || fail "expected no partial file; found one"
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u

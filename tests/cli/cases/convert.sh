@@ -5,7 +5,8 @@ mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 make_text 300 | mh-prep vocab --min-count 2 - > v2 2>/dev/null
 mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
-train() {  # FOLDER SHARD OPTION…
+# train FOLDER SHARD OPTION…: trains a small model on SHARD in FOLDER.
+train() {
   mh-train -q --train "$2" --valid "$2" --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=4 \
     --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=6u --set train.lr=0.01 "${@:3}"
 }
@@ -57,7 +58,7 @@ record 2 mh-convert --fold folded -o x
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"
-# --average --fold equals --average followed by --fold.
+# mh-convert --average --fold gives the same checkpoint as --average followed by --fold.
 mh-convert -q --average --fold run/checkpoints/*.safetensors > both
 mh-convert -q --fold average > one_by_one
 cmp both one_by_one
@@ -72,14 +73,14 @@ import json
 a, b = [json.loads(line) for line in open("scores")]
 assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
 P
-# Averaging tensors that are not trained (statistics) is reported.
+# mh-convert reports that it also averages tensors that are not trained, such as statistics of batch norms.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
 said "averaged 4 non-trainable tensors too"
 record 2 mh-convert --fold gates -o x
 
-# Errors come before anything is written.
-no() { record "$1" mh-convert "${@:2}" -o x; [ ! -e x ] || fail "a file is left"; }
+# Errors are reported before any file is written.
+no() { record "$1" mh-convert "${@:2}" -o x; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 m=run/best.safetensors
 train words other.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a
 train deep t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set model.layers=3
@@ -93,7 +94,7 @@ expect 3 mh-convert --average $m words/best.safetensors -o x; said "model"; said
 no 3 --average $m missing
 no 3 --fold text
 head -c 3000 $m > torn
-expect 3 mh-convert --average $m torn -o x; said "torn"; [ ! -e x ] || fail "a file is left"
+expect 3 mh-convert --average $m torn -o x; said "torn"; [ ! -e x ] || fail "expected no output file after an error; found one"
 record 2 mh-convert --average $m average -o average
 python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["mh-convert", "--average", sys.argv[1]])))' $m > terminal && fail "a checkpoint was printed to a terminal"
 grep -qF "a terminal" terminal || fail "the error does not mention the terminal"

@@ -111,7 +111,7 @@ P
   type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
   expect 3 mh-convert bad -o x; said "$words"
   expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
-  [ ! -e x ] || fail "a file is left"
+  [ ! -e x ] || fail "expected no output file after an error; found one"
 done <<'T'
 gpt2-5|whole["normalizer"] = {"type": "NFC"}|tokenizer.normalizer: expected no normalizer; found NFC
 gpt2-5|whole["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, whole["pre_tokenizer"]]}|pretokenizers[0]: expected ByteLevel; found Digits
@@ -162,7 +162,7 @@ P
 mh-prep -q vocab --type wordpiece --from bad -o accents.v
 grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "expected lowercase yes and strip_accents no in the vocabulary"
 
-# Configurations and tokenizers are compared with transformers without PyTorch.
+# Compares configurations and tokenizers with transformers, which does not need PyTorch here.
 lacking=
 for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
   PYTHONPATH=$path recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }

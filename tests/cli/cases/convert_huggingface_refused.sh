@@ -1,7 +1,7 @@
 # mh-convert refuses unsupported and damaged Hugging Face folders, and does not convert pruned models to Hugging Face. A
 # converted model works in every tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "a file is left"; }
+no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 
 # Errors that can be tested without transformers.
 mkdir empty none llama
@@ -34,7 +34,7 @@ expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
 make_shards
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "a folder is left"
+expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
 expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new folder"
 expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
 expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"

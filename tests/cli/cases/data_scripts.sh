@@ -24,7 +24,7 @@ cp copy/input.txt copy/train.txt
 expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; said "tinyshakespeare: input.txt: expected sha256 86c4"; said "found $sum"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; said "wikitext-2: train.txt: expected sha256 9e9f"
 expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "could read neither"
-[ -z "$(find tiny wiki -type f)" ] || fail "files are left: $(find tiny wiki -type f)"
+[ -z "$(find tiny wiki -type f)" ] || fail "expected no files after an error; found $(find tiny wiki -type f)"
 # With a mirror of Tiny Shakespeare: each line is in exactly one of the three files.
 data=${MH_DATA:-$ROOT/../shared/data}
 if [ -f "$data/tinyshakespeare/input.txt.zst" ]; then
@@ -41,7 +41,7 @@ fi
 # Multi30k: writes pairs and shards; refuses a file with another SHA-256, compressed like the public file.
 gzip -c copy/input.txt > copy/train.de.gz
 expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; said "multi30k: train.de: expected sha256 2c2b"; said "found $sum"
-[ -z "$(find multi -type f)" ] || fail "files are left: $(find multi -type f)"
+[ -z "$(find multi -type f)" ] || fail "expected no files after an error; found $(find multi -type f)"
 if [ -f "$data/multi30k/train.de.zst" ]; then
   make_text 50 > words
   mh-prep vocab --type char words > chars

@@ -41,7 +41,7 @@ printed "GPU 0: a stand-in"; printed "skipped: a case (why)"
 for tool in racecheck synccheck; do printed "skipped: $tool (compute-sanitizer does not work here: no device)"; done
 printed "skipped: bench (python3 cannot import PyTorch, the baseline)"
 printed "11 passed, 0 failed, 6 skipped"
-[ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "logs: $(ls results)"
+[ -s results/kernels.log ] && [ -s results/command-line.log ] || fail "expected kernels.log and command-line.log; found $(ls results)"
 
 # A missed bar is reported but is not a failed test; a benchmark whose baseline cannot run is skipped.
 echo "$MH_TORCH" > place

@@ -1,4 +1,4 @@
-# Scores of classes, numbers and answers equal those of scikit-learn, scipy and SQuAD's script.
+# Scores of classes, numbers and answers equal the scores from scikit-learn, scipy and the definition of SQuAD.
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import scipy, sklearn' 2>/dev/null || skip "Python lacks scikit-learn and scipy"
 export PYTHONPATH=$MH_CHECK_PYTHONPATH
 programs=$(dirname "$(command -v mh-prep)")/../tests

@@ -16,7 +16,7 @@ resumes() {
 }
 # same_weights NAME: fails unless NAME and NAME.halves have the same tensors. Their metadata differ in the command line.
 same_weights() {
-  python3 - "$1" <<'P' || fail "$1: a resumed run differs"
+  python3 - "$1" <<'P' || fail "$1: expected the weights of the uninterrupted run after resuming; found others"
 import json, struct, sys
 def read(path):
     with open(path, "rb") as file:

@@ -2,7 +2,8 @@
 # that every tool accepts; commands that fail write nothing.
 [ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
 make_shards
-train() {  # OUT KEY=VALUE...
+# train OUT KEY=VALUE...: trains a small model with the configuration keys in the folder OUT.
+train() {
   local sets=() key out=$1
   shift
   for key in "$@"; do sets+=(--set "$key"); done
@@ -55,7 +56,7 @@ expect 0 mh-eval headless/best.safetensors t.mhs
 record 2 mh-train --dry-run --train t.mhs --set attention.heads=4 --set attention.value_heads=2
 rm -rf headless
 
-# Prunes by importance, over all heads or per layer.
+# Prunes the least important heads of the model, or of each layer.
 expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
 [ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "expected one score of the pruned model"
 expect 0 mh-prune cut "$model" --by avg-l2 --data t.mhs --count 2 --per-layer --blocks 4 -o - > /dev/null
@@ -74,7 +75,8 @@ expect 0 mh-eval o t.mhs
 record 2 mh-prune cut s --heads 0:1 -o x
 rm -rf a b s o mixed small.safetensors none.safetensors
 
-refused() {  # STATUS OPTION...
+# refused STATUS OPTION...: records an error of mh-prune cut and checks that no file was written.
+refused() {
   record "$1" mh-prune cut "${@:2}" -o x
   only $only_these
 }

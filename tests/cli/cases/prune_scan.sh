@@ -67,7 +67,7 @@ for row in ablation:
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
 P
 expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
-# Curves: from all heads to none.
+# Curves from all heads to no head.
 expect 0 mh-prune curve --by ablation --step 25% --format json --rank-data t.mhs $a t.mhs
 cp out curve.json
 expect 0 mh-prune curve --by ablation --step 25% --rerank --per-layer --format json $a t.mhs
@@ -82,7 +82,7 @@ P
 # A missing number is printed as nan, so that the column stays numeric.
 awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"
 rm -f ./*.json piped plain
-# Errors come before any computation and leave no file.
+# Errors are reported before any computation, and no file remains.
 refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
@@ -137,7 +137,7 @@ expect 0 mh-prune curve --by random --plot - $a t.mhs
 printed "ablated heads"
 # The error on a misspelt measure names the nearest measure.
 record 2 mh-prune rank --by taylro $a t.mhs
-# The message names the help text and the available measures.
+# The error on a missing --by names the help text; the error on an unavailable measure names the available ones.
 expect 2 mh-prune rank $a t.mhs
 said "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs

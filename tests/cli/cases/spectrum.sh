@@ -23,7 +23,7 @@ for row in rows:
     assert parts == sorted(parts) and 0 < parts[0] and parts[-1] <= 1
     assert row["matrices"] == "8" and row["n"] == "32" and row["blocks"] == "8" and row["seed"] == "1"
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + 1e-6 <= 32
-    # A causal query sees t + 1 keys; the attention of an untrained model is nearly uniform over them.
+    # A causal query t has t + 1 visible keys; the attention of an untrained model is nearly uniform over these keys.
     assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + 1e-6
     assert 0.5 < float(row["entropy_share"]) <= 1 + 1e-6
 piped = [json.loads(line) for line in open("piped.json")]
@@ -68,7 +68,8 @@ mv spectrum.tsv spectrum.json piped.json curves.tsv picture.svg both.svg heat.sv
 
 # Errors leave no file.
 mkdir no
-refuse() {  # STATUS MESSAGE ARGUMENTS…
+# refuse STATUS MESSAGE ARGUMENTS…: mh-spectrum fails with MESSAGE, prints no result and writes no file to `no`.
+refuse() {
   local status=$1 message=$2
   shift 2
   expect "$status" mh-spectrum "$@"
@@ -109,7 +110,7 @@ refuse 3 "the vocabulary" $model t2.mhs --curves no/c
 refuse 3 "the vocabulary" experts $mixed t2.mhs
 expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
 said "gnuplot"
-[ -z "$(ls no)" ] || fail "a plot is left"
+[ -z "$(ls no)" ] || fail "expected no plot after an error; found one"
 
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'

@@ -21,7 +21,7 @@ mh-swap -q - --pairs $pairs --with output,stages,optimizer -o - < $s > state.saf
 ! cmp -s state.safetensors $s || fail "expected the exchange to change the file"
 mh-swap -q state.safetensors --pairs $pairs --with output,stages,optimizer -o back.safetensors
 cmp back.safetensors $s
-# Without --with optimizer the moments stay in place.
+# Without --with optimizer, mh-swap does not exchange the moments of the optimizer.
 mh-swap -q $s --pairs $pairs -o stay.safetensors
 expect 0 mh-train -q --resume --out run --set train.length=6u
 cp -r run moved; cp state.safetensors moved/last.safetensors
@@ -37,7 +37,7 @@ expect 0 mh-swap $m --mode released --k 1 --data t.mhs --dry-run
 # --t-max limits the pairs of layers: five layers form the two pairs 0-4 and 1-3.
 train deep --set model.layers=5
 soft() { mh-swap -q deep/last.safetensors --mode soft --k 1 --data t.mhs --blocks 3 --dry-run "$@" | cut -f 3 | tail -n +2; }
-[ "$(soft | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-4 decoder.self:1-3 " ] || fail "pairs of layers: $(soft)"
+[ "$(soft | sed 's/\.[0-9]//g' | tr '\n' ' ')" = "decoder.self:0-4 decoder.self:1-3 " ] || fail "expected the pairs of layers 0-4 and 1-3; found $(soft)"
 [ "$(soft --t-max 1)" = "$(soft | head -n 1)" ] || fail "expected only the first pair of layers with --t-max 1"
 [ "$(soft --t-max 2)" = "$(soft --t-max 0)" ] || fail "expected all pairs of layers with --t-max 2, as with --t-max 0"
 cat t.mhs | mh-swap -q $m --mode hard --k 2 --data - --blocks 3 -o hard.safetensors
@@ -70,7 +70,7 @@ printed '"seed":null'
 expect 0 mh-swap report --help
 printed "--blocks"
 
-# Reports.
+# mh-swap report.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
 python3 - <<'P'
 import json
@@ -83,8 +83,8 @@ P
 cat once.safetensors | mh-swap report $m - t.mhs > table
 awk -F '\t' 'NF != 18 { exit 1 }' table || fail "expected 18 columns in each line of the report"
 
-# Errors come before anything is written.
-no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "a file is left"; }
+# Errors are reported before any file is written.
+no() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 no 2 "a head from 0 to 3 in layer 0" $m --pairs decoder.self:0.4-1.0 -o x
 no 2 "a layer from 0 to 2" $m --pairs decoder.self:0.0-3.0 -o x
 no 2 "each head once" $m --pairs decoder.self:0.0-1.0,decoder.self:1.0-2.0 -o x

@@ -29,7 +29,7 @@ mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --s
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 
-# Importance of heads.
+# mh-prune scan, rank and curve.
 expect 0 mh-eval --format json $m p.mhs
 cp out full.json
 expect 0 mh-prune scan --format json $m p.mhs
@@ -85,7 +85,7 @@ expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set tr
   --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
 
-# Exchange of heads.
+# mh-swap.
 pairs=encoder.self:0.1-2.3,decoder.cross:0.0-1.2
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
@@ -106,7 +106,7 @@ changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
 
-# Spectra.
+# mh-spectrum.
 expect 0 mh-spectrum $m p.mhs --blocks 20 --curves curves.tsv
 cp out spectrum.tsv
 expect 0 mh-spectrum $m $mixed p.mhs --blocks 20 --summary --format json
@@ -154,7 +154,7 @@ tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
 
-# Errors, with nothing on stdout.
+# Errors; no result is printed before them.
 no() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
@@ -198,7 +198,7 @@ no 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
 said "at most 4 in decoder.self"
 no 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
 said "a model that can skip layers"
-[ ! -e x ] || fail "a file is left"
+[ ! -e x ] || fail "expected no output file after an error; found one"
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 expect 0 mh-prune rank --by confidence --plot heads.svg $m p.mhs
 for kind in encoder.self decoder.self decoder.cross; do
