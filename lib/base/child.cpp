@@ -51,7 +51,7 @@ bool send_all(int descriptor, std::string_view bytes) {
 }
 
 // Returns whether `reply` has as many bytes as its head announces.
-bool complete(std::string_view reply) {
+bool is_complete_reply(std::string_view reply) {
   if (reply.size() < kReplyHead) return false;
   uint64_t length = 0;
   std::memcpy(&length, reply.data() + 1, sizeof length);
@@ -81,7 +81,7 @@ bool complete(std::string_view reply) {
 
 // Exit handler of the child, for a library that calls exit(): skips the destructors of static objects inherited from
 // the parent, which other threads may still use.
-void on_exit_call() { _exit(kExitCalled); }
+void handle_exit() { _exit(kExitCalled); }
 
 size_t threads_of_process() {
   DIR* folder = opendir("/proc/self/task");
@@ -189,7 +189,7 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
     for (int standard : {STDOUT_FILENO, STDERR_FILENO}) dup2(lines, standard);
     close(lines);
-    std::atexit(on_exit_call);
+    std::atexit(handle_exit);
     std::set_terminate(on_terminate);
     try {
       ChildInput input(reply_channel);
@@ -294,7 +294,7 @@ ChildEnd Child::finish() {
     return end;
   }
   const int status = *reaped;
-  const bool whole = complete(reply_);
+  const bool whole = is_complete_reply(reply_);
   const char kind = whole ? reply_[0] : '\0';
   std::string text = whole ? reply_.substr(kReplyHead) : "";
   if (kind == kError && !text.empty()) throw Error(static_cast<Exit>(text[0]), text.substr(1));

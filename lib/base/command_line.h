@@ -57,7 +57,7 @@ class CommandLineFields : public Fields {
   }
 
   // Returns the declared options, in the order of their fields.
-  const std::vector<CLI::Option*>& options() const { return in_order_; }
+  const std::vector<CLI::Option*>& options() const { return option_order_; }
   // Returns the option of the field `key`.
   CLI::Option* option(const std::string& key) const { return options_.at(key).option; }
 
@@ -76,7 +76,7 @@ class CommandLineFields : public Fields {
   CLI::App& app_;
   bool declared_ = false;
   std::map<std::string, Option> options_;
-  std::vector<CLI::Option*> in_order_;
+  std::vector<CLI::Option*> option_order_;
 };
 
 }  // namespace mh

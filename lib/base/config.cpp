@@ -58,7 +58,7 @@ std::string folder_of(const std::string& path) {
 }  // namespace
 
 void Config::insert(const std::string& key, const Value& value, Renaming renaming) {
-  const std::vector<Assignment> present = present_form({key, value.text}, value.origin);
+  const std::vector<Assignment> present = convert_renamed({key, value.text}, value.origin);
   for (const Assignment& assignment : present) values_[assignment.key] = {assignment.text, value.origin};
   const bool same = present.size() == 1 && present[0].key == key && present[0].text == value.text;
   static std::set<std::string> warned;
@@ -196,7 +196,7 @@ bool FieldLister::visit(const Field& field, std::string&) {
 namespace {
 
 // Returns the values of a text of TomlWriter by full key, such as "train.lr".
-std::map<std::string, std::string> flat(const std::string& toml) {
+std::map<std::string, std::string> values_by_key(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;
   for (const std::string& line : split(toml, '\n')) {
@@ -211,7 +211,7 @@ std::map<std::string, std::string> flat(const std::string& toml) {
 }  // namespace
 
 std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml) {
-  auto before = flat(old_toml), after = flat(new_toml);
+  auto before = values_by_key(old_toml), after = values_by_key(new_toml);
   std::vector<Difference> found;
   for (const auto& [key, value] : before)
     if (after[key] != value)

@@ -26,7 +26,7 @@ BrokenPipe::BrokenPipe(const std::string& where)
                                   "the output is incomplete; check the program that reads the pipe"}),
       where_(where) {}
 
-void quietly(const std::function<void()>& printer) {
+void ignore_broken_pipe(const std::function<void()>& printer) {
   try {
     printer();
   } catch (const BrokenPipe& pipe) {

@@ -40,8 +40,9 @@ class Error : public std::runtime_error {
 
 constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages
 
-// Error of a write to a pipe that its reader has closed (EPIPE). Tools that print text exit with status 0 (quietly());
-// tools that write a shard or a checkpoint report the error, since the reader received an incomplete file.
+// Error of a write to a pipe that its reader has closed (EPIPE). Tools that print text exit with status 0
+// (ignore_broken_pipe()); tools that write a shard or a checkpoint report the error, since the reader received an
+// incomplete file.
 class BrokenPipe : public Error {
  public:
   explicit BrokenPipe(const std::string& where);
@@ -52,7 +53,7 @@ class BrokenPipe : public Error {
 };
 
 // Calls `printer`, a function that prints text, and ignores a BrokenPipe of standard output.
-void quietly(const std::function<void()>& printer);
+void ignore_broken_pipe(const std::function<void()>& printer);
 
 // Concatenates its arguments as operator<< prints them: str("expected ", 3, " rows").
 template <class... Args>

@@ -37,7 +37,7 @@ std::string toml_text(const std::vector<T>& values) {
 }
 
 // Exception of read() for a value of the wrong type or out of bounds; `expected` states the type and the bounds.
-struct Complaint {
+struct InvalidValue {
   std::string expected;
 };
 
@@ -51,53 +51,53 @@ std::string bounds(Range r) {
 template <class T>
 void check_range(T v, Range r, const char* what) {
   auto x = static_cast<double>(v);
-  if (!(x >= r.low && x <= r.high)) throw Complaint{what + bounds(r)};
+  if (!(x >= r.low && x <= r.high)) throw InvalidValue{what + bounds(r)};
 }
 
 void read(const toml::node& node, bool& v, const std::vector<std::string>&, Range, const std::string&) {
   auto found = node.value_exact<bool>();
-  if (!found) throw Complaint{"true or false"};
+  if (!found) throw InvalidValue{"true or false"};
   v = *found;
 }
 void read(const toml::node& node, int64_t& v, const std::vector<std::string>&, Range r, const std::string&) {
   auto found = node.value_exact<int64_t>();
-  if (!found) throw Complaint{"an integer" + bounds(r)};
+  if (!found) throw InvalidValue{"an integer" + bounds(r)};
   check_range(*found, r, "an integer");
   v = *found;
 }
 void read(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
-  if (!node.is_number()) throw Complaint{"a number" + bounds(r)};
+  if (!node.is_number()) throw InvalidValue{"a number" + bounds(r)};
   double found = *node.value<double>();
-  if (!std::isfinite(found)) throw Complaint{"a finite number" + bounds(r)};
+  if (!std::isfinite(found)) throw InvalidValue{"a finite number" + bounds(r)};
   check_range(found, r, "a number");
   v = found;
 }
 void read(const toml::node& node, std::string& v, const std::vector<std::string>& choices, Range, const std::string&) {
   auto found = node.value_exact<std::string>();
-  if (!found) throw Complaint{choices.empty() ? "text in quotes" : "one of: " + join(choices, ", ")};
+  if (!found) throw InvalidValue{choices.empty() ? "text in quotes" : "one of: " + join(choices, ", ")};
   if (!choices.empty() && std::find(choices.begin(), choices.end(), *found) == choices.end()) {
     std::string hint = nearest(*found, choices);
-    throw Complaint{"one of: " + join(choices, ", ") + (hint.empty() ? "" : " (did you mean '" + hint + "'?)")};
+    throw InvalidValue{"one of: " + join(choices, ", ") + (hint.empty() ? "" : " (did you mean '" + hint + "'?)")};
   }
   v = *found;
 }
 void read(const toml::node& node, Length& v, const std::vector<std::string>&, Range, const std::string& where) {
   auto found = node.value_exact<std::string>();
   if (!found)
-    throw Complaint{"a length with a unit, such as \"16000u\" (updates), \"10e\" (epochs) or \"2000000t\" (tokens)"};
+    throw InvalidValue{"a length with a unit, such as \"16000u\" (updates), \"10e\" (epochs) or \"2000000t\" (tokens)"};
   v = parse_length(*found, where);
 }
 template <class T>
 void read(const toml::node& node, std::vector<T>& values, const std::vector<std::string>& choices, Range r,
           const std::string& where) {
   const toml::array* array = node.as_array();
-  if (array == nullptr) throw Complaint{"a list in [ ]"};
+  if (array == nullptr) throw InvalidValue{"a list in [ ]"};
   std::vector<T> found(array->size());
   for (size_t i = 0; i < found.size(); ++i) {
     try {
       read(*array->get(i), found[i], choices, r, where);
-    } catch (const Complaint& c) {
-      throw Complaint{"a list whose every entry is " + c.expected};
+    } catch (const InvalidValue& c) {
+      throw InvalidValue{"a list whose every entry is " + c.expected};
     }
   }
   values = std::move(found);
@@ -130,8 +130,8 @@ std::string Fields::full(const std::string& key) const {
 }
 
 template <class T>
-void Fields::handle(const std::string& key, T& value, const std::string& help, const char* type,
-                    const std::vector<std::string>& choices, Range range) {
+void Fields::visit_value(const std::string& key, T& value, const std::string& help, const char* type,
+                         const std::vector<std::string>& choices, Range range) {
   Field field{full(key), help, type, toml_text(value), choices, range};
   std::string text;
   if (!visit(field, text)) return;
@@ -141,44 +141,44 @@ void Fields::handle(const std::string& key, T& value, const std::string& help, c
     read(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
     throw Error(Exit::usage, Problem{where, "a value in TOML syntax and UTF-8", text, ""});
-  } catch (const Complaint& c) {
+  } catch (const InvalidValue& c) {
     throw Error(Exit::usage, Problem{where, c.expected, text, ""});
   }
 }
 
-Fields::Visited Fields::field(const std::string& key, bool& value, const std::string& help) {
-  handle(key, value, help, "true/false", {}, any_number());
+Fields::VisitedField Fields::field(const std::string& key, bool& value, const std::string& help) {
+  visit_value(key, value, help, "true/false", {}, any_number());
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, int64_t& value, const std::string& help, Range range) {
-  handle(key, value, help, "integer", {}, range);
+Fields::VisitedField Fields::field(const std::string& key, int64_t& value, const std::string& help, Range range) {
+  visit_value(key, value, help, "integer", {}, range);
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, double& value, const std::string& help, Range range) {
-  handle(key, value, help, "number", {}, range);
+Fields::VisitedField Fields::field(const std::string& key, double& value, const std::string& help, Range range) {
+  visit_value(key, value, help, "number", {}, range);
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, std::string& value, const std::string& help,
-                              const std::vector<std::string>& choices) {
-  handle(key, value, help, "text", choices, any_number());
+Fields::VisitedField Fields::field(const std::string& key, std::string& value, const std::string& help,
+                                   const std::vector<std::string>& choices) {
+  visit_value(key, value, help, "text", choices, any_number());
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, Length& value, const std::string& help) {
-  handle(key, value, help, "length", {}, any_number());
+Fields::VisitedField Fields::field(const std::string& key, Length& value, const std::string& help) {
+  visit_value(key, value, help, "length", {}, any_number());
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
-                              Range range) {
-  handle(key, value, help, "integers", {}, range);
+Fields::VisitedField Fields::field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
+                                   Range range) {
+  visit_value(key, value, help, "integers", {}, range);
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, std::vector<double>& value, const std::string& help,
-                              Range range) {
-  handle(key, value, help, "numbers", {}, range);
+Fields::VisitedField Fields::field(const std::string& key, std::vector<double>& value, const std::string& help,
+                                   Range range) {
+  visit_value(key, value, help, "numbers", {}, range);
   return {*this, full(key)};
 }
-Fields::Visited Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
-  handle(key, value, help, "texts", {}, any_number());
+Fields::VisitedField Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
+  visit_value(key, value, help, "texts", {}, any_number());
   return {*this, full(key)};
 }
 

@@ -45,41 +45,41 @@ class Fields {
   virtual ~Fields() = default;
 
   // Sets the resume rule of a field or section after its visit: `f.field("lr", lr, "...").changeable()`.
-  class Visited {
+  class VisitedField {
    public:
-    Visited(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
-    void changeable() const { fields_.mark(key_, Resume::changeable); }
-    void fixed_once_validated() const { fields_.mark(key_, Resume::fixed_once_validated); }
+    VisitedField(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
+    void changeable() const { fields_.set_resume_rule(key_, Resume::changeable); }
+    void fixed_once_validated() const { fields_.set_resume_rule(key_, Resume::fixed_once_validated); }
 
    private:
     Fields& fields_;
     const std::string key_;
   };
 
-  Visited field(const std::string& key, bool& value, const std::string& help);
-  Visited field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
-  Visited field(const std::string& key, double& value, const std::string& help, Range range = any_number());
+  VisitedField field(const std::string& key, bool& value, const std::string& help);
+  VisitedField field(const std::string& key, int64_t& value, const std::string& help, Range range = any_number());
+  VisitedField field(const std::string& key, double& value, const std::string& help, Range range = any_number());
   // Visits a text field. `choices`: the valid texts; empty: any text is valid.
-  Visited field(const std::string& key, std::string& value, const std::string& help,
-                const std::vector<std::string>& choices = {});
-  Visited field(const std::string& key, Length& value, const std::string& help);
-  Visited field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
-                Range range = any_number());
-  Visited field(const std::string& key, std::vector<double>& value, const std::string& help,
-                Range range = any_number());
-  Visited field(const std::string& key, std::vector<std::string>& value, const std::string& help);
+  VisitedField field(const std::string& key, std::string& value, const std::string& help,
+                     const std::vector<std::string>& choices = {});
+  VisitedField field(const std::string& key, Length& value, const std::string& help);
+  VisitedField field(const std::string& key, std::vector<int64_t>& value, const std::string& help,
+                     Range range = any_number());
+  VisitedField field(const std::string& key, std::vector<double>& value, const std::string& help,
+                     Range range = any_number());
+  VisitedField field(const std::string& key, std::vector<std::string>& value, const std::string& help);
 
   // Visits an enum field. `names`: the name of each value in configurations.
   template <class E>
-  Visited choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
-                 const std::string& help) {
+  VisitedField choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
+                      const std::string& help) {
     std::vector<std::string> all;
     std::string now;
     for (const auto& [v, name] : names) {
       all.push_back(name);
       if (v == value) now = name;
     }
-    Visited visited = field(key, now, help, all);
+    VisitedField visited = field(key, now, help, all);
     for (const auto& [v, name] : names)
       if (name == now) value = v;
     return visited;
@@ -88,7 +88,7 @@ class Fields {
   // Visits the fields of a struct with a prefix: in the section "train", the field "lr" has the key `train.lr`. An
   // empty name adds no prefix.
   template <class Options>
-  Visited section(const std::string& name, Options& options) {
+  VisitedField section(const std::string& name, Options& options) {
     push(name);
     options.describe(*this);
     const std::string prefix = full("");
@@ -110,7 +110,7 @@ class Fields {
   virtual bool visit(const Field& field, std::string& text) = 0;
   // Receives the resume rule of a visited field, or of all fields of a visited section; the key of a section ends with
   // a dot.
-  virtual void mark(const std::string& /*key*/, Resume) {}
+  virtual void set_resume_rule(const std::string& /*key*/, Resume) {}
   // Returns the origin of the value of `key`, such as "file.toml:12" or "--set train.lr", for messages.
   virtual std::string origin(const std::string& key) const;
 
@@ -119,8 +119,8 @@ class Fields {
   void pop();
   std::string full(const std::string& key) const;
   template <class T>
-  void handle(const std::string& key, T& value, const std::string& help, const char* type,
-              const std::vector<std::string>& choices, Range range);
+  void visit_value(const std::string& key, T& value, const std::string& help, const char* type,
+                   const std::vector<std::string>& choices, Range range);
   std::vector<std::string> sections_;
 };
 

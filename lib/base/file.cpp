@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kBuffer = 1 << 20;
 
-std::string system_words(int code) { return std::strerror(code); }
+std::string system_message(int code) { return std::strerror(code); }
 
 // Returns advice for the errno of a failed write, or "" for other causes.
 std::string advice(int code) {
@@ -42,7 +42,7 @@ std::string advice(int code) {
 
 [[noreturn]] void fail_to_write(const std::string& name, int code) {
   if (code == EPIPE) throw BrokenPipe(name);
-  throw Error(Exit::failed, Problem{name, "a writable output", system_words(code), advice(code)});
+  throw Error(Exit::failed, Problem{name, "a writable output", system_message(code), advice(code)});
 }
 
 class DescriptorSink : public ByteSink {
@@ -95,7 +95,7 @@ struct Temporary {
 std::array<Temporary, 64> temporaries;
 
 // Stores the path of an unfinished file. Returns null if all entries are in use or the path is too long.
-Temporary* remember(const std::string& path) {
+Temporary* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (Temporary& t : temporaries)
     if (!t.used) {
@@ -113,11 +113,11 @@ class FileSink : public DescriptorSink {
     temporary_ = path + ".partXXXXXX";
     descriptor_ = mkstemp(temporary_.data());
     if (descriptor_ < 0) fail_to_write(path, errno);
-    remembered_ = remember(temporary_);
+    registered_ = register_temporary(temporary_);
     fchmod(descriptor_, mode);
   }
   ~FileSink() override {
-    if (remembered_ != nullptr) remembered_->used = false;
+    if (registered_ != nullptr) registered_->used = false;
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     unlink(temporary_.c_str());
@@ -147,16 +147,16 @@ class FileSink : public DescriptorSink {
     ::close(descriptor);
   }
   std::string temporary_;
-  Temporary* remembered_ = nullptr;
+  Temporary* registered_ = nullptr;
 };
 
 // Writes in place to a device or FIFO, which the constructor opens and close() closes.
-class DeviceSink : public DescriptorSink {
+class SpecialFileSink : public DescriptorSink {
  public:
-  explicit DeviceSink(const std::string& path) : DescriptorSink(open(path.c_str(), O_WRONLY | O_CLOEXEC), path) {
+  explicit SpecialFileSink(const std::string& path) : DescriptorSink(open(path.c_str(), O_WRONLY | O_CLOEXEC), path) {
     if (descriptor_ < 0) fail_to_write(path, errno);
   }
-  ~DeviceSink() override {
+  ~SpecialFileSink() override {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
   void close() override {
@@ -178,7 +178,7 @@ class DescriptorSource : public ByteSource {
     for (;;) {
       ssize_t n = ::read(descriptor_, data, size);
       if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "a readable input", system_words(errno), ""});
+      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno), ""});
     }
   }
   const std::string& name() const override { return name_; }
@@ -194,7 +194,7 @@ class DescriptorSource : public ByteSource {
 int open_to_read(const std::string& path, struct stat& status) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
-    throw Error(Exit::input, Problem{path, "a file to read", system_words(errno),
+    throw Error(Exit::input, Problem{path, "a file to read", system_message(errno),
                                      errno == ENOENT ? "check the name" : "check the permissions of the file"});
   if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
@@ -224,7 +224,7 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   if (stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode))
       throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in the folder"});
-    if (!S_ISREG(status.st_mode)) return std::make_unique<DeviceSink>(path);
+    if (!S_ISREG(status.st_mode)) return std::make_unique<SpecialFileSink>(path);
     mode = status.st_mode & 07777;
     // Replaces the target of a symbolic link and preserves the link.
     std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
@@ -269,7 +269,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     if (address == MAP_FAILED) {
       int code = errno;
       close(descriptor);
-      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_words(code), ""});
+      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_message(code), ""});
     }
     data_ = static_cast<const uint8_t*>(address);
   }
@@ -280,7 +280,7 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
 }
 
-bool MappedFile::possible(const std::string& path) {
+bool MappedFile::is_mappable(const std::string& path) {
   struct stat status {};
   return path != "-" && stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
@@ -322,18 +322,19 @@ LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), m
   buffer_.resize(std::max<size_t>(2 * max_line, 1 << 16));
 }
 
-bool LineReader::next(Chunk& piece) {
+bool LineReader::next(Chunk& chunk) {
   size_t searched = 0;  // number of bytes from begin_ on that are known to contain no '\n'
   for (;;) {
     const char* begin = buffer_.data() + begin_;
-    size_t held = end_ - begin_;
-    const void* found = held > searched ? std::memchr(begin + searched, '\n', held - searched) : nullptr;
-    size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - begin) : held;
+    size_t num_buffered = end_ - begin_;
+    const void* found =
+        num_buffered > searched ? std::memchr(begin + searched, '\n', num_buffered - searched) : nullptr;
+    size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - begin) : num_buffered;
     bool whole = found != nullptr || eof_;
-    if ((whole && (held > 0)) || length >= max_line_) {
+    if ((whole && (num_buffered > 0)) || length >= max_line_) {
       bool ends = whole && length <= max_line_;
       if (!ends) length = max_line_;
-      piece = {std::string_view(begin, length), starts_, ends, ends && found != nullptr, line_, offset_};
+      chunk = {std::string_view(begin, length), starts_, ends, ends && found != nullptr, line_, offset_};
       size_t consumed = length + (ends && found != nullptr ? 1 : 0);
       begin_ += consumed;
       offset_ += consumed;
@@ -342,11 +343,11 @@ bool LineReader::next(Chunk& piece) {
       return true;
     }
     if (eof_) return false;
-    searched = held;
+    searched = num_buffered;
     if (end_ == buffer_.size()) {
-      std::memmove(buffer_.data(), begin, held);
+      std::memmove(buffer_.data(), begin, num_buffered);
       begin_ = 0;
-      end_ = held;
+      end_ = num_buffered;
     }
     size_t n = source_.read(buffer_.data() + end_, buffer_.size() - end_);
     if (n == 0) eof_ = true;

@@ -64,7 +64,7 @@ class MappedFile {
   size_t size() const { return size_; }
   const std::string& name() const { return name_; }
   // Returns whether `path` names a regular file, which can be mapped, instead of "-", a pipe or a device.
-  static bool possible(const std::string& path);
+  static bool is_mappable(const std::string& path);
 
  private:
   std::string name_;
@@ -96,7 +96,7 @@ class LineReader {
     uint64_t offset;        // offset in the input of the first byte of the chunk
   };
   // Reads the next chunk. Returns false at the end of the input.
-  bool next(Chunk& piece);
+  bool next(Chunk& chunk);
 
  private:
   ByteSource& source_;

@@ -50,8 +50,8 @@ void require_sound_json(std::string_view text, const std::string& name, const st
   };
   if (const size_t offset = text.find('\0'); offset != text.npos)
     refuse(offset, "JSON without NUL bytes", "a NUL byte");
-  if (const int depth = json_depth(text); depth > kDeepestJson)
-    throw Error(Exit::input, Problem{name, str("JSON with at most ", kDeepestJson, " nested levels"),
+  if (const int depth = json_depth(text); depth > kMaxJsonDepth)
+    throw Error(Exit::input, Problem{name, str("JSON with at most ", kMaxJsonDepth, " nested levels"),
                                      str(depth, " nested levels"), next});
   struct Level {
     bool object, key;  // whether the level is an object; whether the next string is a key

@@ -11,11 +11,11 @@ int json_depth(std::string_view text);
 
 // Maximum nesting depth that require_sound_json() accepts; no supported file needs as much. The limit protects the call
 // stack, since copying and printing a JSON value recurses once per level.
-constexpr int kDeepestJson = 64;
+constexpr int kMaxJsonDepth = 64;
 
 // Throws Error(Exit::input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
 // the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
-// kDeepestJson. Does not check the syntax. `name`: name of the file for the message. `next`: advice for the message.
+// kMaxJsonDepth. Does not check the syntax. `name`: name of the file for the message. `next`: advice for the message.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next);
 
 }  // namespace mh

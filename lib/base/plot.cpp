@@ -22,7 +22,7 @@ std::string ending_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(dot + 1);
 }
 
-bool installed() {
+bool is_gnuplot_installed() {
   const char* folders = std::getenv("PATH");
   if (folders == nullptr) return false;
   for (const std::string& folder : split(folders, ':'))
@@ -88,7 +88,7 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
   if (path_ != "-" && ending != "svg" && ending != "png" && ending != "pdf")
     throw Error(Exit::usage,
                 Problem{"--plot", "a file name that ends in .svg, .png or .pdf, or - for standard output", path_, ""});
-  if (!installed())
+  if (!is_gnuplot_installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the plots", "none on PATH",
                                       "install the package gnuplot-nox, or omit --plot"});
   if (path_ != "-") open_sink(path_);  // throws if the folder is not writable; without close() no file appears

@@ -17,14 +17,14 @@ template <class T>
 class Prefetcher {
  public:
   // `make` returns the next value on each call, and no value after the last one. Only the background thread calls it,
-  // and only while the queue has fewer than `most` values (at least 1).
-  Prefetcher(size_t most, std::function<std::optional<T>()> make)
-      : most_(most), make_(std::move(make)), thread_([this] { run(); }) {}
+  // and only while the queue has fewer than `capacity` values (at least 1).
+  Prefetcher(size_t capacity, std::function<std::optional<T>()> make)
+      : capacity_(capacity), make_(std::move(make)), thread_([this] { run(); }) {}
   // Stops the thread after the call of `make` in progress, and discards the queue.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
-      stops_ = true;
+      stopping_ = true;
     }
     changed_.notify_all();
     thread_.join();
@@ -38,7 +38,7 @@ class Prefetcher {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
     if (queue_.empty()) {
-      if (thrown_) std::rethrow_exception(thrown_);
+      if (exception_) std::rethrow_exception(exception_);
       return std::nullopt;
     }
     T first = std::move(queue_.front());
@@ -64,27 +64,27 @@ class Prefetcher {
     std::unique_lock lock(mutex_);
     queue_.push_back(std::move(one));
     changed_.notify_all();
-    changed_.wait(lock, [this] { return stops_ || queue_.size() < most_; });
-    return !stops_;
+    changed_.wait(lock, [this] { return stopping_ || queue_.size() < capacity_; });
+    return !stopping_;
   }
 
-  // Marks the end of the values. `thrown`: exception of `make`, or null.
-  void end(std::exception_ptr thrown) {
+  // Marks the end of the values. `exception`: exception of `make`, or null.
+  void end(std::exception_ptr exception) {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
-      thrown_ = std::move(thrown);
+      exception_ = std::move(exception);
     }
     changed_.notify_all();
   }
 
-  const size_t most_;
+  const size_t capacity_;
   const std::function<std::optional<T>()> make_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<T> queue_;
-  bool ended_ = false, stops_ = false;
-  std::exception_ptr thrown_;
+  bool ended_ = false, stopping_ = false;
+  std::exception_ptr exception_;
   std::thread thread_;  // declared last, since the thread uses all other members
 };
 

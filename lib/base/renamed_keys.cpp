@@ -9,7 +9,7 @@ namespace mh {
 namespace {
 
 // Returns the table from old to present names of keys, and of sections, which end with a dot.
-const std::map<std::string, std::string>& renamed() {
+const std::map<std::string, std::string>& present_names() {
   static const std::map<std::string, std::string> table{
       {"train.only", "train.trainable"},
       {"train.record", "train.cuda_graph"},
@@ -78,11 +78,11 @@ std::vector<Assignment> optimizer_form(const std::string& section, const std::st
 
 }  // namespace
 
-std::vector<Assignment> present_form(const Assignment& a, const std::string& origin) {
+std::vector<Assignment> convert_renamed(const Assignment& a, const std::string& origin) {
   const std::string section = a.key.substr(0, a.key.rfind('.') + 1);
   if (a.text == kEmptyTable) {
-    const auto it = renamed().find(a.key + ".");
-    return {{it == renamed().end() ? a.key : it->second.substr(0, it->second.size() - 1), a.text}};
+    const auto it = present_names().find(a.key + ".");
+    return {{it == present_names().end() ? a.key : it->second.substr(0, it->second.size() - 1), a.text}};
   }
   if (a.key == "train.optimizer") return optimizer_form("train.optimizer.", a.text);
   if (is_key(a.key, "train.groups.", "optimizer")) return optimizer_form(section, a.text);
@@ -97,8 +97,8 @@ std::vector<Assignment> present_form(const Assignment& a, const std::string& ori
     if (is_key(a.key, "attention.", str(stage, ".kept"))) return {{section + "kept_heads", a.text}};
   }
   if (is_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
-  if (const auto it = renamed().find(a.key); it != renamed().end()) return {{it->second, a.text}};
-  if (const auto it = renamed().find(section); it != renamed().end())
+  if (const auto it = present_names().find(a.key); it != present_names().end()) return {{it->second, a.text}};
+  if (const auto it = present_names().find(section); it != present_names().end())
     return {{it->second + a.key.substr(section.size()), a.text}};
   return {a};
 }

@@ -17,6 +17,6 @@ struct Assignment {
 // Returns the assignments that have the meaning of `assignment` in this version: `assignment` itself, or one or more
 // others if its key or value was renamed. `origin`: file and line, or option, of the assignment, for messages. Throws
 // Error(usage) for a value that had different meanings in earlier versions.
-std::vector<Assignment> present_form(const Assignment& assignment, const std::string& origin);
+std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin);
 
 }  // namespace mh

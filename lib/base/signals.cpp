@@ -25,7 +25,7 @@ void store_signal(int signal) {
   received = signal;
 }
 
-void tidy_up(int signal) {
+void remove_files_and_raise(int signal) {
   unlink_unfinished_files();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -52,7 +52,7 @@ void handle(std::initializer_list<int> signals, void (*handler)(int)) {
 
 }  // namespace
 
-void tidy_up_on_signals() { handle({SIGINT, SIGTERM, SIGHUP}, tidy_up); }
+void tidy_up_on_signals() { handle({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
 
 void catch_stop_signals() {
   received = 0;

@@ -28,7 +28,7 @@ void collect_options(const CLI::App& app, std::vector<std::string>& names) {
 }
 
 // Returns the command without its options: `name`, or "mh-prune rank" if a subcommand was parsed.
-std::string call_of(const CLI::App& app, const std::string& name) {
+std::string command_name(const CLI::App& app, const std::string& name) {
   const auto subs = app.get_subcommands();
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
@@ -77,7 +77,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage,
-                  usage_message(*app_, error) + "; " + call_of(*app_, info_.name) + " --help shows all options");
+                  usage_message(*app_, error) + "; " + command_name(*app_, info_.name) + " --help shows all options");
     }
     set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();

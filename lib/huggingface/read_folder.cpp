@@ -165,11 +165,11 @@ class Reader {
   }
 
   void log_ignored_keys() const {
-    std::vector<std::string> others;
-    for (const std::string& key : config_.others())
+    std::vector<std::string> unread_keys;
+    for (const std::string& key : config_.unread_keys())
       if (std::find(std::begin(kHousekeeping), std::end(kHousekeeping), key) == std::end(kHousekeeping))
-        others.push_back(key);
-    if (!others.empty()) log_warning(config_.path() + ": ignored unknown keys: " + join(others, ", "));
+        unread_keys.push_back(key);
+    if (!unread_keys.empty()) log_warning(config_.path() + ": ignored unknown keys: " + join(unread_keys, ", "));
   }
 
   void check_unknown(const Settings& settings) const {

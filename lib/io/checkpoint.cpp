@@ -30,7 +30,7 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::boolean, "BOOL", 1}};
 // Key of the checksum of the header. The safetensors format reserves this name, so no tensor has it.
 constexpr const char* kHeaderSum = "__metadata__";
-constexpr const char* kAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
+constexpr const char* kDamagedAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
 
 const Type& find_type(DType type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.type == type; });
@@ -55,11 +55,11 @@ std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadat
 }
 
 bool is_plausible_header(uint64_t length, uint8_t first) {
-  return length <= kLargestHeader && length >= 2 && first == '{';
+  return length <= kMaxHeaderBytes && length >= 2 && first == '{';
 }
 
 // Returns the number of bytes of tensor data that the header announces: the largest end among its valid data_offsets.
-uint64_t announced_end(const json& header) {
+uint64_t announced_data_bytes(const json& header) {
   uint64_t end = 0;
   for (auto& [key, value] : header.items()) {
     if (key == kHeaderSum || !value.is_object()) continue;
@@ -72,7 +72,7 @@ uint64_t announced_end(const json& header) {
 
 // Returns whether `array` is a JSON array of integers. Converting other numbers to integers would silently drop their
 // fractions.
-bool all_whole(const json& array) {
+bool is_integer_array(const json& array) {
   return array.is_array() &&
          std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });
 }
@@ -122,9 +122,9 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the data start at a multiple of 8 bytes
   uint64_t length = text.size();
-  if (length > kLargestHeader)
+  if (length > kMaxHeaderBytes)
     throw Error(Exit::failed,
-                Problem{"checkpoint header", str("at most ", kLargestHeader, " bytes, the limit of the format"),
+                Problem{"checkpoint header", str("at most ", kMaxHeaderBytes, " bytes, the limit of the format"),
                         str(length, " bytes"), "the header contains the vocabulary; use a smaller vocabulary"});
   uint8_t head[8];
   for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
@@ -144,7 +144,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
                 Problem{path, "a checkpoint", "a folder",
                         "name a file in the folder, such as best.safetensors of a run; mh-convert converts a "
                         "Hugging Face folder to a checkpoint"});
-  if (MappedFile::possible(path)) {
+  if (MappedFile::is_mappable(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();
     size_ = file_->size();
@@ -162,7 +162,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
   if (size_ == 9 && is_plausible_header(header_length(bytes_), bytes_[8])) read_to(8 + header_length(bytes_));
   const Header header = read_header();
   uint64_t all;
-  if (__builtin_add_overflow(announced_end(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
+  if (__builtin_add_overflow(announced_data_bytes(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
   read_to(all);  // one more byte than announced detects trailing data
   parse(header);
 }
@@ -170,7 +170,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
 Checkpoint::~Checkpoint() = default;
 
 Error Checkpoint::bad(const std::string& place, const std::string& expected, const std::string& found) const {
-  return {Exit::input, Problem{name_ + place, expected, found, kAdvice}};
+  return {Exit::input, Problem{name_ + place, expected, found, kDamagedAdvice}};
 }
 
 Checkpoint::Header Checkpoint::read_header() const {
@@ -185,7 +185,7 @@ Checkpoint::Header Checkpoint::read_header() const {
   if (length > size_ - 8)
     throw bad(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
-  require_sound_json(text, name_ + ": header", kAdvice);
+  require_sound_json(text, name_ + ": header", kDamagedAdvice);
   Header header{length, json::parse(text, nullptr, false)};
   if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "other text");
   return header;
@@ -213,7 +213,8 @@ void Checkpoint::parse(const Header& header) {
       if (type == std::end(kTypes)) throw bad(": " + key, "a known dtype", type_name);
       info.type = type->type;
       for (const char* entry : {"shape", "data_offsets"})
-        if (!all_whole(value.at(entry))) throw bad(": " + key, str("integers in ", entry), value.at(entry).dump());
+        if (!is_integer_array(value.at(entry)))
+          throw bad(": " + key, str("integers in ", entry), value.at(entry).dump());
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
@@ -269,7 +270,7 @@ const void* Checkpoint::data(const std::string& name) const {
     std::string found = sum_of(data, infos_[place.first].bytes());
     if (found != sum->second)
       throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", place.second), "the checksum " + sum->second,
-                                       found, kAdvice});
+                                       found, kDamagedAdvice});
     checked_[name] = true;
   }
   return data;

@@ -36,7 +36,7 @@ struct TensorView {
 
 using Metadata = std::map<std::string, std::string>;  // texts by key; the keys of multihead start with "multihead."
 
-inline constexpr uint64_t kLargestHeader = 100'000'000;  // bytes; limit of the safetensors format
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // bytes; limit of the safetensors format
 
 // Metadata keys of checkpoints; the comment on each key describes the text stored under the key.
 inline constexpr const char* kFormatKey = "multihead.format";           // version of the format, "1"
@@ -52,7 +52,7 @@ inline constexpr const char* kSumsKey = "multihead.xxh64";         // JSON: chec
 
 // Writes a checkpoint sequentially, with the tensors in the given order, and adds the checksums to the metadata. Does
 // not close the sink. Throws Error(failed) for two tensors of the same name and for a header larger than
-// kLargestHeader.
+// kMaxHeaderBytes.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
 // Reads a checkpoint. A regular file is mapped into memory; of a pipe, or of standard input ("-"), the bytes that the

@@ -62,7 +62,7 @@ void ConfigFile::require(const std::string& key, const Json& default_value, cons
   throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), why});
 }
 
-std::vector<std::string> ConfigFile::others() const {
+std::vector<std::string> ConfigFile::unread_keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : values_.items())
     if (keys_.count(key) == 0) keys.push_back(key);

@@ -34,7 +34,7 @@ class ConfigFile {
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
                const std::string& why) const;
   // Returns the keys that neither value() nor require() has read.
-  std::vector<std::string> others() const;
+  std::vector<std::string> unread_keys() const;
 
  private:
   std::string path_;

@@ -19,7 +19,7 @@ const RecordKind* record_kind(const std::string& name) {
        {"sentence"},
        1,
        "documents of at least one sentence, each followed by an empty sequence",
-       [](size_t, uint64_t length, uint64_t before) { return length > 0 || before > 0; },
+       [](size_t, uint64_t length, uint64_t previous_length) { return length > 0 || previous_length > 0; },
        true},
       {kExamplesKind,
        {"first", "second", "label"},

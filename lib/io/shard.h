@@ -59,9 +59,9 @@ struct ShardHeader {
 
   // Returns whether source and target share one vocabulary.
   bool joint() const { return source_vocabulary == 0; }
-  int64_t vocabulary_of(Side s) const { return own(s) ? source_vocabulary : vocabulary; }
-  const std::string& fingerprint_of(Side s) const { return own(s) ? source_fingerprint : fingerprint; }
-  const std::string& tokenizer_of(Side s) const { return own(s) ? source_tokenizer : tokenizer; }
+  int64_t vocabulary_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary : vocabulary; }
+  const std::string& fingerprint_of(Side s) const { return has_own_vocabulary(s) ? source_fingerprint : fingerprint; }
+  const std::string& tokenizer_of(Side s) const { return has_own_vocabulary(s) ? source_tokenizer : tokenizer; }
   // Returns the side whose vocabulary the field with index `field` uses.
   Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
   // Returns the exclusive upper bound of the numbers of the field with index `field`.
@@ -73,7 +73,7 @@ struct ShardHeader {
   void set_kind(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
-  bool own(Side s) const { return s == Side::source && !joint(); }
+  bool has_own_vocabulary(Side s) const { return s == Side::source && !joint(); }
 };
 
 // The counts in the trailer of a shard, written after the last token.
@@ -98,11 +98,11 @@ class ShardWriter {
 
   // Appends a sequence; a record is complete after one sequence for each field. Throws Error(failed) for a token that
   // is not below the limit of the field, and for a length that the kind does not allow (record_kind()).
-  void add_run(std::span<const int32_t> tokens);
+  void add_sequence(std::span<const int32_t> tokens);
   // Appends a sequence in several parts, if it is too long for memory: any number of calls of add_tokens(), then one of
-  // end_run().
+  // end_sequence().
   void add_tokens(std::span<const int32_t> tokens);
-  void end_run();
+  void end_sequence();
   void add_text_bytes(uint64_t bytes);
   void add_dropped(const std::string& reason, uint64_t pairs);
   // Writes the trailer and the seek table; does not close the sink. Readers report a shard without trailer or seek
@@ -132,7 +132,7 @@ class ShardFile {
   void read(uint64_t first, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
   // them.
-  const std::vector<uint32_t>& run_lengths() const;
+  const std::vector<uint32_t>& sequence_lengths() const;
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
   // Reads the content once from start to end, verifies every checksum, and passes all tokens to `check`, one frame per
   // call. `check` verifies the rules of the kind (text/records/whole_shard.h), since read() does not know the field of
@@ -156,7 +156,7 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  std::vector<std::pair<uint64_t, uint32_t>> index_frames_;  // offset and size of payloads with sequence lengths
+  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // offset and size of payloads with sequence lengths
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;
@@ -180,7 +180,7 @@ class ShardStream {
   size_t read(std::span<int32_t> out);
   const ShardCounts& counts() const;  // valid after read() has returned 0
   // Returns the lengths of all sequences in order; valid after read() has returned 0.
-  std::vector<uint32_t> run_lengths() const;
+  std::vector<uint32_t> sequence_lengths() const;
 
  private:
   struct State;

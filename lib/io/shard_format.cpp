@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kAgain = "make the shard again with mh-prep, or copy it again";
+constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or copy it again";
 
 // Returns a payload: the tag, the length of `text`, `text` (JSON), `rest`, and the XXH64 of all these bytes.
 std::string seal(std::string_view tag, const std::string& text, const std::string& rest) {
@@ -46,12 +46,12 @@ std::pair<json, std::string_view> unseal(std::string_view payload, std::string_v
 
 void damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
   throw Error(Exit::input,
-              Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kAgain)});
+              Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kRemakeAdvice)});
 }
 
-void cut_off(const std::string& name, uint64_t offset, const std::string& expected) {
+void throw_truncated(const std::string& name, uint64_t offset, const std::string& expected) {
   throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, "the end of the file",
-                                   str("the shard is truncated; ", kAgain)});
+                                   str("the shard is truncated; ", kRemakeAdvice)});
 }
 
 namespace {
@@ -59,9 +59,9 @@ namespace {
 // Returns a description of the fault of the limits of a header, or "" if they are valid.
 std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
   if (h.limits.empty()) return "";
-  bool fits = kind != nullptr && kind->of_tokens < h.fields.size() && h.limits.size() == h.fields.size();
+  bool fits = kind != nullptr && kind->num_token_fields < h.fields.size() && h.limits.size() == h.fields.size();
   for (size_t i = 0; fits && i < h.limits.size(); ++i)
-    fits = h.limits[i] > 0 && h.limits[i] <= (i < kind->of_tokens ? h.vocabulary : INT32_MAX);
+    fits = h.limits[i] > 0 && h.limits[i] <= (i < kind->num_token_fields ? h.vocabulary : INT32_MAX);
   return fits ? "" : str("the limits ", json(h.limits).dump(), " in a shard of the kind ", h.kind);
 }
 

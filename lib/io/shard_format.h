@@ -68,6 +68,6 @@ void decode_lengths(const std::string& packed, const Trailer& trailer, const std
 [[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected,
                           const std::string& found);
 // Throws Error(input) for a shard that is truncated at the byte `offset`.
-[[noreturn]] void cut_off(const std::string& name, uint64_t offset, const std::string& expected);
+[[noreturn]] void throw_truncated(const std::string& name, uint64_t offset, const std::string& expected);
 
 }  // namespace mh::io

@@ -42,8 +42,8 @@ void decompress_all(const std::string& packed, uint64_t limit, std::string& out,
     damaged(name, 0, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
 }
 
-[[noreturn]] void no_shard(const std::string& name, const std::string& found,
-                           const std::string& next = "make a shard with mh-prep") {
+[[noreturn]] void throw_not_a_shard(const std::string& name, const std::string& found,
+                                    const std::string& next = "make a shard with mh-prep") {
   throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, next});
 }
 
@@ -63,18 +63,19 @@ std::string first_bytes(const uint8_t* data, size_t size) {
 ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint8_t* data = file_.data();
   const uint64_t size = file_.size();
-  if (size == 0) no_shard(name(), "an empty file");
+  if (size == 0) throw_not_a_shard(name(), "an empty file");
   if (size > 8 && data[8] == '{')  // safetensors: 8 bytes of header length, then JSON
-    no_shard(name(), "a file that looks like a checkpoint", "name a shard instead, or make a shard with mh-prep");
-  if (size < 8 || load32(data) != kHeaderMagic) no_shard(name(), first_bytes(data, size));
+    throw_not_a_shard(name(), "a file that looks like a checkpoint",
+                      "name a shard instead, or make a shard with mh-prep");
+  if (size < 8 || load32(data) != kHeaderMagic) throw_not_a_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
-  if (header_size > size - 8) cut_off(name(), size, str("a header of ", header_size, " bytes"));
+  if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
   // The seek table at the end of the file has the sizes of every frame; each is checked against the frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
-    cut_off(name(), size, "a seek table at the end");
+    throw_truncated(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);
   if (data[size - 5] != 0) damaged(name(), size - 5, "the seek table descriptor 0", str(int{data[size - 5]}));
   uint64_t table_size = 8 * count + 9;
@@ -102,7 +103,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
         damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
-        index_frames_.emplace_back(offset + 16, compressed - 16);
+        lengths_frames_.emplace_back(offset + 16, compressed - 16);
       } else if (i > 0) {
         trailer = decode_trailer(payload, name());
         trailer_seen = true;
@@ -155,11 +156,12 @@ void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
   }
 }
 
-const std::vector<uint32_t>& ShardFile::run_lengths() const {
+const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
   if (!lengths_read_) {
     std::string packed, plain;
-    for (auto [offset, size] : index_frames_) packed.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
+    for (auto [offset, size] : lengths_frames_)
+      packed.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
     decompress_all(packed, trailer_->lengths_bytes, plain, name());
     decode_lengths(plain, *trailer_, name(), &lengths_);
     lengths_read_ = true;
@@ -202,23 +204,23 @@ struct ShardStream::State {
   ~State() { XXH64_freeState(hash); }
 
   // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `what`: description of the bytes.
-  void need(void* data, size_t size, const char* what) {
-    if (!source->read_exactly(data, size)) cut_off(source->name(), offset, what);
+  void read_bytes(void* data, size_t size, const char* what) {
+    if (!source->read_exactly(data, size)) throw_truncated(source->name(), offset, what);
     offset += size;
   }
   // Reads exactly `size` bytes, in steps of 1 MiB, so that a false size does not allocate memory for bytes that never
   // arrive.
-  std::string need_text(size_t size, const char* what) {
+  std::string read_text(size_t size, const char* what) {
     std::string text;
     while (text.size() < size) {
       size_t step = std::min<size_t>(size - text.size(), 1 << 20);
       text.resize(text.size() + step);
-      need(text.data() + text.size() - step, step, what);
+      read_bytes(text.data() + text.size() - step, step, what);
     }
     return text;
   }
   // Adds a frame to `table`.
-  void enter(uint64_t compressed, uint64_t bytes) {
+  void add_seek_entry(uint64_t compressed, uint64_t bytes) {
     store32(table, static_cast<uint32_t>(compressed));
     store32(table, static_cast<uint32_t>(bytes));
     ++frames;
@@ -236,7 +238,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   std::string bytes(reinterpret_cast<const char*>(magic), 4);
   auto take = [&](size_t n) {
     bytes.resize(bytes.size() + n);
-    need(bytes.data() + bytes.size() - n, n, "the rest of a frame");
+    read_bytes(bytes.data() + bytes.size() - n, n, "the rest of a frame");
   };
   // The byte after the magic number determines the length of the frame header, at most 18 bytes.
   take(1);
@@ -268,7 +270,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   if (n != expected) damaged(name, start, str(expected, " bytes in the frame"), str(n));
   XXH64_update(hash, tokens.data(), tokens.size());
   content += n;
-  enter(bytes.size(), n);
+  add_seek_entry(bytes.size(), n);
 }
 
 void ShardStream::State::read_seek_table(uint32_t size) {
@@ -276,7 +278,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   store32(table, frames);
   table += '\0';
   store32(table, kSeekFooter);
-  if (size != table.size() || need_text(size, "the seek table") != table)
+  if (size != table.size() || read_text(size, "the seek table") != table)
     damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
   char extra = 0;
   if (source->read(&extra, 1) != 0) damaged(name, offset, "the end of the shard", "more bytes");
@@ -297,13 +299,13 @@ bool ShardStream::State::next() {
   bool trailer_seen = false;
   for (;;) {
     uint8_t head[8];
-    need(head, 4, trailer_seen ? "the seek table" : "the next frame");
+    read_bytes(head, 4, trailer_seen ? "the seek table" : "the next frame");
     uint32_t magic = load32(head);
     if (magic == kZstdMagic && !trailer_seen && packed_lengths.empty()) {
       read_frame(head);
       return true;
     }
-    need(head + 4, 4, "the size of a frame");
+    read_bytes(head + 4, 4, "the size of a frame");
     uint32_t size = load32(head + 4);
     if (magic == kSeekMagic && trailer_seen) {
       read_seek_table(size);
@@ -311,8 +313,8 @@ bool ShardStream::State::next() {
     }
     if (magic != kTrailerMagic || size < 8 || trailer_seen || size > kLengthsChunk + 8)
       damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(head, 8));
-    std::string payload = need_text(size, "a trailer");
-    enter(size + 8, 0);
+    std::string payload = read_text(size, "a trailer");
+    add_seek_entry(size + 8, 0);
     if (payload.compare(0, 8, kLengthsTag) == 0) {
       packed_lengths.append(payload, 8, std::string::npos);
     } else {
@@ -332,13 +334,13 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
     bytes_read += n;
   }
   s.offset = bytes_read;
-  if (bytes_read == 0) no_shard(name(), "an empty input");
-  if (bytes_read < 4 || load32(head) != kHeaderMagic) no_shard(name(), first_bytes(head, bytes_read));
-  if (bytes_read < 8) cut_off(name(), bytes_read, "a header");
+  if (bytes_read == 0) throw_not_a_shard(name(), "an empty input");
+  if (bytes_read < 4 || load32(head) != kHeaderMagic) throw_not_a_shard(name(), first_bytes(head, bytes_read));
+  if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");
   uint32_t size = load32(head + 4);
   if (size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
-  s.header = decode_header(s.need_text(size, "the header"), name());
-  s.enter(size + 8, 0);
+  s.header = decode_header(s.read_text(size, "the header"), name());
+  s.add_seek_entry(size + 8, 0);
 }
 
 ShardStream::~ShardStream() = default;
@@ -361,7 +363,7 @@ size_t ShardStream::read(std::span<int32_t> out) {
   return done;
 }
 
-std::vector<uint32_t> ShardStream::run_lengths() const {
+std::vector<uint32_t> ShardStream::sequence_lengths() const {
   std::string plain;
   std::vector<uint32_t> lengths;
   decompress_all(state_->packed_lengths, state_->trailer.lengths_bytes, plain, name());

@@ -28,9 +28,9 @@ struct ShardWriter::State {
   std::string compressed;  // buffer for a compressed frame
   std::string table;       // entries of the seek table
   uint32_t frames = 0;
-  const RecordKind* kind;   // null for an unknown kind, whose sequences may have any length
-  uint64_t run_tokens = 0;  // tokens so far of the current sequence
-  uint64_t last_run = 0;    // tokens of the preceding sequence
+  const RecordKind* kind;                 // null for an unknown kind, whose sequences may have any length
+  uint64_t sequence_tokens = 0;           // tokens so far of the current sequence
+  uint64_t previous_sequence_tokens = 0;  // tokens of the preceding sequence
   ZSTD_CCtx* data = ZSTD_createCCtx();
   ZSTD_CCtx* lengths = ZSTD_createCCtx();  // compresses all sequence lengths as one stream
   std::string varints;                     // sequence lengths that are not yet compressed
@@ -55,7 +55,7 @@ struct ShardWriter::State {
   }
 
   // Adds a frame to the seek table.
-  void enter(uint64_t compressed_size, uint64_t content_size) {
+  void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
     store32(table, static_cast<uint32_t>(compressed_size));
     store32(table, static_cast<uint32_t>(content_size));
     if (++frames == 0) throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
@@ -67,7 +67,7 @@ struct ShardWriter::State {
     store32(head, static_cast<uint32_t>(payload.size()));
     sink.write(std::string_view(head));
     sink.write(payload);
-    if (listed) enter(head.size() + payload.size(), 0);
+    if (listed) add_seek_entry(head.size() + payload.size(), 0);
   }
   // Compresses the pending tokens to a frame and writes it.
   void write_frame() {
@@ -75,7 +75,7 @@ struct ShardWriter::State {
     size_t size =
         zstd_check(ZSTD_compress2(data, compressed.data(), compressed.size(), pending.data(), pending.size()));
     sink.write(compressed.data(), size);
-    enter(size, pending.size());
+    add_seek_entry(size, pending.size());
     XXH64_update(content_hash, pending.data(), pending.size());
     pending.clear();
   }
@@ -118,9 +118,9 @@ void ShardWriter::add_dropped(const std::string& reason, uint64_t pairs) {
   state_->trailer.counts.dropped[reason] += pairs;
 }
 
-void ShardWriter::add_run(std::span<const int32_t> tokens) {
+void ShardWriter::add_sequence(std::span<const int32_t> tokens) {
   add_tokens(tokens);
-  end_run();
+  end_sequence();
 }
 
 void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
@@ -139,32 +139,33 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
         throw Error(Exit::failed, str("token ", tokens[i], ": expected numbers below ", limit));
       for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
-    s.run_tokens += n;
+    s.sequence_tokens += n;
     tokens = tokens.subspan(n);
     if (s.pending.size() == frame_bytes) s.write_frame();
   }
 }
 
-void ShardWriter::end_run() {
+void ShardWriter::end_sequence() {
   State& s = *state_;
-  if (s.run_tokens > UINT32_MAX)
+  if (s.sequence_tokens > UINT32_MAX)
     throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
-  if (s.kind != nullptr && !s.kind->fits(s.trailer.runs % s.header.fields.size(), s.run_tokens, s.last_run))
+  if (s.kind != nullptr &&
+      !s.kind->allows_length(s.trailer.runs % s.header.fields.size(), s.sequence_tokens, s.previous_sequence_tokens))
     throw Error(Exit::failed, s.kind->rule);
-  s.last_run = s.run_tokens;
-  s.trailer.counts.tokens += s.run_tokens;
+  s.previous_sequence_tokens = s.sequence_tokens;
+  s.trailer.counts.tokens += s.sequence_tokens;
   s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
   do {
-    s.varints += static_cast<char>((s.run_tokens & 0x7F) | (s.run_tokens > 0x7F ? 0x80 : 0));
-    s.run_tokens >>= 7;
-  } while (s.run_tokens > 0);
+    s.varints += static_cast<char>((s.sequence_tokens & 0x7F) | (s.sequence_tokens > 0x7F ? 0x80 : 0));
+    s.sequence_tokens >>= 7;
+  } while (s.sequence_tokens > 0);
   if (s.varints.size() > (1 << 16)) s.pack_lengths(ZSTD_e_continue);
 }
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.run_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0 ||
-      (s.kind != nullptr && s.kind->closed && s.last_run > 0))
+  if (s.sequence_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0 ||
+      (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.previous_sequence_tokens > 0))
     throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
   if (!s.pending.empty()) s.write_frame();
   s.pack_lengths(ZSTD_e_end);

@@ -11,7 +11,7 @@ namespace {
 class TorchFile : public TensorFile {
  public:
   explicit TorchFile(const std::string& path) : archive_(path) {
-    const std::string pickle = archive_.ending_with("/data.pkl");
+    const std::string pickle = archive_.find_by_suffix("/data.pkl");
     if (pickle.empty())
       throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
     const std::string folder = pickle.substr(0, pickle.rfind('/') + 1);
@@ -66,7 +66,7 @@ class TorchFile : public TensorFile {
 };
 
 // Throws Error(input) for a file of torch.save before PyTorch 1.6, which wrote several pickles, one after another.
-void refuse_old_form(const std::string& path) {
+void reject_legacy_format(const std::string& path) {
   constexpr uint8_t kMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
   uint8_t first[sizeof kMagic];
   if (!open_source(path)->read_exactly(first, sizeof first) || std::memcmp(first, kMagic, sizeof first) != 0) return;
@@ -77,7 +77,7 @@ void refuse_old_form(const std::string& path) {
 }  // namespace
 
 std::unique_ptr<TensorFile> open_torch_file(const std::string& path) {
-  refuse_old_form(path);
+  reject_legacy_format(path);
   return std::make_unique<TorchFile>(path);
 }
 

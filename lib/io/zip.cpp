@@ -8,9 +8,10 @@ namespace mh::io {
 
 namespace {
 
-constexpr uint32_t kEntry = 0x04034B50, kListed = 0x02014B50, kEnd = 0x06054B50;
+constexpr uint32_t kEntry = 0x04034B50, kDirectoryRecord = 0x02014B50, kEnd = 0x06054B50;
 constexpr uint32_t kEnd64 = 0x06064B50, kLocator64 = 0x07064B50;
-constexpr uint64_t kEntryBytes = 30, kListedBytes = 46, kEndBytes = 22, kLocatorBytes = 20, kLongestComment = 65535;
+constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22, kLocatorBytes = 20,
+                   kLongestComment = 65535;
 constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value that refers to a number in the ZIP64 field
 
 constexpr size_t kStep = 8;  // bytes per step of crc32()
@@ -89,15 +90,15 @@ ZipArchive::Directory ZipArchive::find_directory() const {
 
 uint64_t ZipArchive::add_entry(uint64_t at) {
   const std::string place = str(": byte ", at);
-  if (number(at, 4) != kListed) throw bad(place, "an entry of the directory", "other bytes");
+  if (number(at, 4) != kDirectoryRecord) throw bad(place, "an entry of the directory", "other bytes");
   const uint64_t flags = number(at + 8, 2), method = number(at + 10, 2);
   Entry entry{number(at + 42, 4), number(at + 24, 4), static_cast<uint32_t>(number(at + 16, 4))};
   uint64_t packed = number(at + 20, 4);
   const uint64_t name_size = number(at + 28, 2), extra = number(at + 30, 2), comment = number(at + 32, 2);
-  uint64_t field = at + kListedBytes + name_size;
+  uint64_t field = at + kDirectoryRecordBytes + name_size;
   const uint64_t next = field + extra + comment;
   if (next > file_.size()) throw bad(place, str("an entry within ", file_.size(), " bytes"), "a longer entry");
-  const std::string name(reinterpret_cast<const char*>(file_.data()) + at + kListedBytes, name_size);
+  const std::string name(reinterpret_cast<const char*>(file_.data()) + at + kDirectoryRecordBytes, name_size);
   for (const uint64_t fields_end = field + extra; field + 4 <= fields_end;) {
     const uint64_t kind = number(field, 2), size = number(field + 2, 2);
     uint64_t value = field + 4;
@@ -133,7 +134,7 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   return bytes;
 }
 
-std::string ZipArchive::ending_with(const std::string& end) const {
+std::string ZipArchive::find_by_suffix(const std::string& end) const {
   std::string found;
   for (const auto& [name, entry] : entries_) {
     if (!name.ends_with(end)) continue;

@@ -27,7 +27,7 @@ class ZipArchive {
   std::span<const uint8_t> data(const std::string& entry) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
   // Returns the name of the entry that ends with `end`, or "" if no entry or more than one does.
-  std::string ending_with(const std::string& end) const;
+  std::string find_by_suffix(const std::string& end) const;
 
  private:
   struct Entry {

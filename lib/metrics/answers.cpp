@@ -11,7 +11,7 @@ namespace mh::metrics {
 AnswerSearch::AnswerSearch(const text::Questions& questions, const AnswerOptions& options)
     : questions_(questions), options_(options), rows_(static_cast<size_t>(questions.size())) {}
 
-bool AnswerSearch::before(const Candidate& a, const Candidate& b) {
+bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
   if (a.score() != b.score()) return a.score() > b.score();
   return a.span.first != b.span.first ? a.span.first < b.span.first : a.span.last < b.span.last;
 }
@@ -33,14 +33,14 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::spa
       const double begins = starts[s], stops = ends[e];
       if (best.size() == count) {
         if (begins + stops <= best.front().score()) continue;
-        std::pop_heap(best.begin(), best.end(), before);
+        std::pop_heap(best.begin(), best.end(), ranks_before);
         best.pop_back();
       }
       best.push_back({begins, stops, {w.first + static_cast<int32_t>(s), w.first + static_cast<int32_t>(e)}});
-      std::push_heap(best.begin(), best.end(), before);
+      std::push_heap(best.begin(), best.end(), ranks_before);
     }
   }
-  std::sort_heap(best.begin(), best.end(), before);
+  std::sort_heap(best.begin(), best.end(), ranks_before);
   return best;
 }
 
@@ -99,8 +99,8 @@ Answers AnswerSearch::answers(int64_t question) const {
     if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
   }
   if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
-  // before() does not compare windows: each start belongs to one window, and later windows have later starts.
-  std::sort(all.begin(), all.end(), before);
+  // ranks_before() does not compare windows: each start belongs to one window, and later windows have later starts.
+  std::sort(all.begin(), all.end(), ranks_before);
   Answers out;
   for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});
   out.text = out.best.front().text;

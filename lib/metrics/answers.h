@@ -72,7 +72,7 @@ class AnswerSearch {
     std::vector<Candidate> best;  // in descending order of score, with distinct texts
   };
   // Returns whether `a` precedes `b`: by score, then by start, then by end.
-  static bool before(const Candidate& a, const Candidate& b);
+  static bool ranks_before(const Candidate& a, const Candidate& b);
   std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,
                                  size_t count) const;
   // Returns the first candidates with distinct texts, at most AnswerOptions::best.

@@ -65,7 +65,7 @@ BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
   return *this;
 }
 
-BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf of) {
+BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuScope of) {
   BleuScore result;
   const auto c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
   result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
@@ -88,16 +88,16 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuOf
     log_sum += std::log(result.precisions[n]);  // log(0) is -inf, so that the score is 0
     ++orders;
   }
-  if (of == BleuOf::corpus && orders < BleuStatistics::kOrders) return result;
+  if (of == BleuScope::corpus && orders < BleuStatistics::kOrders) return result;
   result.score = result.brevity_penalty * std::exp(log_sum / static_cast<double>(orders));
   return result;
 }
 
-std::string bleu_signature(const BleuOptions& o, size_t references, BleuOf of) {
+std::string bleu_signature(const BleuOptions& o, size_t references, BleuScope of) {
   std::string smooth = name_of(smoothing_names(), o.smooth);
   if (takes_value(o.smooth)) smooth += "[" + rounded(smoothing_value(o), 2) + "]";
   return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
-             "|eff:", of == BleuOf::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
+             "|eff:", of == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
              o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
 }
 

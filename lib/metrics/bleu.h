@@ -10,7 +10,7 @@
 //   Bleu bleu(options);
 //   BleuStatistics all;
 //   for (…) all += bleu.statistics(hypothesis, references);
-//   BleuScore score = bleu_score(all, options, BleuOf::corpus);
+//   BleuScore score = bleu_score(all, options, BleuScope::corpus);
 //
 // The usual protocol of papers, multi-bleu.perl on tokenised text, corresponds to tokenize none and smooth none; for
 // WMT En–De also to compound_split.
@@ -60,7 +60,7 @@ struct BleuStatistics {
 
 // Selects the score of a corpus or of a single sentence. `sentence` averages only the orders of which the sentence has
 // n-grams (the effective order of sacrebleu).
-enum class BleuOf { corpus, sentence };
+enum class BleuScope { corpus, sentence };
 
 struct BleuScore {
   double score = 0;                                          // 0 … 100
@@ -69,12 +69,12 @@ struct BleuScore {
   double length_ratio = 0;  // c / r; 0 if r is 0
 };
 // Returns the score of the sum of the statistics of sentences, or of one sentence, as `of` states.
-BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuOf of);
+BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuScope of);
 
 // Returns a signature in the format of sacrebleu, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with
 // the version of multihead, whose code computed the score. The compound split, which sacrebleu lacks, follows the
 // tokeniser: tok:none+compound-split.
-std::string bleu_signature(const BleuOptions& options, size_t references, BleuOf of);
+std::string bleu_signature(const BleuOptions& options, size_t references, BleuScope of);
 
 // Computes the BLEU statistics of sentences. It stores every word it has seen; not thread-safe.
 class Bleu {

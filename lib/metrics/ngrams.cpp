@@ -38,18 +38,18 @@ void NgramMatcher::name_references(std::span<const Ids> references, size_t n) {
   size_t most = 0;
   for (Ids reference : references) most += reference.size();
   names_.clear(most);
-  most_.assign(most, 0);
-  now_.assign(most, 0);
+  max_counts_.assign(most, 0);
+  counts_.assign(most, 0);
   for (size_t r = 0; r < references.size(); ++r) {
     const Ids tokens = references[r];
     std::vector<uint32_t>& names = reference_names_[r];
     names.resize(tokens.size() < n ? 0 : tokens.size() - n + 1);
     for (size_t i = 0; i < names.size(); ++i) {
       names[i] = names_.add(key_of(names[i], tokens[i + n - 1]));
-      ++now_[names[i]];
+      ++counts_[names[i]];
     }
-    for (uint32_t name : names) most_[name] = std::max(most_[name], now_[name]);
-    for (uint32_t name : names) now_[name] = 0;
+    for (uint32_t name : names) max_counts_[name] = std::max(max_counts_[name], counts_[name]);
+    for (uint32_t name : names) counts_[name] = 0;
   }
 }
 
@@ -67,7 +67,7 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
       if (start.position + n > hypothesis.size()) break;
       start.name = names_.find(key_of(start.name, hypothesis[start.position + n - 1]));
       if (start.name == kNone) continue;
-      if (now_[start.name]++ < most_[start.name]) ++matches[n - 1];
+      if (counts_[start.name]++ < max_counts_[start.name]) ++matches[n - 1];
       starts_[kept++] = start;
     }
     starts_.resize(kept);

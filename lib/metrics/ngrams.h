@@ -46,7 +46,7 @@ class NgramMatcher {
   Names names_;
   std::vector<std::vector<uint32_t>> reference_names_;  // [reference][position]: number of the n-gram that starts there
   // By number of the n-gram: largest count in one reference; count in the current sentence.
-  std::vector<int64_t> most_, now_;
+  std::vector<int64_t> max_counts_, counts_;
   std::vector<Start> starts_;
 };
 

@@ -79,7 +79,7 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
     const auto it = predictions.find(q.id);
     const bool has_prediction = it != predictions.end();
     const AnswerScore score = has_prediction ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};
-    ++(has_prediction ? found : scores.without);
+    ++(has_prediction ? found : scores.num_missing);
     scores.all.add(score);
     (q.impossible ? scores.impossible : scores.possible).add(score);
   }

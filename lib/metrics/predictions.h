@@ -34,7 +34,7 @@ Predictions read_predictions(const std::string& path);
 struct PredictionScores {
   AnswerScores all;
   AnswerScores possible, impossible;  // by type of question: HasAns and NoAns in the official script
-  int64_t without = 0;                // number of questions that have no prediction
+  int64_t num_missing = 0;            // number of questions that have no prediction
   int64_t unknown = 0;                // number of predictions whose id is no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);

@@ -122,13 +122,13 @@ double matthews(std::span<const int32_t> truth, std::span<const int32_t> predict
     right += truth[i] == predicted[i] ? 1 : 0;
   }
   const auto rows = static_cast<double>(truth.size());
-  double between = right * rows, of_predicted = rows * rows, of_truth = rows * rows;
+  double between = right * rows, predicted_spread = rows * rows, truth_spread = rows * rows;
   for (const auto& [number, sides] : classes) {
     between -= sides.truth * sides.predicted;
-    of_predicted -= sides.predicted * sides.predicted;
-    of_truth -= sides.truth * sides.truth;
+    predicted_spread -= sides.predicted * sides.predicted;
+    truth_spread -= sides.truth * sides.truth;
   }
-  const double spread = of_predicted * of_truth;
+  const double spread = predicted_spread * truth_spread;
   return spread == 0 ? 0 : between / std::sqrt(spread);
 }
 

@@ -189,7 +189,7 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
   return metrics::bleu_score(compare_translations(translator, pairs, shard, options, {}, {{}, progress}), options,
-                             metrics::BleuOf::corpus);
+                             metrics::BleuScope::corpus);
 }
 
 }  // namespace mh::task

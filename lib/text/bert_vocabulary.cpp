@@ -12,7 +12,7 @@ namespace {
 
 // Returns whether the file starts like a .safetensors file: the length of the JSON header in eight bytes, then '{'.
 bool is_checkpoint(const std::string& path) {
-  if (!MappedFile::possible(path)) return false;
+  if (!MappedFile::is_mappable(path)) return false;
   char head[9];
   return open_source(path)->read_exactly(head, sizeof head) && head[8] == '{';
 }

@@ -17,7 +17,7 @@ uint64_t TextBatches::expected_bytes() const {
   uint64_t sum = 0;
   for (const std::string& file : files_) {
     struct stat status {};
-    if (!MappedFile::possible(file) || stat(file.c_str(), &status) != 0) return 0;
+    if (!MappedFile::is_mappable(file) || stat(file.c_str(), &status) != 0) return 0;
     sum += static_cast<uint64_t>(status.st_size);
   }
   return sum;

@@ -82,7 +82,7 @@ class Parser {
  public:
   Parser(const std::string& text, const std::string& path) {
     const int depth = json_depth(text);
-    if (depth <= kDeepestJson) {
+    if (depth <= kMaxJsonDepth) {
       require_sound_json(text, path, "copy the folder again");
       all_ = Json::parse(text, nullptr, false);
     }
@@ -90,7 +90,7 @@ class Parser {
     if (!all_.is_object())
       throw Error(Exit::input,
                   Problem{path, "a JSON object",
-                          depth > kDeepestJson ? str("an object nested ", depth, " levels deep") : "other text",
+                          depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
                           "copy the folder again"});
     read_added();
   }

@@ -11,7 +11,7 @@ namespace {
 
 // Maximum total size of the serialised tokenizers in bytes. In base64, with four characters for three bytes, they may
 // fill nine tenths of a checkpoint's header; the remaining tenth describes tensors.
-constexpr uint64_t kLargestTokenizers = io::kLargestHeader / 10 * 9 / 4 * 3;
+constexpr uint64_t kLargestTokenizers = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
 
 }  // namespace
 

@@ -24,7 +24,7 @@ class ChangeableKeys : public Fields {
 
  protected:
   bool visit(const Field&, std::string&) override { return false; }
-  void mark(const std::string& key, Resume rule) override {
+  void set_resume_rule(const std::string& key, Resume rule) override {
     // With a validation set, the keys of the validation are fixed: the best model so far was selected by them.
     if (rule == Resume::changeable || (rule == Resume::fixed_once_validated && !validated_)) keys_.push_back(key);
   }

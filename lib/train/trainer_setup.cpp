@@ -47,7 +47,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   if (validates())
     validator_->check(*model_);  // detects rows that are too long before training, not at the first validation
   TrainState state;
-  if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::possible(last))
+  if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::is_mappable(last))
     state = parse_train_state(io::Checkpoint(last).entry(io::kTrainingKey), last);
   for (const auto& entry : config_.procedures.entries()) {
     entry.plugin->plan(plan_of(config_, *batches_, validates(), state));

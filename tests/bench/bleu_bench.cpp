@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const double score = std::string_view(argv[1]) == "chrf"
                            ? chrf_score(sum(mh::metrics::Chrf({}), mh::metrics::ChrfStatistics{}))
                            : bleu_score(sum(mh::metrics::Bleu(options), mh::metrics::BleuStatistics{}), options,
-                                        mh::metrics::BleuOf::corpus)
+                                        mh::metrics::BleuScope::corpus)
                                  .score;
   const double spent = 1000.0 * static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
   std::printf("%.3f %.10f\n", spent, score);

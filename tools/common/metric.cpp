@@ -85,7 +85,7 @@ double Metric::of(model::LoadedModel& m, const task::Dataset& dataset,
 
 nlohmann::ordered_json Metric::protocol() const {
   if (!is_bleu()) return nlohmann::ordered_json::object();
-  nlohmann::ordered_json columns = {{"signature", bleu_signature(bleu_, 1, metrics::BleuOf::corpus)}};
+  nlohmann::ordered_json columns = {{"signature", bleu_signature(bleu_, 1, metrics::BleuScope::corpus)}};
   columns.update(option_columns(translation_.search));
   return columns;
 }

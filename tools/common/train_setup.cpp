@@ -114,8 +114,8 @@ void run(const Arguments& a, Tool& tool) {
   if (a.out.empty() && (a.resume || !a.dry_run))
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
-  if (a.resume && !MappedFile::possible(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
-  if (a.dry_run) return quietly([&] { dry_run(a); });
+  if (a.resume && !MappedFile::is_mappable(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
+  if (a.dry_run) return ignore_broken_pipe([&] { dry_run(a); });
   tool.set_status(prepare(a)->run());
 }
 

@@ -29,7 +29,7 @@ struct BleuJob {
   void describe(Fields& f);
 };
 
-ordered_json row_of(const BleuJob& job, metrics::BleuOf of, const metrics::BleuStatistics& statistics,
+ordered_json row_of(const BleuJob& job, metrics::BleuScope of, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
   const metrics::BleuScore s = bleu_score(statistics, job.bleu, of);
   const size_t references = job.references.size();
@@ -87,14 +87,14 @@ void score_text(BleuJob job) {
         job.chrf ? chrf.statistics(hypotheses.lines[i], others) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
-      row.update(row_of(job, metrics::BleuOf::sentence, bleu_sums, chrf_sums));
+      row.update(row_of(job, metrics::BleuScope::sentence, bleu_sums, chrf_sums));
       row.erase("sentences");
       table.row(row);
     }
     sum += bleu_sums;
     chrf_sum += chrf_sums;
   }
-  if (!job.sentence) table.row(row_of(job, metrics::BleuOf::corpus, sum, chrf_sum));
+  if (!job.sentence) table.row(row_of(job, metrics::BleuScope::corpus, sum, chrf_sum));
 }
 
 }  // namespace

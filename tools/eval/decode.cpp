@@ -59,9 +59,9 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
   if (translator.truncated() > 0) log_warning(str(translator.truncated(), " source sentences were truncated"));
-  const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuOf::corpus);
+  const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", s.score},
-                      {"signature", bleu_signature(job.bleu, 1, metrics::BleuOf::corpus)},
+                      {"signature", bleu_signature(job.bleu, 1, metrics::BleuScope::corpus)},
                       {"brevity_penalty", s.brevity_penalty},
                       {"length_ratio", s.length_ratio},
                       {"sentences", sum.sentences},

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   eval::add_bleu(tool.app(), a, shared, jobs);
   tool.run_and_exit(argc, argv, [&] {
     nn::prepare_cpu(a->threads);
-    quietly([&] {
+    ignore_broken_pipe([&] {
       if (!run_selected(jobs)) score.run();
     });
   });

@@ -139,7 +139,7 @@ struct Shown {
 std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
   const auto shown = std::make_shared<Shown>();
   add_inputs(*app, shown->a, inputs);
-  jobs.push_back({app, [=] { quietly([&] { show(*shown); }); }});
+  jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*shown); }); }});
   return shown;
 }
 

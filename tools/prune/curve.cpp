@@ -107,7 +107,7 @@ void add_curve(CLI::App& app, Jobs& jobs) {
   jobs.push_back({sub, [c] {
                     c->fields->take(*c);
                     c->metric.take();
-                    quietly([&] { draw_curves(*c); });
+                    ignore_broken_pipe([&] { draw_curves(*c); });
                   }});
 }
 

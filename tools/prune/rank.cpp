@@ -52,7 +52,7 @@ void add_rank(CLI::App& app, Jobs& jobs) {
   add_measure_options(*sub, *q);
   jobs.push_back({sub, [q] {
                     q->fields->take(*q);
-                    quietly([&] { rank(*q); });
+                    ignore_broken_pipe([&] { rank(*q); });
                   }});
 }
 

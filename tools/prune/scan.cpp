@@ -155,7 +155,7 @@ void add_scan(CLI::App& app, Jobs& jobs) {
   jobs.push_back({sub, [s] {
                     s->fields->take(*s);
                     s->metric.take();
-                    quietly([&] { scan(*s); });
+                    ignore_broken_pipe([&] { scan(*s); });
                   }});
 }
 

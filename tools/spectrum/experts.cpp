@@ -146,7 +146,7 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
                     e->shared->take(fields.get());
                     e->metric.take();
                     nn::prepare_cpu(e->shared->threads);
-                    quietly([&] { show_experts(*e); });
+                    ignore_broken_pipe([&] { show_experts(*e); });
                   }});
 }
 

@@ -247,7 +247,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
             a->take(nullptr);
             check_scoring(*s, *a->fields);
             nn::prepare_cpu(a->threads);
-            quietly([&] { show(*s); });
+            ignore_broken_pipe([&] { show(*s); });
           }};
 }
 

@@ -226,7 +226,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
             nn::prepare_cpu(shared.threads);
             check_scoring(*e, *shared.fields);
             if (!e->dry_run) return exchange(*e);
-            quietly([&] { exchange(*e); });
+            ignore_broken_pipe([&] { exchange(*e); });
           }};
 }
 

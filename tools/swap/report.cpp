@@ -128,7 +128,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::v
                     shared.fields->take(shared.scoring);
                     fields->take(shared.scoring);
                     nn::prepare_cpu(shared.threads);
-                    quietly([&] { report(*r); });
+                    ignore_broken_pipe([&] { report(*r); });
                   }});
 }
 

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       ->type_name("WHAT")
       ->check(one_of(train_setup::lists()));
   tool.run_and_exit(argc, argv, [&] {
-    if (!what.empty()) return quietly([&] { train_setup::list(what); });
+    if (!what.empty()) return ignore_broken_pipe([&] { train_setup::list(what); });
     train_setup::run(a, tool);
   });
 }

@@ -29,7 +29,7 @@ struct EncodedSequences {
   void write(io::ShardWriter& writer) const {
     size_t begin = 0;
     for (size_t end : ends) {
-      writer.add_run(std::span(tokens).subspan(begin, end - begin));
+      writer.add_sequence(std::span(tokens).subspan(begin, end - begin));
       begin = end;
     }
     writer.add_tokens(std::span(tokens).subspan(begin));

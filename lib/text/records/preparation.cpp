@@ -103,7 +103,7 @@ std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabula
 
 void warn_packed(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
-    if (!MappedFile::possible(file)) continue;
+    if (!MappedFile::is_mappable(file)) continue;
     char begin[8];
     const size_t size = open_source(file)->read(begin, sizeof begin);
     if (const std::string format = compression_of({begin, size}); !format.empty())

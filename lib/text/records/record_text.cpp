@@ -73,7 +73,7 @@ void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
   const auto tokenizer = parse_tokenizer(all.header.tokenizer, stream.name());
   if (all.header.kind == kQuestionsKind && !ids) return show_questions(all, *tokenizer, stream.name(), sink);
   const bool documents = all.header.kind == kDocumentsKind;
-  const size_t of_tokens = record_kind(all.header.kind)->of_tokens;
+  const size_t num_token_fields = record_kind(all.header.kind)->num_token_fields;
   std::optional<ExampleTask> task;
   if (all.header.kind == kExamplesKind && !ids) task = task_of(all.header, stream.name());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -81,9 +81,9 @@ void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
     for (size_t field = 0; field < all.header.fields.size(); ++field) {
       const auto run = all.run(i, field);
       sink.write(field > 0 ? "\t" : "");
-      sink.write(task && field >= of_tokens && !run.empty()
+      sink.write(task && field >= num_token_fields && !run.empty()
                      ? task->text_of(run[0])
-                     : text_of_tokens(run, *tokenizer, ids || field >= of_tokens));
+                     : text_of_tokens(run, *tokenizer, ids || field >= num_token_fields));
     }
     sink.write("\n");
   }

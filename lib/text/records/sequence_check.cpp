@@ -18,7 +18,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     return;  // the shard readers check that the tokens are in the vocabulary
   for (size_t i = 0; i < header.fields.size(); ++i) {
     Field field{header.fields[i], header.limit_of(i), -1};
-    if (i < kind->of_tokens) {
+    if (i < kind->num_token_fields) {
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
       require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
@@ -28,11 +28,11 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   }
   uint64_t before = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (!kind->fits(i % fields_.size(), lengths[i], before))
+    if (!kind->allows_length(i % fields_.size(), lengths[i], before))
       io::damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
     before = lengths[i];
   }
-  if (kind->closed && before > 0) io::damaged(name, 0, kind->rule, "no empty run at the end");
+  if (kind->ends_with_empty_sequence && before > 0) io::damaged(name, 0, kind->rule, "no empty run at the end");
   if (!lengths.empty()) remaining_ = lengths[0];
   skip_empty();
 }

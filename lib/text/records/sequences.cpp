@@ -31,7 +31,7 @@ ReadTokens token_reader(const std::vector<int32_t>& tokens) {
   };
 }
 
-Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.run_lengths()), token_reader(shard)}; }
+Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.sequence_lengths()), token_reader(shard)}; }
 Sequences sequences_of(const WholeShard& text) { return {text.ends, token_reader(text.tokens)}; }
 
 }  // namespace mh::text

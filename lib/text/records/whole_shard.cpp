@@ -33,14 +33,14 @@ WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind) {
   text.header = stream.header();
   text.tokens = read_rest(stream);
   text.counts = stream.counts();
-  const std::vector<uint32_t> lengths = stream.run_lengths();
+  const std::vector<uint32_t> lengths = stream.sequence_lengths();
   SequenceCheck(text.header, stream.name(), lengths).add(text.tokens);
   text.ends = ends_of(lengths);
   return text;
 }
 
 void verify(const io::ShardFile& shard) {
-  SequenceCheck runs(shard.header(), shard.name(), shard.run_lengths());
+  SequenceCheck runs(shard.header(), shard.name(), shard.sequence_lengths());
   shard.verify([&](std::span<const int32_t> tokens) { runs.add(tokens); });
 }
 

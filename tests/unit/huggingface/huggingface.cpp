@@ -40,7 +40,7 @@ TEST_CASE("ConfigFile returns defaults for missing and null values and refuses v
   CHECK(file.value("b", 7) == 7);
   CHECK(file.value("none", "y") == "y");
   CHECK(file.value("c", 0.5) == 1);
-  CHECK(file.others() == std::vector<std::string>{"d", "e"});
+  CHECK(file.unread_keys() == std::vector<std::string>{"d", "e"});
   CHECK_THROWS_WITH(file.value("d", 1), Catch::Contains("config.json: d") && Catch::Contains("a whole number"));
   CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
   CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));

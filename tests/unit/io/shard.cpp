@@ -49,7 +49,7 @@ void write_shard(const std::string& path, const ShardHeader& h, const Sequences&
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
   for (const auto& run : runs) {
-    writer.add_run(run);
+    writer.add_sequence(run);
     writer.add_text_bytes(run.size() * 3);
   }
   writer.finish();
@@ -103,7 +103,7 @@ TEST_CASE("a written shard reads back equal by random access and by streaming") 
       CHECK(file.counts().records == count);
       std::vector<uint32_t> lengths;
       for (const auto& run : runs) lengths.push_back(static_cast<uint32_t>(run.size()));
-      CHECK(file.run_lengths() == lengths);
+      CHECK(file.sequence_lengths() == lengths);
     }
   }
 }
@@ -132,10 +132,10 @@ TEST_CASE("a shard with two fields per record stores the length of every run; an
   write_shard(folder.file("x.mhs"), two_fields, {{1, 2, 3}, {4}, {}, {5, 6}});
   ShardFile file(folder.file("x.mhs"));
   CHECK(file.counts().records == 2);
-  CHECK(file.run_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
+  CHECK(file.sequence_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
   auto sink = open_sink(folder.file("y.mhs"));
   ShardWriter writer(*sink, two_fields);
-  writer.add_run(std::vector<int32_t>{1});
+  writer.add_sequence(std::vector<int32_t>{1});
   CHECK_THROWS_AS(writer.finish(), Error);
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     }
     auto sink = open_sink(path);
     ShardWriter writer(*sink, h);
-    for (const auto& run : runs) writer.add_run(run);
+    for (const auto& run : runs) writer.add_sequence(run);
     writer.add_text_bytes(12);
     writer.add_dropped("too long", 2);
     writer.add_dropped("too long", 1);
@@ -385,12 +385,12 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
   auto sink = open_sink(folder.file("x.mhs"));
   {
     ShardWriter writer(*sink, pair_header(10, 20));
-    writer.add_run(std::vector<int32_t>{19, 0});
-    CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);  // inside the source vocabulary only
+    writer.add_sequence(std::vector<int32_t>{19, 0});
+    CHECK_THROWS_AS(writer.add_sequence(std::vector<int32_t>{10, 0}), Error);  // inside the source vocabulary only
   }
   ShardWriter writer(*sink, pair_header(20, 10));
-  CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{10, 0}), Error);
-  CHECK_THROWS_AS(ShardWriter(*sink, pair_header(20, 10)).end_run(), Error);
+  CHECK_THROWS_AS(writer.add_sequence(std::vector<int32_t>{10, 0}), Error);
+  CHECK_THROWS_AS(ShardWriter(*sink, pair_header(20, 10)).end_sequence(), Error);
   auto check_header_refused = [&](const std::function<void(ShardHeader&)>& change) {
     ShardHeader h = pair_header(10, 20);
     change(h);
@@ -426,7 +426,7 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
     h.kind = "any";
     auto sink = open_sink(path);
     ShardWriter writer(*sink, h);
-    for (const auto& run : runs) writer.add_run(run);
+    for (const auto& run : runs) writer.add_sequence(run);
     writer.finish();
     sink->close();
     exchange_header(path, pair_header_of_file);
@@ -485,6 +485,6 @@ TEST_CASE("ShardWriter refuses tokens outside the vocabulary, and a vocabulary t
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
   ShardWriter writer(*sink, header());
-  CHECK_THROWS_AS(writer.add_run(std::vector<int32_t>{1000}), Error);
+  CHECK_THROWS_AS(writer.add_sequence(std::vector<int32_t>{1000}), Error);
   CHECK_THROWS_AS(ShardWriter(*sink, header(2, 70000)), Error);
 }

@@ -202,7 +202,7 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   auto score = [&](BleuSmoothing smooth, double value = 0) {
     BleuOptions o = untokenized(smooth);
     o.smooth_value = value;
-    return bleu_score(s, o, BleuOf::corpus).score;
+    return bleu_score(s, o, BleuScope::corpus).score;
   };
   auto root = [](double product) { return Approx(100 * std::pow(product, 0.25)).epsilon(1e-12); };
   CHECK(score(BleuSmoothing::none) == 0);
@@ -214,20 +214,20 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
 
   // A hypothesis of three words is shorter than its reference of five words and has no 4-gram.
   const BleuStatistics short_hypothesis = statistics_of(untokenized(), "the cat sat", {"the cat sat on it"});
-  const BleuScore sentence = bleu_score(short_hypothesis, untokenized(), BleuOf::sentence);
+  const BleuScore sentence = bleu_score(short_hypothesis, untokenized(), BleuScope::sentence);
   CHECK(sentence.brevity_penalty == Approx(std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.score == Approx(100 * std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.length_ratio == 0.6);
-  CHECK(bleu_score(short_hypothesis, untokenized(), BleuOf::corpus).score == 0);
+  CHECK(bleu_score(short_hypothesis, untokenized(), BleuScope::corpus).score == 0);
   // Of two reference lengths that differ equally from the hypothesis length, the shorter counts.
   CHECK(statistics_of(untokenized(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
 
   const BleuStatistics empty = statistics_of(untokenized(BleuSmoothing::exponential), "", {""});
-  const BleuScore empty_score = bleu_score(empty, untokenized(), BleuOf::corpus);
+  const BleuScore empty_score = bleu_score(empty, untokenized(), BleuScope::corpus);
   CHECK(empty_score.score == 0);
   CHECK(empty_score.brevity_penalty == 1);
   CHECK(empty_score.length_ratio == 0);
-  CHECK(bleu_score(statistics_of(untokenized(), "", {"a"}), untokenized(), BleuOf::corpus).brevity_penalty == 0);
+  CHECK(bleu_score(statistics_of(untokenized(), "", {"a"}), untokenized(), BleuScope::corpus).brevity_penalty == 0);
   BleuOptions case_options = untokenized();
   CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[0] == 0);
   case_options.lowercase = true;
@@ -250,12 +250,13 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
           bleu.statistics(join(hypothesis, " "), std::vector<std::string_view>(lines.begin(), lines.end()));
       const BleuStatistics naive = naive_statistics(hypothesis, sentence_references);
       RC_ASSERT(s == naive);
-      RC_ASSERT(std::abs(bleu_score(s, o, BleuOf::sentence).score - naive_score(naive, smooth, 0.25, true)) < 1e-10);
+      RC_ASSERT(std::abs(bleu_score(s, o, BleuScope::sentence).score - naive_score(naive, smooth, 0.25, true)) < 1e-10);
       sum += s;
       naive_sum += naive;
     }
     RC_ASSERT(sum.sentences == static_cast<int64_t>(texts.size()));
-    RC_ASSERT(std::abs(bleu_score(sum, o, BleuOf::corpus).score - naive_score(naive_sum, smooth, 0.25, false)) < 1e-10);
+    RC_ASSERT(std::abs(bleu_score(sum, o, BleuScope::corpus).score - naive_score(naive_sum, smooth, 0.25, false)) <
+              1e-10);
   }));
   CHECK(rc::check("a hypothesis that equals one of its references scores 100", [] {
     Sentences sentence_references = *references();
@@ -264,7 +265,7 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
     const std::vector<std::string> lines = joined(sentence_references);
     const BleuStatistics s =
         Bleu(untokenized()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
-    RC_ASSERT(std::abs(bleu_score(s, untokenized(), BleuOf::corpus).score - 100) < 1e-10);
+    RC_ASSERT(std::abs(bleu_score(s, untokenized(), BleuScope::corpus).score - 100) < 1e-10);
   }));
 }
 
@@ -278,13 +279,13 @@ TEST_CASE("statistics of a line of 300000 words are exact and take less than qua
 TEST_CASE("signatures list the options of a score", "[bleu]") {
   const std::string version = std::string("|version:mh-") + mh::version();
   BleuOptions o;
-  CHECK(bleu_signature(o, 1, BleuOf::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
+  CHECK(bleu_signature(o, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
   o = untokenized(BleuSmoothing::floor);
   o.lowercase = o.compound_split = true;
-  CHECK(bleu_signature(o, 3, BleuOf::sentence) ==
+  CHECK(bleu_signature(o, 3, BleuScope::sentence) ==
         "nrefs:3|case:lc|eff:yes|tok:none+compound-split|smooth:floor[0.10]" + version);
   o = BleuOptions{.smooth = BleuSmoothing::add_k, .smooth_value = 2.5};
-  CHECK(bleu_signature(o, 1, BleuOf::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
+  CHECK(bleu_signature(o, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
   CHECK(chrf_signature({.lowercase = true, .words = 2}, 2) == "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
 }
 

@@ -92,7 +92,7 @@ void write(const std::string& path, const Sample& sample) {
   sample.set_kind(header);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, header);
-  for (const auto& run : sample.runs) writer.add_run(run);
+  for (const auto& run : sample.runs) writer.add_sequence(run);
   writer.finish();
   sink->close();
 }

@@ -35,9 +35,9 @@ void write(const std::string& path, const Documents& documents) {
     for (size_t length : document) {
       std::vector<int32_t> sentence(length);
       std::iota(sentence.begin(), sentence.end(), kWords);
-      writer.add_run(sentence);
+      writer.add_sequence(sentence);
     }
-    writer.add_run({});
+    writer.add_sequence({});
   }
   writer.finish();
   sink->close();

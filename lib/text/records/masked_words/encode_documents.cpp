@@ -46,13 +46,13 @@ class DocumentWriter {
   DocumentWriter(io::ShardWriter& writer, DocumentSummary& summary) : writer_(writer), summary_(summary) {}
   void add(std::span<const int32_t> sentence) {
     if (sentence.empty()) return close();
-    writer_.add_run(sentence);
+    writer_.add_sequence(sentence);
     ++summary_.sentences;
     open_ = true;
   }
   void close() {
     if (!open_) return;
-    writer_.add_run({});
+    writer_.add_sequence({});
     ++summary_.documents;
     open_ = false;
   }

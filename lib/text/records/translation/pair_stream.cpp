@@ -39,7 +39,7 @@ bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
 
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
   if (next_side(io::Side::source, source) && next_side(io::Side::target, target)) return true;
-  if (lengths_ != stream_.run_lengths())
+  if (lengths_ != stream_.sequence_lengths())
     io::damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
   return false;
 }

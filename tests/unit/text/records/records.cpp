@@ -36,7 +36,7 @@ ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {})
 void write_shard(const std::string& path, const ShardHeader& h, const RunList& runs) {
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  for (const auto& run : runs) writer.add_run(run);
+  for (const auto& run : runs) writer.add_sequence(run);
   writer.finish();
   sink->close();
 }
@@ -108,7 +108,7 @@ TEST_CASE("ShardWriter refuses token runs and headers that the record kind does 
   const auto check_write_fails = [&](const ShardHeader& h, const RunList& runs) {
     CHECK(status_of([&] {
             ShardWriter writer(*sink, h);
-            for (const auto& run : runs) writer.add_run(run);
+            for (const auto& run : runs) writer.add_sequence(run);
             writer.finish();
           }) == 1);
   };
