@@ -22,7 +22,7 @@ bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
                                                            std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
-  const std::vector<bool> counts = questions_.counts_here(row);
+  const std::vector<bool> counts = questions_.scored_tokens(row);
   const auto shift = static_cast<size_t>(questions_.paragraph_begins(row));
   const std::span<const float> starts = start.subspan(shift, counts.size()), ends = end.subspan(shift, counts.size());
   std::vector<Candidate> best;

@@ -6,7 +6,7 @@
 //     joins these words with single spaces, and returns all of them if the search fails.
 //
 // A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window. It
-// belongs to the window that scores its first token (Questions::counts_here()). The score of an answer is the sum of
+// belongs to the window that scores its first token (Questions::scored_tokens()). The score of an answer is the sum of
 // its start and end logits. Of several candidates with the same text only the best counts. Ties are broken by the
 // earlier window, then by the earlier start, then by the earlier end; an answer precedes "no answer".
 #pragma once

@@ -63,7 +63,7 @@ Predictions read_predictions(const std::string& path) {
 
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable) {
   std::vector<std::string> truth;
-  for (const text::TrueAnswer& a : question.answers)
+  for (const text::GoldAnswer& a : question.answers)
     if (!unanswerable || !normalised_answer(a.text).empty()) truth.push_back(a.text);
   const bool none = truth.empty();
   if (none) truth.emplace_back();

@@ -156,8 +156,8 @@ class Questions : public Task {
     const auto questions =
         std::make_shared<const text::Questions>(records.runs(), records.header(), tokenizer, windows,
                                                 o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, name);
-    report(questions->cut(), str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
-    report(questions->left_out(),
+    report(questions->num_truncated(), str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
+    report(questions->num_without_windows(),
            str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
   }

@@ -69,7 +69,7 @@ int order_of(char32_t c) {
 }
 
 // Removes and replaces characters ("cleaning" in bert_text.h), and inserts spaces around ideographs.
-std::vector<BertCharacter> cleaned(std::string_view text) {
+std::vector<BertCharacter> clean_text(std::string_view text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size() + 8);
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
@@ -97,13 +97,13 @@ std::vector<BertCharacter> cleaned(std::string_view text) {
 }
 
 // A character of a canonical decomposition; `added` is true for all characters but the first of the decomposition.
-struct Part {
+struct DecomposedCharacter {
   char32_t c;
   int order;
   bool added;
 };
 
-void append_parts(char32_t c, std::vector<Part>& parts) {
+void append_parts(char32_t c, std::vector<DecomposedCharacter>& parts) {
   utf8proc_int32_t codes[4];  // the longest canonical decomposition has 4 code points
   int boundary = 0;
   utf8proc_ssize_t count = 0;
@@ -121,19 +121,21 @@ void append_parts(char32_t c, std::vector<Part>& parts) {
 // character that is not `added` takes the range of the next original character, even after sorting; an `added` one
 // takes the range of the character before it.
 void strip_accents(std::vector<BertCharacter>& text) {
-  std::vector<Part> parts;
+  std::vector<DecomposedCharacter> parts;
   parts.reserve(text.size() + 8);
   for (const BertCharacter& now : text) append_parts(now.c, parts);
   for (auto at = parts.begin(); at != parts.end();) {
-    auto starter = [](const Part& p) { return p.order == 0; };
+    auto starter = [](const DecomposedCharacter& p) { return p.order == 0; };
     const auto begin = std::find_if_not(at, parts.end(), starter);
     at = std::find_if(begin, parts.end(), starter);
-    if (at - begin > 1) std::stable_sort(begin, at, [](const Part& a, const Part& b) { return a.order < b.order; });
+    if (at - begin > 1)
+      std::stable_sort(begin, at,
+                       [](const DecomposedCharacter& a, const DecomposedCharacter& b) { return a.order < b.order; });
   }
   std::vector<BertCharacter> out;
   out.reserve(parts.size());
   size_t next = 0;
-  for (const Part& part : parts) {
+  for (const DecomposedCharacter& part : parts) {
     if (!part.added) ++next;
     if (part.c >= 0x300 && category(part.c) == UTF8PROC_CATEGORY_MN) continue;
     const BertCharacter& from = text[next - 1];
@@ -181,7 +183,7 @@ bool is_bert_punctuation(char32_t c) {
 }
 
 std::vector<BertCharacter> bert_characters(std::string_view text, const BertText& options) {
-  std::vector<BertCharacter> characters = cleaned(text);
+  std::vector<BertCharacter> characters = clean_text(text);
   if (options.strip_accents) strip_accents(characters);
   if (options.lowercase) lower_case(characters);
   return characters;

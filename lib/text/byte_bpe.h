@@ -50,7 +50,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the bytes of the pieces; arbitrary tokens need not decode to valid UTF-8.
   std::string decode(std::span<const int32_t> tokens) const override;
-  size_t cut(std::string_view text) const override;
+  size_t find_split(std::string_view text) const override;
   std::string serialize() const override;
   std::string content() const override;
 
@@ -75,8 +75,8 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
                                                           const std::string& name, AddedTokens added = {});
 
 // Read GPT-2's files, given their content and the file name for messages. vocab.json maps pieces to ids; added tokens
-// fill gaps in the ids, and in_order() throws for any other gap. merges.txt has an optional first line "#version: …",
-// then one merge per line. Throw Error(input) for malformed content.
+// fill gaps in the ids, and pieces_in_id_order() throws for any other gap. merges.txt has an optional first line
+// "#version: …", then one merge per line. Throw Error(input) for malformed content.
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Writes vocab.json. Throws Error(input) if the reader would return different pieces.

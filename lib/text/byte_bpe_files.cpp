@@ -50,7 +50,7 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
     if (!merge)
       throw Error(Exit::input,
                   Problem{str(name, ":", line), "two symbols separated by a space, as in GPT-2's merges.txt",
-                          "'" + escaped(std::string(now.substr(0, 40))) + "'", "copy the file again"});
+                          "'" + escape_piece(std::string(now.substr(0, 40))) + "'", "copy the file again"});
     merges.push_back(std::move(*merge));
   }
   if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy the file again"});
@@ -62,7 +62,8 @@ std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
   WordMap<bool> seen;
   for (const auto& [number, piece] : pieces) {
     if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
-      refuse_to_write(str("vocab.json: entry ", number), "distinct pieces of UTF-8 text", "'" + escaped(piece) + "'");
+      refuse_to_write(str("vocab.json: entry ", number), "distinct pieces of UTF-8 text",
+                      "'" + escape_piece(piece) + "'");
     all += str(all.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
   }
   if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
@@ -76,7 +77,7 @@ std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
     const std::string line = m.left + " " + m.right;
     if (line.find('\n') != line.npos || merge_of_line(line) != m)
       refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can represent",
-                      str("'", escaped(m.left), "' and '", escaped(m.right), "'"));
+                      str("'", escape_piece(m.left), "' and '", escape_piece(m.right), "'"));
     text += line + "\n";
   }
   if (merges.empty()) refuse_to_write("merges.txt", "merges", "none");

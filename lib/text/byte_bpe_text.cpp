@@ -115,7 +115,7 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   return end;
 }
 
-size_t ByteBpeTokenizer::cut(std::string_view text) const {
+size_t ByteBpeTokenizer::find_split(std::string_view text) const {
   // Splits before a space that follows a non-space character: such a space starts a word, whatever text follows.
   for (size_t at = text.rfind(' '); at != text.npos && at > 0; at = text.rfind(' ', at - 1)) {
     size_t before = at - 1;

@@ -23,7 +23,7 @@ class CharTokenizer : public PieceTokenizer {
     for (int32_t token : tokens) text += text_of(token);
     return text;
   }
-  size_t cut(std::string_view text) const override {
+  size_t find_split(std::string_view text) const override {
     size_t n = text.size();
     while (n > 0 && (static_cast<unsigned char>(text[n - 1]) & 0xC0) == 0x80) --n;
     return n == 0 ? text.npos : n - 1 == 0 ? text.npos : n - 1;
@@ -76,7 +76,7 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override {
     return std::string(tokens.begin(), tokens.end());
   }
-  size_t cut(std::string_view text) const override { return text.size(); }
+  size_t find_split(std::string_view text) const override { return text.size(); }
   bool takes_any_bytes() const override { return true; }
   std::string serialize() const override { return write_vocabulary("byte", {}); }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(); }

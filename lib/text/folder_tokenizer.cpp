@@ -63,7 +63,8 @@ class FolderReader {
       log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
                       " ends each text in multihead"));
     log_plain_tokens();
-    return make_byte_bpe_tokenizer(in_order(pieces_, folder_), std::move(list), folder_, unusual(default_tokens));
+    return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(list), folder_,
+                                   unless_default(default_tokens));
   }
 
   std::unique_ptr<WordPieceTokenizer> wordpiece() {
@@ -97,7 +98,8 @@ class FolderReader {
     }
     assign_roles(default_tokens);
     log_plain_tokens();
-    return make_wordpiece_tokenizer(in_order(pieces_, folder_), text, folder_, unusual(default_tokens));
+    return make_wordpiece_tokenizer(pieces_in_id_order(pieces_, folder_), text, folder_,
+                                    unless_default(default_tokens));
   }
 
  private:
@@ -224,7 +226,7 @@ class FolderReader {
   // Returns the added tokens to store: none if they equal `default_tokens`, which added_tokens() of a tokenizer returns
   // if none are stored. Ignores the flag "normalized" of special tokens, which differs between versions of
   // transformers.
-  AddedTokens unusual(const AddedTokens& default_tokens) const {
+  AddedTokens unless_default(const AddedTokens& default_tokens) const {
     AddedTokens plain = added_;
     for (auto& [number, attributes] : plain)
       if (attributes.count(kSpecialToken) > 0) attributes.erase("normalized");

@@ -54,7 +54,7 @@ class Learner {
     int32_t left, right;
     int64_t count = 0;                          // current count, valid while the pair is active
     int64_t aside = 0;                          // count when the pair was last set aside
-    bool active = false, kept = false;          // active: listed in active_; kept: has been set aside at least once
+    bool active = false, was_deferred = false;  // active: listed in active_; kept: has been set aside at least once
     std::unordered_map<size_t, int32_t> words;  // number of occurrences by index of the word in words_
   };
 
@@ -107,7 +107,7 @@ class Learner {
   }
   static void defer(Pair& pair, int64_t count) {
     pair.aside = count;
-    pair.kept = true;
+    pair.was_deferred = true;
   }
   void prune(double threshold) {
     std::erase_if(active_, [&](int32_t p) {
@@ -123,8 +123,8 @@ class Learner {
     active_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {
       Pair& pair = pairs_[p];
-      pair.active = pair.kept;
-      if (!pair.kept) continue;
+      pair.active = pair.was_deferred;
+      if (!pair.was_deferred) continue;
       pair.count = pair.aside;
       active_.push_back(static_cast<int32_t>(p));
     }
@@ -134,9 +134,9 @@ class Learner {
   void merge(int32_t best) {
     const int32_t left = of(best).left, right = of(best).right;
     const int32_t both = number_of(text_of(left) + text_of(right));
-    std::unordered_map<size_t, int32_t> places;
-    places.swap(of(best).words);
-    for (const auto& [w, times] : places) {
+    std::unordered_map<size_t, int32_t> occurrences_by_word;
+    occurrences_by_word.swap(of(best).words);
+    for (const auto& [w, times] : occurrences_by_word) {
       if (times < 1) continue;
       const std::vector<int32_t> old = std::move(words_[w].symbols);
       std::vector<int32_t>& now = words_[w].symbols;

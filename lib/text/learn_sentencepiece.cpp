@@ -27,9 +27,9 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kBlock = "\xe2\x96\x85";      // U+2585, which the trainer uses for unknown characters
-constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, which the trainer uses for spaces
-constexpr std::string_view kUnknownName = "<unk>";       // the trainer reads <unk> as one character without a piece
+constexpr std::string_view kUnknownMark = "\xe2\x96\x85";  // U+2585, which the trainer uses for unknown characters
+constexpr std::string_view kWordStart = "\xe2\x96\x81";    // U+2581, which the trainer uses for spaces
+constexpr std::string_view kUnknownName = "<unk>";         // the trainer reads <unk> as one character without a piece
 constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
 // Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
 // lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
@@ -115,8 +115,8 @@ class InputLines : public sentencepiece::SentenceIterator {
   void Next() override {
     done_ = !input_.next(line_);
     if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
-    for (size_t at = 0; (at = line_.find(kBlock, at)) != line_.npos; at += kUnknownName.size())
-      line_.replace(at, kBlock.size(), kUnknownName);
+    for (size_t at = 0; (at = line_.find(kUnknownMark, at)) != line_.npos; at += kUnknownName.size())
+      line_.replace(at, kUnknownMark.size(), kUnknownName);
   }
 
  private:
@@ -164,7 +164,7 @@ std::optional<double> number_after(std::string_view text, std::string_view label
 // Returns a message of the library without file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61"
 // becomes "Alphabet size=61", and the failed check "trainer_interface.cc(428) [!sentences_.empty()] " becomes
 // "[!sentences_.empty()] ".
-std::string_view without_place(std::string_view line) {
+std::string_view strip_log_prefix(std::string_view line) {
   for (std::string_view mark : {" LOG(", ".cc(", ".h("}) {
     const size_t begin = line.find(mark);
     const size_t end = begin == line.npos ? begin : line.find(") ", begin);
@@ -179,7 +179,7 @@ class TrainerMessages {
   explicit TrainerMessages(int64_t size) : pieces_("pieces", size, "pieces") {}
 
   void line(std::string_view line) {
-    const std::string_view text = without_place(line);
+    const std::string_view text = strip_log_prefix(line);
     log_detail("SentencePiece: " + std::string(text));
     if (const auto n = number_after(text, "Loaded all ")) loaded_ = static_cast<uint64_t>(*n);
     if (const auto n = number_after(text, "Alphabet size=")) alphabet_ = static_cast<int64_t>(*n);
@@ -282,7 +282,7 @@ class TrainingText {
     if (line.find_first_not_of(' ') == line.npos) return;
     ++lines_;
     const auto holds = [&](std::string_view what) { return line.find(what) != line.npos; };
-    if (holds(kBlock)) blocks_.add(file, number);
+    if (holds(kUnknownMark)) blocks_.add(file, number);
     if (holds(kWordStart)) word_starts_.add(file, number);
     if (std::any_of(std::begin(kNames), std::end(kNames), holds)) names_.add(file, number);
     const size_t longest = longest_word(line);
@@ -397,7 +397,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   std::string result = end.result.substr(1);
   if (end.result[0] == kLongWord) refuse_long_word(lines, result);
   if (end.result[0] == kStatus) {
-    log_detail("SentencePiece: " + std::string(without_place(result)));
+    log_detail("SentencePiece: " + std::string(strip_log_prefix(result)));
     if (result.find("[!sentences_.empty()]") != result.npos) refuse_empty_alphabet();
     refuse(options, result);
   }

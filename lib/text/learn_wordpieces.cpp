@@ -125,7 +125,7 @@ class Learner {
         if (auto it = continues.find(text[i]); it != continues.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (continues[c]) number_of(str(kWordPieceGoesOn, utf8(c)));
+      if (continues[c]) number_of(str(kContinuationPrefix, utf8(c)));
   }
 
   // Adds a word with its count. Characters outside the alphabet are omitted, so their neighbours become adjacent.
@@ -134,7 +134,7 @@ class Learner {
     bool first = true;
     for (char32_t c : code_points(text)) {
       if (numbers_.count(utf8(c)) > 0)
-        word.symbols.push_back(number_of(std::string(first ? "" : kWordPieceGoesOn) + utf8(c)));
+        word.symbols.push_back(number_of(std::string(first ? "" : kContinuationPrefix) + utf8(c)));
       first = false;
     }
     words_.push_back(std::move(word));
@@ -157,7 +157,7 @@ class Learner {
 
   void join(const Entry& entry) {
     std::string_view right = pieces_[static_cast<size_t>(entry.pair.right)];
-    if (right.starts_with(kWordPieceGoesOn)) right.remove_prefix(kWordPieceGoesOn.size());
+    if (right.starts_with(kContinuationPrefix)) right.remove_prefix(kContinuationPrefix.size());
     const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right));
     for (uint32_t w : entry.words) join_in(w, entry.pair, both);
     queue_changed();

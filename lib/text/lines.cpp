@@ -22,7 +22,7 @@ Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : pa
   if (lines.empty()) throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", ""});
 }
 
-void require_as_many(const std::string& others, size_t sentences, const Lines& lines) {
+void require_line_count(const std::string& others, size_t sentences, const Lines& lines) {
   const size_t found = lines.lines.size();
   if (found == sentences) return;
   const std::string& longer = sentences > found ? others : lines.name;

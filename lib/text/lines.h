@@ -18,6 +18,6 @@ struct Lines {
 
 // Throws Error(input) unless `lines` has `sentences` lines. `others` names, in the message, the file or text that has
 // `sentences` sentences, with which `lines` is paired line by line.
-void require_as_many(const std::string& others, size_t sentences, const Lines& lines);
+void require_line_count(const std::string& others, size_t sentences, const Lines& lines);
 
 }  // namespace mh::text

@@ -33,17 +33,17 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   auto after = [&](int64_t at) -> int64_t& { return links[static_cast<size_t>(at)].after; };
 
   // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
-  using Place = std::tuple<size_t, int64_t, int32_t, int32_t>;
-  std::priority_queue<Place, std::vector<Place>, std::greater<>> places;
+  using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
+  std::priority_queue<QueuedPair, std::vector<QueuedPair>, std::greater<>> queued_pairs;
   auto update_pair = [&](int64_t left) {
     if (left < 0 || after(left) >= count) return;
     const int32_t l = symbol(left).number, r = symbol(after(left)).number;
-    if (const Entry* j = find(l, r)) places.emplace(j->rank, left, l, r);
+    if (const Entry* j = find(l, r)) queued_pairs.emplace(j->rank, left, l, r);
   };
   for (int64_t i = 0; i + 1 < count; ++i) update_pair(i);
   // Returns whether a queue entry is still valid. With one_by_one, as in Hugging Face tokenizers, another pair at the
   // same position is valid too if it joins to the same symbol.
-  auto is_current = [&](const Place& place) {
+  auto is_current = [&](const QueuedPair& place) {
     const auto [rank, at, left, right] = place;
     if (symbol(at).bytes == 0 || after(at) >= count) return false;
     const int32_t l = symbol(at).number, r = symbol(after(at)).number;
@@ -53,12 +53,13 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
     return now != nullptr && now->symbol == find(left, right)->symbol;
   };
   std::vector<int64_t> joined;
-  while (!places.empty()) {
-    const size_t rank = std::get<0>(places.top());
+  while (!queued_pairs.empty()) {
+    const size_t rank = std::get<0>(queued_pairs.top());
     joined.clear();
-    while (!places.empty() && std::get<0>(places.top()) == rank && (order == MergeOrder::rounds || joined.empty())) {
-      const Place place = places.top();
-      places.pop();
+    while (!queued_pairs.empty() && std::get<0>(queued_pairs.top()) == rank &&
+           (order == MergeOrder::rounds || joined.empty())) {
+      const QueuedPair place = queued_pairs.top();
+      queued_pairs.pop();
       if (!is_current(place)) continue;
       const auto [r, at, left, right] = place;
       Symbol& merged = symbol(after(at));

@@ -35,7 +35,7 @@ std::string write_codes(const std::vector<Merge>& merges, const std::string& nam
     if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
       throw Error(Exit::input,
                   Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
-                          str("'", escaped(m.left), "' and '", escaped(m.right),
+                          str("'", escape_piece(m.left), "' and '", escape_piece(m.right),
                               "', which readers of this format would change or refuse"),
                           "give the vocabulary itself to --codes, or learn merges from text without carriage returns"});
     text += line + "\n";
@@ -65,14 +65,14 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
       if (text != kCodesHead)
         throw Error(Exit::input,
                     Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHead) + "'",
-                            "'" + escaped(std::string(text.substr(0, 40))) + "'",
+                            "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
                             "learn codes with subword-nmt learn-bpe, or give --merges"});
       continue;
     }
     auto merge = merge_of(text);
     if (!merge)
       throw Error(Exit::input, Problem{where, "two symbols separated by a space",
-                                       "'" + escaped(std::string(text.substr(0, 40))) + "'",
+                                       "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
                                        "the file is damaged; learn the codes or copy the file again"});
     merges.push_back(std::move(*merge));
   }

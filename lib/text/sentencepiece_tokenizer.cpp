@@ -28,7 +28,7 @@ class SentencePieceTokenizer : public Tokenizer {
     if (eol_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
                                        "train the model with an eos id, or with mh-prep vocab"});
-    splits_words_ = keeps_words_whole();
+    splits_words_ = segments_words_independently();
     if (!splits_words_)
       log_detail(name +
                  ": this model does not segment words independently, so SentencePiece segments whole lines (slower)");
@@ -58,7 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
     flush();
     return text;
   }
-  size_t cut(std::string_view text) const override {
+  size_t find_split(std::string_view text) const override {
     if (!splits_words_) return text.npos;
     // Splits after a word without a space mark, since the library drops marks at the end of its input.
     for (size_t space = text.rfind(' '); space != text.npos;) {
@@ -103,7 +103,7 @@ class SentencePieceTokenizer : public Tokenizer {
   // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
   // start of a piece, the mark alone must be a piece (otherwise consecutive unknown pieces are joined across words),
   // and normalisation must remove extra spaces.
-  bool keeps_words_whole() const {
+  bool segments_words_independently() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
       // The scores of BPE are integers. Unigram sums log-probabilities along the line, so that ties between two
       // segmentations of a word may depend on the preceding text.

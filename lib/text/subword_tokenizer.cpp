@@ -8,7 +8,7 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kGoesOn = "@@";
+constexpr std::string_view kContinuationMark = "@@";
 
 class SubwordTokenizer : public PieceTokenizer {
  public:
@@ -20,12 +20,12 @@ class SubwordTokenizer : public PieceTokenizer {
     return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
       if (!first && !continues_word) text += ' ';
       std::string_view piece = text_of(token);
-      continues_word = piece.ends_with(kGoesOn);
-      if (continues_word) piece.remove_suffix(kGoesOn.size());
+      continues_word = piece.ends_with(kContinuationMark);
+      if (continues_word) piece.remove_suffix(kContinuationMark.size());
       text += piece;
     });
   }
-  size_t cut(std::string_view text) const override {
+  size_t find_split(std::string_view text) const override {
     const size_t last = text.rfind(' ');
     return last == text.npos ? text.npos : last + 1;
   }
@@ -66,7 +66,7 @@ void each_piece(const Segmenter& segmenter, std::string_view word, const std::fu
   for (size_t size : segmenter.divide(word)) {
     piece = word.substr(at, size);
     at += size;
-    if (at < word.size()) piece += kGoesOn;
+    if (at < word.size()) piece += kContinuationMark;
     visit(piece);
   }
 }

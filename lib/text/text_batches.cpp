@@ -32,30 +32,30 @@ bool TextBatches::open_next() {
 }
 
 void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
-  bool newline = ends_line && piece_.has_newline;
+  bool newline = ends_line && chunk_.has_newline;
   if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
     text.remove_suffix(1);
     if (ends_ == LineEnds::normalise_crlf) {
       ++normalised_;
     } else {
       error_ = std::make_exception_ptr(
-          Error(Exit::input, Problem{str(source_->name(), ":", piece_.line), "lines that end in LF", "CR LF",
+          Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line), "lines that end in LF", "CR LF",
                                      "remove the CR; mh-prep --crlf normalise does so"}));
     }
   }
   size_t begin = batch.text.size();
   batch.text += text;
   batch.segments.push_back(
-      {begin, batch.text.size(), ends_line, newline, piece_.line, carry_.empty() ? piece_.offset : carry_offset_});
+      {begin, batch.text.size(), ends_line, newline, chunk_.line, carry_.empty() ? chunk_.offset : carry_offset_});
 }
 
 // Drops a byte order mark from the first chunk of a file.
 void TextBatches::drop_mark() {
-  const std::string_view text = drop_byte_order_mark(piece_.text, source_->name());
-  if (text.size() == piece_.text.size()) return;
+  const std::string_view text = drop_byte_order_mark(chunk_.text, source_->name());
+  if (text.size() == chunk_.text.size()) return;
   ++byte_order_marks_;
-  piece_.text = text;
-  piece_.offset = kByteOrderMark.size();
+  chunk_.text = text;
+  chunk_.offset = kByteOrderMark.size();
 }
 
 bool TextBatches::next(TextBatch& batch) {
@@ -64,7 +64,7 @@ bool TextBatches::next(TextBatch& batch) {
   batch.source_bytes = 0;
   if (error_ != nullptr) std::rethrow_exception(error_);
   try {
-    fill(batch);
+    read_segments(batch);
   } catch (...) {
     error_ = std::current_exception();
     if (batch.segments.empty()) throw;
@@ -72,49 +72,49 @@ bool TextBatches::next(TextBatch& batch) {
   return !batch.segments.empty();
 }
 
-void TextBatches::fill(TextBatch& batch) {
+void TextBatches::read_segments(TextBatch& batch) {
   while (error_ == nullptr && batch.text.size() < sizes_.batch &&
          batch.segments.size() < std::max<size_t>(1, sizes_.batch / 8)) {
     if (lines_ == nullptr && !open_next()) break;
     batch.file = source_->name();
-    if (!lines_->next(piece_)) {
+    if (!lines_->next(chunk_)) {
       lines_.reset();
       // A last line without line feed that fills the reader's last chunk ends here.
-      if (!piece_.ends_line) {
+      if (!chunk_.ends_line) {
         add(batch, carry_, true);
         carry_.clear();
-        piece_.ends_line = true;
+        chunk_.ends_line = true;
       }
       // A batch has the text of one file, since messages name batch.file.
       if (!batch.segments.empty()) break;
       continue;
     }
-    if (piece_.offset == 0 && ends_ != LineEnds::keep) {
+    if (chunk_.offset == 0 && ends_ != LineEnds::keep) {
       drop_mark();
       // A file that contains only a byte order mark has no lines.
-      if (piece_.text.empty() && piece_.offset > 0 && piece_.ends_line && !piece_.has_newline) continue;
+      if (chunk_.text.empty() && chunk_.offset > 0 && chunk_.ends_line && !chunk_.has_newline) continue;
     }
-    batch.source_bytes += piece_.text.size() + (piece_.has_newline ? 1 : 0);
-    if (piece_.starts_line && piece_.ends_line) {
-      add(batch, piece_.text, true);
+    batch.source_bytes += chunk_.text.size() + (chunk_.has_newline ? 1 : 0);
+    if (chunk_.starts_line && chunk_.ends_line) {
+      add(batch, chunk_.text, true);
       continue;
     }
-    if (piece_.starts_line) carry_offset_ = piece_.offset;
-    carry_ += piece_.text;
+    if (chunk_.starts_line) carry_offset_ = chunk_.offset;
+    carry_ += chunk_.text;
     if (cut_ == nullptr && carry_.size() > sizes_.line)
       throw Error(Exit::input,
-                  Problem{str(source_->name(), ":", piece_.line), str("lines of at most ", human_bytes(sizes_.line)),
+                  Problem{str(source_->name(), ":", chunk_.line), str("lines of at most ", human_bytes(sizes_.line)),
                           "a longer line", "split the line"});
-    size_t n = piece_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
+    size_t n = chunk_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
         throw Error(Exit::input,
-                    Problem{str(source_->name(), ":", piece_.line),
+                    Problem{str(source_->name(), ":", chunk_.line),
                             str("a position to split a long line at least every ", human_bytes(sizes_.line)), "none",
                             "split the line, or use --type byte"});
       continue;
     }
-    add(batch, std::string_view(carry_).substr(0, n), piece_.ends_line);
+    add(batch, std::string_view(carry_).substr(0, n), chunk_.ends_line);
     carry_offset_ += n;
     carry_.erase(0, n);
   }

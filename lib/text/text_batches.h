@@ -56,7 +56,7 @@ class TextBatches {
   uint64_t byte_order_marks() const { return byte_order_marks_; }
 
  private:
-  void fill(TextBatch& batch);
+  void read_segments(TextBatch& batch);
   void drop_mark();
   void add(TextBatch& batch, std::string_view text, bool ends_line);
   bool open_next();
@@ -67,7 +67,7 @@ class TextBatches {
   size_t file_ = 0;
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
-  LineReader::Chunk piece_{{}, true, true, true, 0, 0};  // last chunk read
+  LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
   std::string carry_;                                    // text of a long line that next() has not yet returned
   uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
   uint64_t normalised_ = 0, byte_order_marks_ = 0;

@@ -11,7 +11,7 @@ namespace mh::text {
 
 namespace {
 
-std::string in_words(std::string_view line, size_t bad) {
+std::string describe_byte(std::string_view line, size_t bad) {
   const auto byte = static_cast<unsigned char>(line[bad]);
   if (byte == 0) return "a NUL byte";
   char hex[8];
@@ -36,7 +36,7 @@ void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, 
                      const std::string& next) {
   const bool nul = line[bad] == '\0';
   throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"),
-                                   nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", in_words(line, bad),
+                                   nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, bad),
                                    nul ? "remove NUL bytes: tr -d '\\0' < FILE" : next});
 }
 

@@ -24,7 +24,7 @@ class Encoder {
  public:
   virtual ~Encoder() = default;
   // Appends the tokens of `text`, which contains no line end, to `out`. A line may be passed in several calls, split at
-  // positions that Tokenizer::cut() returns; the caller appends the end-of-line token.
+  // positions that Tokenizer::find_split() returns; the caller appends the end-of-line token.
   virtual void encode(std::string_view text, std::vector<int32_t>& out) = 0;
 };
 
@@ -41,7 +41,7 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
   // Returns the length of a prefix of `text`, the start of a long line, such that encoding the prefix and the rest of
   // the line separately gives the tokens of the line; npos if there is no such prefix.
-  virtual size_t cut(std::string_view text) const = 0;
+  virtual size_t find_split(std::string_view text) const = 0;
   // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
   // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
@@ -102,7 +102,7 @@ constexpr const char* kUnknownPiece = "<unk>";
 
 // Returns `piece` in the notation of vocabulary files and tables: ASCII white space and control characters as \xNN, and
 // backslashes doubled.
-std::string escaped(const std::string& piece);
+std::string escape_piece(const std::string& piece);
 
 // Returns the content of a vocabulary file (mh-vocab(5)) of any type except sentencepiece. Only the types subword-nmt
 // and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added

@@ -130,7 +130,7 @@ class Parser {
     const Node model = root_.at("model");
     model.require_type({"WordPiece"}, "the tokenizer of BERT is WordPiece");
     model.require("unk_token", {"[UNK]"}, kOtherText);
-    model.require("continuing_subword_prefix", {std::string(kWordPieceGoesOn)}, kOtherText);
+    model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kOtherText);
     model.require("max_input_chars_per_word", {100, nullptr}, kOtherText);
     const auto normalizers = root_.at("normalizer").parts("normalizers");
     for (const Node& part : normalizers) {
@@ -221,7 +221,7 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   return pieces;
 }
 
-std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& name) {
+std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name) {
   std::vector<Piece> list;
   list.reserve(pieces.size());
   for (const auto& [number, piece] : pieces) {

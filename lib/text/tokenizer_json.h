@@ -34,7 +34,7 @@ TokenizerJson read_wordpiece_json(const std::string& text, const std::string& pa
 // Returns the pieces of a JSON object that maps pieces to distinct ids. Throws Error(input).
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
 // Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
-std::vector<Piece> in_order(const NumberedPieces& pieces, const std::string& name);
+std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name);
 // Returns the names of the flags (kTokenFlags) that are true in the JSON object of an added token.
 template <class Token>
 std::set<std::string> token_flags(const Token& token) {

@@ -39,7 +39,7 @@ void each_segment(TextBatches& text, const Visit& visit) {
 }
 
 // Returns the pieces `special`, then the other keys of `counts` by decreasing count, at most options.size in total.
-std::vector<Piece> ordered(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
+std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
   if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
                                      str(options.size), "raise --size, or use 0 for no limit"});
@@ -83,7 +83,7 @@ std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBat
   });
   if (counts.size() == 0) no_text();
   warn_about_pieces(counts);
-  return make_word_tokenizer(ordered(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
+  return make_word_tokenizer(order_by_count(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
 }
 
 std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, TextBatches& text) {
@@ -99,7 +99,7 @@ std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, Te
     }
   });
   if (counts.size() == 0 && lines == 0) no_text();
-  return make_char_tokenizer(ordered(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
+  return make_char_tokenizer(order_by_count(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
 }
 
 std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, TextBatches& text) {
@@ -122,7 +122,7 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
   words.each([&](std::string_view word, uint64_t count) {
     each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
   });
-  return make_subword_tokenizer(ordered(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
+  return make_subword_tokenizer(order_by_count(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
                                 std::move(merges));
 }
 
@@ -149,14 +149,14 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.size))
     log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
-  auto counted = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
+  auto tokenizer = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   parts.each([&](std::string_view part, uint64_t count) {
     tokens.clear();
-    counted->encode_part(part, tokens);
+    tokenizer->encode_uncached(part, tokens);
     for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
   });
-  pieces[static_cast<size_t>(counted->end_of_line())].count += lines;
+  pieces[static_cast<size_t>(tokenizer->end_of_line())].count += lines;
   return make_wordpiece_tokenizer(std::move(pieces), text_of(options), "the vocabulary just learnt");
 }
 

@@ -67,7 +67,7 @@ const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
 
 }  // namespace
 
-std::string escaped(const std::string& piece) {
+std::string escape_piece(const std::string& piece) {
   std::string out;
   append_escaped(out, piece);
   return out;
@@ -86,13 +86,15 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
   seen.reserve(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& text = pieces[i].text;
-    if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escaped(text) + "'");
-    if (std::exchange(seen[text], true)) refuse(str("entry ", i), "distinct pieces", "'" + escaped(text) + "' twice");
+    if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escape_piece(text) + "'");
+    if (std::exchange(seen[text], true))
+      refuse(str("entry ", i), "distinct pieces", "'" + escape_piece(text) + "' twice");
   }
   for (size_t i = 0; merges != nullptr && i < merges->size(); ++i) {
     const Merge& m = (*merges)[i];
     if (!fits(m.left) || !fits(m.right))
-      refuse(str("merge ", i), "two symbols of UTF-8 text", "'" + escaped(m.left) + "' and '" + escaped(m.right) + "'");
+      refuse(str("merge ", i), "two symbols of UTF-8 text",
+             "'" + escape_piece(m.left) + "' and '" + escape_piece(m.right) + "'");
   }
 }
 

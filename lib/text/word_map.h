@@ -45,14 +45,14 @@ struct WordKey {
       head = load_eight(copy);
       tail = load_eight(copy + 8);
     }
-    hash = size <= kInline ? mixed(head, tail ^ size) : XXH3_64bits(text.data(), size);
+    hash = size <= kInline ? mix_hash(head, tail ^ size) : XXH3_64bits(text.data(), size);
   }
   explicit WordKey(std::string_view word) : WordKey(word, word.data() + word.size()) {}
 
  private:
   static uint64_t first_bytes(uint64_t word, size_t n) { return n >= 8 ? word : word & ((uint64_t{1} << (8 * n)) - 1); }
   // Mixes two integers as wyhash does: XOR of both halves of a 128-bit product.
-  static uint64_t mixed(uint64_t a, uint64_t b) {
+  static uint64_t mix_hash(uint64_t a, uint64_t b) {
     auto product = static_cast<unsigned __int128>(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xBF58476D1CE4E5B9);
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   }

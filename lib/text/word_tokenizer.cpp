@@ -15,7 +15,7 @@ class WordTokenizer : public PieceTokenizer {
       text += text_of(token);
     });
   }
-  size_t cut(std::string_view text) const override {
+  size_t find_split(std::string_view text) const override {
     size_t last = text.find_last_of(" \t\v\f");
     return last == text.npos ? text.npos : last + 1;
   }
@@ -26,7 +26,7 @@ class WordEncoder : public Encoder {
  public:
   explicit WordEncoder(const WordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    WordKey words[kTogether];
+    WordKey words[kPrefetchedWords];
     size_t n = 0;
     auto look_up = [&] {
       for (size_t i = 0; i < n; ++i) out.push_back(tokenizer_.id_of(words[i]));
@@ -35,13 +35,13 @@ class WordEncoder : public Encoder {
     each_word(text, [&](const WordKey& word) {
       tokenizer_.ids().prefetch(word);
       words[n++] = word;
-      if (n == kTogether) look_up();
+      if (n == kPrefetchedWords) look_up();
     });
     look_up();
   }
 
  private:
-  static constexpr size_t kTogether = 32;  // words prefetched together, so that their memory accesses overlap
+  static constexpr size_t kPrefetchedWords = 32;  // words prefetched together, so that their memory accesses overlap
   const WordTokenizer& tokenizer_;
 };
 

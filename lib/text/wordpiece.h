@@ -26,7 +26,7 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-constexpr std::string_view kWordPieceGoesOn = "##";  // prefix of a piece that continues a word
+constexpr std::string_view kContinuationPrefix = "##";  // prefix of a piece that continues a word
 // The special pieces, and their roles in transformers, in the order of the members of WordPieceTokenizer::Special.
 constexpr const char* kSpecialPieces[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr const char* kSpecialPieceRoles[] = {"pad_token", "unk_token", "cls_token", "sep_token", "mask_token"};
@@ -50,7 +50,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the pieces separated by spaces; a piece that starts with ## is joined to the previous piece of its line.
   std::string decode(std::span<const int32_t> tokens) const override;
-  size_t cut(std::string_view text) const override;
+  size_t find_split(std::string_view text) const override;
   std::string serialize() const override;
   std::string content() const override;
 
@@ -65,17 +65,17 @@ class WordPieceTokenizer : public Tokenizer {
   // not included; a character that yields several pieces is in the range of each.
   void encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens, std::vector<TextRange>& ranges) const;
   // Encodes a text without caching words.
-  void encode_part(std::string_view text, std::vector<int32_t>& tokens) const;
+  void encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const;
 
  private:
-  static constexpr size_t kLongestWord = 100;  // characters
-  struct Part {
+  static constexpr size_t kMaxWordCharacters = 100;  // characters
+  struct PieceRange {
     int32_t token;
     size_t begin, end;  // range of the word's bytes
   };
   // Splits a normalised word into pieces, writes them to `parts`, and returns the used prefix of `parts`. Returns an
   // empty span if the pieces cannot spell the word.
-  std::span<const Part> divide(std::string_view word, std::span<Part, kLongestWord> parts) const;
+  std::span<const PieceRange> divide(std::string_view word, std::span<PieceRange, kMaxWordCharacters> parts) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
@@ -83,7 +83,8 @@ class WordPieceTokenizer : public Tokenizer {
   AddedTokens added_;
   BertText text_;
   Special special_;
-  WordMap<int32_t> first_, further_;  // pieces that start a word, and pieces that continue one, without ##
+  WordMap<int32_t> initial_pieces_,
+      continuation_pieces_;  // pieces that start a word, and pieces that continue one, without ##
   size_t longest_first_ = 0, longest_further_ = 0;  // maximum length in bytes of a key of each map
 };
 

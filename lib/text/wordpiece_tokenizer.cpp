@@ -14,7 +14,7 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kGoesOn = kWordPieceGoesOn;
+constexpr std::string_view kContinuationMark = kContinuationPrefix;
 
 // ASCII white space that separates words. Normalisation removes \v and \f as control characters, so they join the text
 // around them.
@@ -27,7 +27,7 @@ bool is_ascii(std::string_view text) {
 }
 
 // Returns whether `piece` on the first line of vocab.txt would make the file look like a file of another type.
-bool starts_word(const std::string& piece) {
+bool looks_like_other_file(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
 
@@ -37,7 +37,7 @@ class WordPieceEncoder : public Encoder {
  public:
   explicit WordPieceEncoder(const WordPieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    auto encode_new = [&](std::string_view part, std::vector<int32_t>& ids) { tokenizer_.encode_part(part, ids); };
+    auto encode_new = [&](std::string_view part, std::vector<int32_t>& ids) { tokenizer_.encode_uncached(part, ids); };
     each_word(text, IsSpace{}, [&](const WordKey& part) { cache_.encode(part, out, encode_new); });
   }
 
@@ -51,16 +51,16 @@ class WordPieceEncoder : public Encoder {
 WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name,
                                        AddedTokens added)
     : pieces_(std::move(pieces)), added_(std::move(added)), text_(text) {
-  first_.reserve(pieces_.size());
+  initial_pieces_.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const auto token = added_.find(static_cast<int64_t>(i));
     if (token != added_.end() && token->second.count(kAppended) > 0) continue;
     std::string_view piece = pieces_[i].text;
-    const bool is_continuation = piece.starts_with(kGoesOn) && piece.size() > kGoesOn.size();
-    if (is_continuation) piece.remove_prefix(kGoesOn.size());
+    const bool is_continuation = piece.starts_with(kContinuationMark) && piece.size() > kContinuationMark.size();
+    if (is_continuation) piece.remove_prefix(kContinuationMark.size());
     size_t& longest = is_continuation ? longest_further_ : longest_first_;
     longest = std::max(longest, piece.size());
-    (is_continuation ? further_ : first_)[piece] = static_cast<int32_t>(i);
+    (is_continuation ? continuation_pieces_ : initial_pieces_)[piece] = static_cast<int32_t>(i);
   }
   auto special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
@@ -80,13 +80,13 @@ std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_
 std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
   return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
     std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
-    if (!first && piece.starts_with(kGoesOn)) piece.remove_prefix(kGoesOn.size());
+    if (!first && piece.starts_with(kContinuationMark)) piece.remove_prefix(kContinuationMark.size());
     else if (!first) text += ' ';
     text += piece;
   });
 }
 
-size_t WordPieceTokenizer::cut(std::string_view text) const {
+size_t WordPieceTokenizer::find_split(std::string_view text) const {
   const size_t last = text.find_last_of(" \t");
   return last == text.npos ? text.npos : last + 1;
 }
@@ -108,16 +108,16 @@ AddedTokens WordPieceTokenizer::added_tokens() const {
   return tokens;
 }
 
-std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string_view word,
-                                                                     std::span<Part, kLongestWord> parts) const {
-  if (word.size() > kLongestWord && static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
-                                      return !is_continuation_byte(c);
-                                    })) > kLongestWord)
+std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
+    std::string_view word, std::span<PieceRange, kMaxWordCharacters> parts) const {
+  if (word.size() > kMaxWordCharacters && static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
+                                            return !is_continuation_byte(c);
+                                          })) > kMaxWordCharacters)
     return {};
   const char* readable = word.data() + word.size();
   size_t count = 0;
   for (size_t at = 0; at < word.size();) {
-    const WordMap<int32_t>& pieces = at == 0 ? first_ : further_;
+    const WordMap<int32_t>& pieces = at == 0 ? initial_pieces_ : continuation_pieces_;
     size_t end = std::min(word.size(), at + (at == 0 ? longest_first_ : longest_further_));
     const int32_t* found = nullptr;
     for (; end > at; --end) {
@@ -133,10 +133,10 @@ std::span<const WordPieceTokenizer::Part> WordPieceTokenizer::divide(std::string
 }
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
-  std::array<Part, kLongestWord> parts;
+  std::array<PieceRange, kMaxWordCharacters> parts;
   const auto found = divide(word, parts);
   if (found.empty()) tokens.push_back(unknown());
-  for (const Part& part : found) tokens.push_back(part.token);
+  for (const PieceRange& part : found) tokens.push_back(part.token);
 }
 
 void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const {
@@ -159,7 +159,7 @@ void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t
   end_word();
 }
 
-void WordPieceTokenizer::encode_part(std::string_view text, std::vector<int32_t>& tokens) const {
+void WordPieceTokenizer::encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const {
   if (is_ascii(text)) return encode_ascii(text, tokens);
   std::string word;
   each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
@@ -173,7 +173,7 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
                                             std::vector<TextRange>& ranges) const {
   std::string word;
   std::vector<uint32_t> owners;  // index in `characters` of the character of each byte of `word`
-  std::array<Part, kLongestWord> parts;
+  std::array<PieceRange, kMaxWordCharacters> parts;
   each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
     word.clear();
     owners.clear();
@@ -186,7 +186,7 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
       parts[0] = {unknown(), 0, word.size()};
       found = std::span(parts).first(1);
     }
-    for (const Part& part : found) {
+    for (const PieceRange& part : found) {
       tokens.push_back(part.token);
       ranges.push_back({characters[owners[part.begin]].begin, characters[owners[part.end - 1]].end});
     }
@@ -231,7 +231,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     };
     if (piece.empty()) refuse("an empty line");
     size_t& first = lines[piece];
-    if (first != 0) refuse(str("'", escaped(std::string(piece)), "', which is already in line ", first));
+    if (first != 0) refuse(str("'", escape_piece(std::string(piece)), "', which is already in line ", first));
     first = line;
     pieces.push_back({std::string(piece), 0});
   }
@@ -244,11 +244,11 @@ std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& piece = pieces[i].text;
     const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
-                      find_bad_byte(piece) == piece.npos && (i > 0 || !starts_word(piece));
+                      find_bad_byte(piece) == piece.npos && (i > 0 || !looks_like_other_file(piece));
     if (!fits || std::exchange(seen[piece], true))
       throw Error(Exit::input,
                   Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
-                          str("'", escaped(piece), "', which readers of this format would change or refuse"),
+                          str("'", escape_piece(piece), "', which readers of this format would change or refuse"),
                           "keep the vocabulary file of mh-prep instead of converting it"});
     text += piece + "\n";
   }

@@ -22,7 +22,7 @@ TextSource::TextSource(const std::string& path) : name_(path) {
   if (!task_->reads_pipes())
     throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
                                      "write the shard to a file first"});
-  records_ = std::make_unique<text::HeldRecords>(stream);
+  records_ = std::make_unique<text::InMemoryRecords>(stream);
 }
 
 void TextSource::require(const model::ModelOptions& model, const text::Tokenizers& tokenizers,

@@ -73,7 +73,7 @@ void score_text(BleuJob job) {
   const text::Lines hypotheses(job.hypotheses);
   std::deque<text::Lines> references;
   for (const std::string& path : job.references)
-    text::require_as_many(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
+    text::require_line_count(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
   metrics::Bleu bleu(job.bleu);
   metrics::Chrf chrf(job.chrf_options);

@@ -34,7 +34,7 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
     throw Error(Exit::usage,
                 Problem{"--hypotheses, --beam and other options of translation", "a shard of pairs to translate",
                         str(shard, ", which holds no pairs"), "leave these options out"});
-  if (lines != nullptr) text::require_as_many(shard, static_cast<size_t>(pairs->size()), *lines);
+  if (lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs->size()), *lines);
 }
 
 ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs, const std::string& shard,

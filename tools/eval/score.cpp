@@ -82,7 +82,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
     unknown += token == m.tokenizers.target->unknown();
     if (tokens != nullptr)
       tokens->write(
-          str(at, '\t', token, '\t', text::escaped(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
+          str(at, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
   };
   const task::Score s = task::score(*m.model, dataset.corpus(), options, observer);
   observer.progress = {};

@@ -133,7 +133,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   }
   if (!window.empty()) write_window();
   progress.clear();
-  if (prefixes != nullptr) text::require_as_many("the text", static_cast<size_t>(lines), *prefixes);
+  if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(lines), *prefixes);
   warn_of_losses(translator);
 }
 

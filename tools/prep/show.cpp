@@ -27,7 +27,7 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
 // Reads the whole stream and returns the counts that only its kind of records has.
 ordered_json counted(ShardStream& stream) {
   ordered_json j = ordered_json::object();
-  if (has_records(stream.header())) return count_records(stream);
+  if (supports_records(stream.header())) return count_records(stream);
   if (stream.header().kind == kPairsKind) {
     uint64_t source_tokens = 0;
     std::vector<int32_t> source, target;
@@ -101,7 +101,7 @@ void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
   ShardStream stream(input);
   if (stream.header().kind == kPairsKind) return show_pairs_of(stream, ids, sink);
-  if (has_records(stream.header())) return show_records(stream, ids, sink);
+  if (supports_records(stream.header())) return show_records(stream, ids, sink);
   require_kind(stream.header(), stream.name(), kTextKind);
   auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
   require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");

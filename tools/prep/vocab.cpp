@@ -19,14 +19,14 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
     throw Error(Exit::usage, Problem{"inputs", "either text files or --from", a.inputs.empty() ? "neither" : "both",
                                      "- is standard input"});
   const bool bytes = options.type == "byte";
-  if (bytes) warn_packed(a.inputs);
+  if (bytes) warn_compressed_inputs(a.inputs);
   TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
     if (bytes) return t.size();
     size_t last = t.find_last_of(' ');
     return last == t.npos ? t.npos : last + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
-  report_dropped(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.normalised(), text.byte_order_marks());
   auto sink = open_sink(a.output);
   sink->write(tokenizer->serialize());
   sink->close();

@@ -50,7 +50,7 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
            {"side", report.of_source ? "source" : "target"},
            {"expert", t.expert},
            {"token", t.token},
-           {"piece", text::escaped(pieces.piece(t.token))},
+           {"piece", text::escape_piece(pieces.piece(t.token))},
            {"count", t.count},
            {"pmi", t.pmi}});
 }

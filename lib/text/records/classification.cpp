@@ -7,13 +7,13 @@
 
 namespace mh::text {
 
-std::pair<int64_t, int64_t> kept_lengths(int64_t first, int64_t second, int64_t room) {
+std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t room) {
   if (first + second <= room) return {first, second};
   const auto [shorter, longer] = std::minmax(first, second);
-  std::pair<int64_t, int64_t> kept{shorter, room - shorter};
-  if (kept.second < shorter) kept = {room / 2, room - room / 2};
-  if (first > second) std::swap(kept.first, kept.second);
-  return kept;
+  std::pair<int64_t, int64_t> truncated_lengths{shorter, room - shorter};
+  if (truncated_lengths.second < shorter) truncated_lengths = {room / 2, room - room / 2};
+  if (first > second) std::swap(truncated_lengths.first, truncated_lengths.second);
+  return truncated_lengths;
 }
 
 Classification::Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length)
@@ -25,27 +25,27 @@ Classification::Classification(Sequences runs, ExampleTask task, const WordPiece
                         str(length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
     const auto run = static_cast<size_t>(3 * i);
-    const auto [first, second] = kept(i);
+    const auto [first, second] = truncated_lengths(i);
     if (first + second < runs_.length(run) + runs_.length(run + 1)) ++truncated_;
     if (runs_.length(run + 2) == 0) ++unlabelled_;
   }
 }
 
-std::pair<int64_t, int64_t> Classification::kept(int64_t i) const {
+std::pair<int64_t, int64_t> Classification::truncated_lengths(int64_t i) const {
   const auto run = static_cast<size_t>(3 * i);
   const int64_t room = length_ - special();
   if (task_.sentences == 1) return {std::min(runs_.length(run), room), 0};
-  return kept_lengths(runs_.length(run), runs_.length(run + 1), room);
+  return truncate_lengths(runs_.length(run), runs_.length(run + 1), room);
 }
 
 int64_t Classification::length(int64_t i) const {
-  const auto [first, second] = kept(i);
+  const auto [first, second] = truncated_lengths(i);
   return special() + first + second;
 }
 
 Example Classification::make(int64_t i) const {
   const auto run = static_cast<size_t>(3 * i);
-  const auto [first, second] = kept(i);
+  const auto [first, second] = truncated_lengths(i);
   Example result;
   result.tokens.push_back(entries_.start);
   const auto add = [&](size_t of, int64_t count) {

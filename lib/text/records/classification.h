@@ -18,7 +18,7 @@ namespace mh::text {
 // `room` tokens together. Truncates the longer sentence; if that is not enough, each sentence gets half of `room`, and
 // an odd token goes to the longer sentence, or to the second one if both are equally long. This is longest_first of
 // Hugging Face tokenizers; BERT's own code gives an odd token to the first sentence.
-std::pair<int64_t, int64_t> kept_lengths(int64_t first, int64_t second, int64_t room);
+std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t room);
 
 // The examples of a shard as a list of input sequences. Thread-safe. The source of `runs` must outlive this object.
 class Classification {
@@ -35,7 +35,7 @@ class Classification {
   const ExampleTask& task() const { return task_; }
 
  private:
-  std::pair<int64_t, int64_t> kept(int64_t i) const;
+  std::pair<int64_t, int64_t> truncated_lengths(int64_t i) const;
   int64_t special() const { return task_.sentences + 1; }
 
   Sequences runs_;

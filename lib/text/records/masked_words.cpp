@@ -11,19 +11,19 @@ namespace mh::text {
 namespace {
 
 // The numbers of tokens removed from the start and the end of a segment.
-struct Cut {
+struct Truncation {
   int64_t front = 0, back = 0;
 };
 
 // Returns the numbers of tokens to remove from two segments of `first` and `second` tokens, so that both have at most
 // `room` tokens together. Tokens are removed from the longer segment, or from the second one if both are equally long.
-std::pair<Cut, Cut> truncate(int64_t first, int64_t second, int64_t room, RandomSequence& random) {
-  std::pair<Cut, Cut> cuts;
+std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_t room, RandomSequence& random) {
+  std::pair<Truncation, Truncation> cuts;
   while (first + second > room) {
-    const bool of_first = first > second;
-    Cut& cut = of_first ? cuts.first : cuts.second;
+    const bool from_first = first > second;
+    Truncation& cut = from_first ? cuts.first : cuts.second;
     ++(random.uniform() < 0.5 ? cut.front : cut.back);
-    --(of_first ? first : second);
+    --(from_first ? first : second);
   }
   return cuts;
 }
@@ -62,7 +62,7 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
         Problem{"next_sentence",
                 "two or more documents, since a second segment that does not follow the first is from another document",
                 "one", "separate documents by empty lines, or set next_sentence to false"});
-  for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kWordPieceGoesOn));
+  for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 
 int64_t Pretraining::tokens() const { return runs_.ends.empty() ? 0 : static_cast<int64_t>(runs_.ends.back()); }
@@ -71,7 +71,8 @@ int64_t Pretraining::tokens_in(Sentences s) const {
   return static_cast<int64_t>(runs_.begin(s.end) - runs_.begin(s.begin));
 }
 
-Pretraining::Sentences Pretraining::random_second(size_t document, int64_t max_tokens, RandomSequence& random) const {
+Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64_t max_tokens,
+                                                          RandomSequence& random) const {
   size_t other = random.below(documents_.size() - 1);
   if (other >= document) ++other;
   const Sentences all = documents_[other];
@@ -103,7 +104,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     if (row.is_next) {
       row.second = {row.first.end, chunk.end};
     } else {
-      row.second = random_second(document, target - tokens_in(row.first), random);
+      row.second = sample_second_segment(document, target - tokens_in(row.first), random);
       at = row.first.end;  // the sentences after the split start the next input sequence
     }
     rows.push_back(row);
@@ -118,28 +119,32 @@ Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
 
 int64_t Pretraining::Epoch::length(int64_t i) const {
   const Row& r = row(i);
-  return of_->special() + std::min(of_->room(), of_->tokens_in(r.first) + of_->tokens_in(r.second));
+  return pretraining_->special() +
+         std::min(pretraining_->room(), pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
 }
 
 Example Pretraining::Epoch::make(int64_t i) const {
   const Row& r = row(i);
   const auto site = static_cast<uint32_t>(i);
-  RandomSequence segment_random(of_->segments_, number_, site), mask_random(of_->masks_, number_, site);
-  const auto [first, second] = truncate(of_->tokens_in(r.first), of_->tokens_in(r.second), of_->room(), segment_random);
+  RandomSequence segment_random(pretraining_->segments_, number_, site),
+      mask_random(pretraining_->masks_, number_, site);
+  const auto [first, second] = truncate(pretraining_->tokens_in(r.first), pretraining_->tokens_in(r.second),
+                                        pretraining_->room(), segment_random);
   Example result;
-  result.tokens.push_back(of_->entries_.start);
-  const auto add = [&](Sentences s, Cut cut) {
+  result.tokens.push_back(pretraining_->entries_.start);
+  const auto add = [&](Sentences s, Truncation cut) {
     const size_t at = result.tokens.size();
-    result.tokens.resize(at + static_cast<size_t>(of_->tokens_in(s) - cut.front - cut.back));
-    of_->runs_.read(of_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front), std::span(result.tokens).subspan(at));
-    result.tokens.push_back(of_->entries_.separator);
+    result.tokens.resize(at + static_cast<size_t>(pretraining_->tokens_in(s) - cut.front - cut.back));
+    pretraining_->runs_.read(pretraining_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front),
+                             std::span(result.tokens).subspan(at));
+    result.tokens.push_back(pretraining_->entries_.separator);
   };
   add(r.first, first);
   result.first = static_cast<int32_t>(result.tokens.size());
-  if (of_->options_.next_sentence) add(r.second, second);
+  if (pretraining_->options_.next_sentence) add(r.second, second);
   result.targets.assign(result.tokens.size(), -1);
-  if (of_->options_.next_sentence) result.targets[0] = r.is_next ? 0 : 1;
-  of_->hide(result, mask_random);
+  if (pretraining_->options_.next_sentence) result.targets[0] = r.is_next ? 0 : 1;
+  pretraining_->mask_tokens(result, mask_random);
   return result;
 }
 
@@ -160,7 +165,7 @@ std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) co
   return all;
 }
 
-void Pretraining::hide(Example& row, RandomSequence& random) const {
+void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
   const std::vector<std::vector<int32_t>> all = candidates(row);
   std::vector<int64_t> order(all.size());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -168,11 +173,11 @@ void Pretraining::hide(Example& row, RandomSequence& random) const {
   const double share = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
   const auto max_tokens =
       static_cast<size_t>(std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(share))));
-  size_t hidden = 0;
+  size_t num_masked = 0;
   for (int64_t candidate : order) {
     const std::vector<int32_t>& places = all[static_cast<size_t>(candidate)];
-    if (hidden + places.size() > max_tokens) continue;
-    hidden += places.size();
+    if (num_masked + places.size() > max_tokens) continue;
+    num_masked += places.size();
     for (int32_t place : places) {
       int32_t& token = row.tokens[static_cast<size_t>(place)];
       row.targets[static_cast<size_t>(place)] = token;

@@ -86,8 +86,8 @@ class Pretraining {
 
    private:
     friend class Pretraining;
-    Epoch(const Pretraining* of, uint32_t number) : of_(of), number_(number) {}
-    const Pretraining* of_;
+    Epoch(const Pretraining* of, uint32_t number) : pretraining_(of), number_(number) {}
+    const Pretraining* pretraining_;
     uint32_t number_;
     std::vector<Row> rows_;
   };
@@ -104,8 +104,8 @@ class Pretraining {
   int64_t room() const { return options_.length - special(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
-  Sentences random_second(size_t document, int64_t max_tokens, RandomSequence& random) const;
-  void hide(Example& row, RandomSequence& random) const;
+  Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
+  void mask_tokens(Example& row, RandomSequence& random) const;
   std::vector<std::vector<int32_t>> candidates(const Example& row) const;
 
   Sequences runs_;

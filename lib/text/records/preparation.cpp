@@ -45,9 +45,10 @@ LineEnds line_ends(const PrepArguments& a, bool any_bytes) {
   return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
 }
 
-void report_dropped(uint64_t line_ends, uint64_t byte_order_marks) {
-  if (line_ends > 0) log_info(counted(line_ends, "lines ended in CR LF; the CR is dropped"));
-  if (byte_order_marks > 1) log_info(counted(byte_order_marks, "files began with a byte order mark, which is dropped"));
+void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks) {
+  if (line_ends > 0) log_info(format_count(line_ends, "lines ended in CR LF; the CR is dropped"));
+  if (byte_order_marks > 1)
+    log_info(format_count(byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
 int EncodingThreads::count() const {
@@ -80,12 +81,12 @@ void refuse_inputs(const PrepArguments& a, const std::string& expected, const st
   throw Error(Exit::input, Problem{join(a.inputs, " "), expected, found, next});
 }
 
-std::string speed(uint64_t bytes, double seconds) {
+std::string format_throughput(uint64_t bytes, double seconds) {
   const double rate = static_cast<double>(bytes) / std::max(seconds, 1e-6);
   return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
 }
 
-std::string counted(uint64_t count, const std::string& what) {
+std::string format_count(uint64_t count, const std::string& what) {
   return with_commas(static_cast<int64_t>(count)) + " " + what;
 }
 
@@ -101,7 +102,7 @@ std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabula
   return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 }
 
-void warn_packed(const std::vector<std::string>& files) {
+void warn_compressed_inputs(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     if (!MappedFile::is_mappable(file)) continue;
     char begin[8];

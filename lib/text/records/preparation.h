@@ -72,15 +72,15 @@ constexpr const char* kTexts = "text files, one sentence or paragraph per line";
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
 // has logged each mark already).
-void report_dropped(uint64_t line_ends, uint64_t byte_order_marks);
+void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks);
 // Returns a count with a noun, such as "1,234 lines".
-std::string counted(uint64_t count, const std::string& what);
+std::string format_count(uint64_t count, const std::string& what);
 // Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
-std::string speed(uint64_t bytes, double seconds);
+std::string format_throughput(uint64_t bytes, double seconds);
 // Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `more` are options of the subcommand.
 std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
 // Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
 // detects such a file.
-void warn_packed(const std::vector<std::string>& files);
+void warn_compressed_inputs(const std::vector<std::string>& files);
 
 }  // namespace mh::text

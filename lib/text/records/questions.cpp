@@ -64,14 +64,14 @@ void Questions::add(QuestionRecord record) {
   Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
              record.impossible,    paragraphs_.size() - 1,     {}};
   const auto limit = static_cast<size_t>(options_.question);
-  cut_ += q.tokens.size() > limit ? 1 : 0;
+  num_truncated_ += q.tokens.size() > limit ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), limit));
-  for (const TrueAnswer& answer : q.answers)
+  for (const GoldAnswer& answer : q.answers)
     if (answer.place && q.answer.none()) q.answer = span_of(*answer.place, paragraphs_.back().places);
   questions_.push_back(std::move(q));
   first_row_.push_back(size());
   const Question& added = questions_.back();
-  if (use_ == QuestionUse::learn && !added.impossible && added.answer.none()) ++left_out_;
+  if (use_ == QuestionUse::learn && !added.impossible && added.answer.none()) ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
 
@@ -118,7 +118,7 @@ Example Questions::make(int64_t row) const {
   return example;
 }
 
-std::vector<bool> Questions::counts_here(int64_t row) const {
+std::vector<bool> Questions::scored_tokens(int64_t row) const {
   const Window& own = window(row);
   const auto [begin, end] = rows_of(own.question);
   std::vector<bool> counts(static_cast<size_t>(own.count), true);

@@ -53,7 +53,7 @@ struct Paragraph {
 struct Question {
   std::string id;
   std::vector<int32_t> tokens;  // at most WindowOptions::question
-  std::vector<TrueAnswer> answers;
+  std::vector<GoldAnswer> answers;
   bool impossible = false;
   size_t paragraph = 0;
   // Token range of the first answer with a known position in the paragraph. A token belongs to the answer if at least
@@ -93,7 +93,7 @@ class Questions {
   int64_t paragraph_begins(int64_t row) const;
   // Returns, for each paragraph token of input sequence `row`, whether the token is scored in this input sequence: no
   // other window of the question has more context around the token (for ties, this window is the first).
-  std::vector<bool> counts_here(int64_t row) const;
+  std::vector<bool> scored_tokens(int64_t row) const;
 
   const std::vector<Question>& questions() const { return questions_; }
   const Paragraph& paragraph_of(int64_t question) const;
@@ -102,8 +102,8 @@ class Questions {
 
   // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
   bool unanswerable() const { return unanswerable_; }
-  int64_t cut() const { return cut_; }            // number of truncated questions
-  int64_t left_out() const { return left_out_; }  // number of questions without input sequences
+  int64_t num_truncated() const { return num_truncated_; }              // number of truncated questions
+  int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
 
  private:
   void add(QuestionRecord record);
@@ -117,7 +117,7 @@ class Questions {
   std::vector<Question> questions_;
   std::vector<Window> windows_;
   std::vector<int64_t> first_row_;  // index of the first input sequence of each question, then size()
-  int64_t cut_ = 0, left_out_ = 0;
+  int64_t num_truncated_ = 0, num_without_windows_ = 0;
 };
 
 }  // namespace mh::text

@@ -12,7 +12,7 @@ namespace mh::text {
 using namespace mh::io;
 using nlohmann::ordered_json;
 
-bool has_records(const ShardHeader& header) {
+bool supports_records(const ShardHeader& header) {
   return header.kind != kTextKind && header.kind != kPairsKind && record_kind(header.kind) != nullptr;
 }
 
@@ -35,7 +35,7 @@ ordered_json count_questions(const WholeShard& all, const std::string& name) {
     paragraphs += i == 0 || record.text != text ? 1 : 0;
     text = std::move(record.text);
     answers += record.answers.size();
-    for (const TrueAnswer& answer : record.answers) missing += answer.place ? 0 : 1;
+    for (const GoldAnswer& answer : record.answers) missing += answer.place ? 0 : 1;
     impossible += record.impossible ? 1 : 0;
   }
   return {{"paragraphs", paragraphs}, {"answers", answers}, {"missing_answers", missing}, {"impossible", impossible}};
@@ -44,8 +44,8 @@ ordered_json count_questions(const WholeShard& all, const std::string& name) {
 void show_questions(const WholeShard& all, const Tokenizer& tokenizer, const std::string& name, ByteSink& sink) {
   for (size_t i = 0; i < all.size(); ++i) {
     const QuestionRecord record = question_record(all, i, name);
-    sink.write(escaped(record.id) + "\t" + tokenizer.decode(record.question) + "\t" + tokenizer.decode(record.context) +
-               "\n");
+    sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question) + "\t" +
+               tokenizer.decode(record.context) + "\n");
   }
 }
 

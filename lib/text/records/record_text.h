@@ -14,7 +14,7 @@ namespace mh::text {
 class Tokenizer;
 
 // Returns whether count_records() and show_records() support shards of this kind.
-bool has_records(const io::ShardHeader& header);
+bool supports_records(const io::ShardHeader& header);
 
 // Returns the tokens as ids separated by spaces if `ids`, otherwise as text without a final line end.
 std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);

@@ -39,12 +39,12 @@ class FileRecords : public ShardRecords {
 };
 
 // Records of a shard that is read from a pipe into memory.
-class HeldRecords : public ShardRecords {
+class InMemoryRecords : public ShardRecords {
  public:
-  explicit HeldRecords(io::ShardStream& stream)  // `stream` must be at its start
+  explicit InMemoryRecords(io::ShardStream& stream)  // `stream` must be at its start
       : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
-  HeldRecords(const HeldRecords&) = delete;  // results of runs() and reader() refer to text_
-  HeldRecords& operator=(const HeldRecords&) = delete;
+  InMemoryRecords(const InMemoryRecords&) = delete;  // results of runs() and reader() refer to text_
+  InMemoryRecords& operator=(const InMemoryRecords&) = delete;
   const io::ShardHeader& header() const override { return text_.header; }
   const io::ShardCounts& counts() const override { return text_.counts; }
   const std::string& name() const override { return name_; }

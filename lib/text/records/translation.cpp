@@ -17,7 +17,7 @@ struct EncodedPairs {
 };
 
 // The tokenizer of the source or of the target, with an encoder for one thread.
-struct SideEncoder {
+struct SentenceEncoder {
   const Tokenizer& tokenizer;
   std::unique_ptr<Encoder> encoder = tokenizer.encoder();
 
@@ -76,7 +76,7 @@ class PairEncoder {
                 Problem{str(side.file, ":", side.segments[i].line), "a pair with non-empty source and target",
                         str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
   }
-  SideEncoder source_, target_;
+  SentenceEncoder source_, target_;
   PairFilters filters_;
 };
 

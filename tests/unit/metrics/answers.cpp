@@ -53,7 +53,7 @@ std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const Row
   for (int64_t row = begin; row < end; ++row) {
     const auto shift = static_cast<int32_t>(questions.paragraph_begins(row));
     const text::Window& w = questions.window(row);
-    const auto counts = questions.counts_here(row);
+    const auto counts = questions.scored_tokens(row);
     for (int32_t i = 0; i < w.count; ++i)
       for (int32_t k = i; k < w.count && k - i + 1 <= longest; ++k)
         if (counts[i])

@@ -193,7 +193,7 @@ TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and enc
     const Ids actual = encode(*tokenizer, text);
     RC_ASSERT(actual == expected);
     RC_ASSERT(tokenizer->decode(actual) == text);
-    if (const size_t at = tokenizer->cut(text); at != text.npos) {
+    if (const size_t at = tokenizer->find_split(text); at != text.npos) {
       RC_ASSERT(at > 0U);
       const auto encoder = tokenizer->encoder();
       Ids split_tokens;
@@ -202,11 +202,11 @@ TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and enc
       RC_ASSERT(split_tokens == encode(*tokenizer, text + "s"));
     }
   }));
-  CHECK(tokenizer->cut("one two three") == 7);
-  CHECK(tokenizer->cut("one  two") == 3);
-  CHECK(tokenizer->cut("\u4e2d \u4e2d") == 3);
-  CHECK(tokenizer->cut(" one") == std::string::npos);
-  CHECK(tokenizer->cut("one") == std::string::npos);
+  CHECK(tokenizer->find_split("one two three") == 7);
+  CHECK(tokenizer->find_split("one  two") == 3);
+  CHECK(tokenizer->find_split("\u4e2d \u4e2d") == 3);
+  CHECK(tokenizer->find_split(" one") == std::string::npos);
+  CHECK(tokenizer->find_split("one") == std::string::npos);
   CHECK(tokenizer->end_of_line() == 100);
   CHECK(tokenizer->unknown() == -1);
   CHECK(tokenizer->decode(Ids{encode(*tokenizer, "a b")[0], 100, encode(*tokenizer, "\u00e9")[0]}) == "a\n\u00e9");
@@ -234,8 +234,8 @@ TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from voc
   const std::string json = write_byte_bpe_pieces(numbered), text = write_byte_bpe_merges(tokenizer->merges());
   CHECK(read_numbered_pieces(json, "j") == numbered);
   CHECK(text.starts_with("#version: 0.2\na b\n\u0120 a\n"));
-  CHECK(make_byte_bpe_tokenizer(in_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")->serialize() ==
-        tokenizer->serialize());
+  CHECK(make_byte_bpe_tokenizer(pieces_in_id_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")
+            ->serialize() == tokenizer->serialize());
   CHECK(read_byte_bpe_merges("a b\r\nb c\r\n", "m") == std::vector<Merge>{{"a", "b"}, {"b", "c"}});
   CHECK(read_byte_bpe_merges("#version: 0.2\n# #", "m") == std::vector<Merge>{{"#", "#"}});
 }
@@ -262,7 +262,7 @@ TEST_CASE("added tokens read back from a vocabulary file and do not change its f
 TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, are refused", "[byte-bpe]") {
   for (const char* invalid : {"", "[]", "{}", "{\"a\": 1}", "{\"a\": -1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
                               "{\"\": 0}", "{\"a\": 0.5}", "{\"a\": 0", "{\"a\": 0, \"a\": 1}"})
-    CHECK(status_of([&] { in_order(read_numbered_pieces(invalid, "vocab.json"), "vocab.json"); }) == 3);
+    CHECK(status_of([&] { pieces_in_id_order(read_numbered_pieces(invalid, "vocab.json"), "vocab.json"); }) == 3);
   for (const char* invalid : {"", "#version: 0.2\n", "ab\n", "a b c\n", " b\n", "a \n", "a b\n\nb c\n", "a \xff\n"})
     CHECK(status_of([&] { read_byte_bpe_merges(invalid, "merges.txt"); }) == 3);
   CHECK_THROWS_WITH(read_byte_bpe_merges("a b\nab\n", "merges.txt"), Catch::Contains("merges.txt:2"));

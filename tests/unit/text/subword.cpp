@@ -176,8 +176,8 @@ TEST_CASE("pieces inside a word end in @@, and decode joins them to the next pie
   CHECK(encode(*tokenizer, "low x\tt") == std::vector<int32_t>{2, 1, 7, 6});  // a tab does not separate words
   const std::vector<int32_t> line{2, 3, 4, 5, 3, 0, 6};
   CHECK(tokenizer->decode(line) == "low lower lo\nt");
-  CHECK(tokenizer->cut("low lo") == 4);
-  CHECK(tokenizer->cut("low") == std::string::npos);
+  CHECK(tokenizer->find_split("low lo") == 4);
+  CHECK(tokenizer->find_split("low") == std::string::npos);
 
   const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
   CHECK(reparsed->serialize() == tokenizer->serialize());

@@ -180,7 +180,7 @@ std::string train_model(const std::string& type, Options options = {}) {
 }
 
 std::string shard_of(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
-  TextBatches text(files, LineEnds::keep, [&](std::string_view t) { return tokenizer.cut(t); });
+  TextBatches text(files, LineEnds::keep, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
   header.vocabulary = tokenizer.size();
   auto sink = open_sink(path);

@@ -66,12 +66,12 @@ class ExampleEncoder {
  private:
   bool fits(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
-    if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.needed()) return true;
+    if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
     if (drop_ && c.label != ExampleColumns::kNone) return false;
     throw Error(
         Exit::input,
         Problem{str(batch.text.file, ":", s.line),
-                c.count > 0 ? str(c.count, " columns") : str(c.needed(), " columns or more"), str(fields_.size()),
+                c.count > 0 ? str(c.count, " columns") : str(c.min_columns(), " columns or more"), str(fields_.size()),
                 c.label != ExampleColumns::kNone
                     ? "separate columns by single tabs, or drop such lines with --malformed drop"
                     : "separate columns by single tabs; predictions are numbered by line, so no line can be dropped"});

@@ -15,10 +15,10 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kParts = 1000;  // a shard stores numbers in thousandths
+constexpr double kThousandths = 1000;  // a shard stores numbers in thousandths
 
 template <class Number>
-bool parses(std::string_view text, Number& value) {
+bool parse_number(std::string_view text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -26,14 +26,14 @@ bool parses(std::string_view text, Number& value) {
 }  // namespace
 
 int64_t ExampleTask::limit() const {
-  return is_number() ? std::llround(high * kParts) + 1 : static_cast<int64_t>(labels.size());
+  return is_number() ? std::llround(high * kThousandths) + 1 : static_cast<int64_t>(labels.size());
 }
 
 std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
   if (is_number()) {
     double value = 0;
-    if (!parses(text, value) || !(value >= low && value <= high)) return std::nullopt;
-    return static_cast<int32_t>(std::llround(value * kParts));
+    if (!parse_number(text, value) || !(value >= low && value <= high)) return std::nullopt;
+    return static_cast<int32_t>(std::llround(value * kThousandths));
   }
   const auto it = std::find(labels.begin(), labels.end(), text);
   if (it == labels.end()) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
 }
 
 std::string ExampleTask::text_of(int32_t label) const {
-  return is_number() ? rounded(label / kParts, 3) : labels.at(static_cast<size_t>(label));
+  return is_number() ? rounded(label / kThousandths, 3) : labels.at(static_cast<size_t>(label));
 }
 
 std::string ExampleTask::expected() const {
@@ -69,7 +69,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   } catch (const nlohmann::json::exception& error) {
     io::damaged(name, 16, "the entries of a task", error.what());
   }
-  const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kParts;
+  const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
   if ((task.is_number() && !number_fits) || task.sentences < 1 || task.sentences > 2 ||
       header.limit_of(2) > task.limit())
     io::damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
@@ -82,7 +82,7 @@ void set_examples(io::ShardHeader& header, const ExampleTask& task) {
   header.set_kind(io::kExamplesKind, {header.vocabulary, header.vocabulary, task.limit()});
 }
 
-size_t ExampleColumns::needed() const {
+size_t ExampleColumns::min_columns() const {
   size_t most = 0;
   for (size_t column : {first, second, label})
     if (column != kNone) most = std::max(most, column + 1);
@@ -94,7 +94,7 @@ std::optional<size_t> column_at(const std::string& name, const std::vector<std::
     if (const auto it = std::find(header->begin(), header->end(), name); it != header->end())
       return static_cast<size_t>(it - header->begin());
   size_t number = 0;
-  if (!parses(name, number) || number < 1 || number > count) return std::nullopt;
+  if (!parse_number(name, number) || number < 1 || number > count) return std::nullopt;
   return number - 1;
 }
 

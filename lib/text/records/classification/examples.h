@@ -43,9 +43,9 @@ void set_examples(io::ShardHeader& header, const ExampleTask& task);
 struct ExampleColumns {
   static constexpr size_t kNone = SIZE_MAX;
   size_t first = 0, second = kNone, label = kNone;
-  size_t count = 0;       // required number of columns of each line; 0: at least needed()
-  bool header = false;    // whether the first line is a header
-  size_t needed() const;  // minimum number of columns of a line: all columns up to the last one in use
+  size_t count = 0;            // required number of columns of each line; 0: at least min_columns()
+  bool header = false;         // whether the first line is a header
+  size_t min_columns() const;  // minimum number of columns of a line: all columns up to the last one in use
 };
 // Determines the columns from the fields of a file's first line; throws Error if columns are missing. `where` is file
 // and line for messages.

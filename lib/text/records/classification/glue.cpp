@@ -14,10 +14,10 @@ using Words = std::vector<std::string>;
 using Columns = ExampleColumns;
 
 const Words kNumbered{"0", "1"}, kEntailed{"entailment", "not_entailment"},
-    kInferred{"entailment", "neutral", "contradiction"}, kAccuracy{"accuracy"}, kBoth{"accuracy", "f1"};
+    kInferred{"entailment", "neutral", "contradiction"}, kAccuracy{"accuracy"}, kAccuracyAndF1{"accuracy", "f1"};
 
 GlueTask classes(const std::string& name, const Words& labels, const Words& metrics, const std::string& file,
-                 std::vector<GlueForm> forms) {
+                 std::vector<GlueFileLayout> forms) {
   return {{name, forms[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(forms)};
 }
 
@@ -36,7 +36,7 @@ std::string text_of_fields(const Words& fields) {
   throw Error(Exit::input, Problem{where, "the columns " + join(expected, ", "), text_of_fields(fields), next});
 }
 
-Columns without_header(const GlueForm& form) {
+Columns without_header(const GlueFileLayout& form) {
   const auto number = [](const std::string& name) {
     return name.empty() ? Columns::kNone : *column_at(name, nullptr, 99);
   };
@@ -50,9 +50,9 @@ const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> tasks{
       classes("cola", kNumbered, {"matthews"}, "CoLA.tsv", {{"sentence", "", "label"}, {"4", "", "2", false, 4}}),
       classes("sst2", kNumbered, kAccuracy, "SST-2.tsv", {{"sentence", "", "label"}}),
-      classes("mrpc", kNumbered, kBoth, "MRPC.tsv", {{"#1 String", "#2 String", "Quality"}}),
+      classes("mrpc", kNumbered, kAccuracyAndF1, "MRPC.tsv", {{"#1 String", "#2 String", "Quality"}}),
       {{"stsb", 2, {}, 0, 5, {"pearson", "spearman"}, "STS-B.tsv"}, {{"sentence1", "sentence2", "score"}}},
-      classes("qqp", kNumbered, kBoth, "QQP.tsv", {{"question1", "question2", "is_duplicate"}}),
+      classes("qqp", kNumbered, kAccuracyAndF1, "QQP.tsv", {{"question1", "question2", "is_duplicate"}}),
       classes("mnli", kInferred, kAccuracy, "MNLI-m.tsv", {{"sentence1", "sentence2", "gold_label"}}),
       classes("mnli-mm", kInferred, kAccuracy, "MNLI-mm.tsv", {{"sentence1", "sentence2", "gold_label"}}),
       classes("qnli", kEntailed, kAccuracy, "QNLI.tsv", {{"question", "sentence", "label"}}),
@@ -104,7 +104,7 @@ ExampleColumns chosen_columns(const ColumnChoice& given, const Words& fields, co
 
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, const Words& fields,
                             const std::string& where) {
-  const GlueForm& named = task.forms[0];
+  const GlueFileLayout& named = task.forms[0];
   if (!given.header) return chosen_columns(given, fields, where);
   ColumnChoice expected{given.first.empty() ? named.first : given.first,
                         given.second.empty() ? named.second : given.second,
@@ -117,7 +117,7 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, con
     return chosen_columns(expected, fields, where);
   }
   if (given.first.empty() && given.second.empty())
-    for (const GlueForm& form : task.forms)
+    for (const GlueFileLayout& form : task.forms)
       if (!form.header && form.count == fields.size()) return without_header(form);
   Words names{expected.first};
   for (const std::string& name : {expected.second, expected.label})

@@ -10,7 +10,7 @@
 namespace mh::text {
 
 // The columns of one layout of a task's files: names, or numbers from 1 if the file has no header.
-struct GlueForm {
+struct GlueFileLayout {
   std::string first, second, label;  // `second` may be empty; `label` is empty for test files
   bool header = true;
   size_t count = 0;  // number of columns of a file without header
@@ -18,7 +18,7 @@ struct GlueForm {
 
 struct GlueTask {
   ExampleTask task;
-  std::vector<GlueForm> forms;  // layouts of the task's files; the first one has a header
+  std::vector<GlueFileLayout> forms;  // layouts of the task's files; the first one has a header
 };
 
 const std::vector<GlueTask>& glue_tasks();

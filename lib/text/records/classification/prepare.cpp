@@ -91,10 +91,11 @@ void make(const PrepArguments& a, const BertVocabulary& vocabulary, const Column
     sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
     if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none");
   });
-  report_dropped(text.normalised(), text.byte_order_marks());
-  if (sum.malformed > 0) log_info(counted(sum.malformed, "lines with a wrong number of columns are dropped"));
-  log_info(str(counted(sum.examples, "examples of " + task.name + ", "), counted(sum.labelled, "labelled, "),
-               counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
+  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  if (sum.malformed > 0) log_info(format_count(sum.malformed, "lines with a wrong number of columns are dropped"));
+  log_info(str(format_count(sum.examples, "examples of " + task.name + ", "), format_count(sum.labelled, "labelled, "),
+               format_count(sum.tokens, "tokens, "), format_count(sum.unknown, "unknown, "),
+               format_throughput(sum.bytes, sum.seconds)));
 }
 
 void refuse(const std::string& option, const std::string& expected, const std::string& found) {
@@ -110,7 +111,7 @@ void check_labels(const std::vector<std::string>& labels) {
   if (labels.size() < 2) refuse("--labels", "at least two names", "one");
   for (const std::string& label : labels)
     if (label.find_first_of("\t\r\n") != label.npos || find_invalid_utf8(label) != label.npos)
-      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escaped(label) + "'");
+      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escape_piece(label) + "'");
   for (auto it = labels.begin(); it != labels.end(); ++it)
     if (it->empty() || std::find(labels.begin(), it, *it) != it)
       refuse("--labels", "distinct, non-empty names", "'" + *it + "'" + (it->empty() ? "" : " twice"));

@@ -32,9 +32,9 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
     throw Error(Exit::usage, Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", a.crlf, ""});
-  if (tokenizer->takes_any_bytes()) warn_packed(a.inputs);
+  if (tokenizer->takes_any_bytes()) warn_compressed_inputs(a.inputs);
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
-                   [&](std::string_view t) { return tokenizer->cut(t); });
+                   [&](std::string_view t) { return tokenizer->find_split(t); });
   ShardHeader header = header_of(*tokenizer);
   header.set_kind(kTextKind);
   header.provenance =
@@ -48,9 +48,9 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
     sum = encode_lines(text, *tokenizer, options.threads.count(), writer);
     if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input");
   });
-  report_dropped(text.normalised(), text.byte_order_marks());
-  log_info(str(counted(sum.lines, "lines, "), counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "),
-               speed(sum.bytes, sum.seconds)));
+  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_info(str(format_count(sum.lines, "lines, "), format_count(sum.tokens, "tokens, "),
+               format_count(sum.unknown, "unknown, "), format_throughput(sum.bytes, sum.seconds)));
 }
 
 class LanguageModelling : public PreparationBy<LmOptions, make_lm> {

@@ -32,12 +32,13 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
     sum = encode_documents(text, *tokenizer, o.threads.count(), writer);
     if (sum.sentences == 0) refuse_inputs(a, "sentences, one per line", "none");
   });
-  report_dropped(text.normalised(), text.byte_order_marks());
-  if (sum.without_tokens > 0) log_info(counted(sum.without_tokens, "lines without a token are dropped"));
+  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  if (sum.without_tokens > 0) log_info(format_count(sum.without_tokens, "lines without a token are dropped"));
   if (sum.documents == 1)
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
-  log_info(str(counted(sum.documents, "documents, "), counted(sum.sentences, "sentences, "),
-               counted(sum.tokens, "tokens, "), counted(sum.unknown, "unknown, "), speed(sum.bytes, sum.seconds)));
+  log_info(str(format_count(sum.documents, "documents, "), format_count(sum.sentences, "sentences, "),
+               format_count(sum.tokens, "tokens, "), format_count(sum.unknown, "unknown, "),
+               format_throughput(sum.bytes, sum.seconds)));
 }
 
 class Mlm : public PreparationBy<MlmOptions, make_mlm> {

@@ -27,14 +27,14 @@ struct SquadPrepOptions {
 
 void report(const Squad& squad, const QuestionsSummary& sum) {
   if (squad.missing > 0)
-    log_info(str(counted(squad.missing, "of "), counted(squad.answers, "answers"),
+    log_info(str(format_count(squad.missing, "of "), format_count(squad.answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.impossible > 0)
-    log_info(counted(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
-  log_info(str(counted(sum.questions, "questions on "), counted(sum.paragraphs, "paragraphs, "),
-               counted(sum.question_tokens, "+ "), counted(sum.paragraph_tokens, "tokens, "),
-               counted(sum.question_unknown, "+ "), counted(sum.paragraph_unknown, "unknown, "),
-               speed(squad.bytes, sum.seconds)));
+    log_info(format_count(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
+  log_info(str(format_count(sum.questions, "questions on "), format_count(sum.paragraphs, "paragraphs, "),
+               format_count(sum.question_tokens, "+ "), format_count(sum.paragraph_tokens, "tokens, "),
+               format_count(sum.question_unknown, "+ "), format_count(sum.paragraph_unknown, "unknown, "),
+               format_throughput(squad.bytes, sum.seconds)));
 }
 
 void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {

@@ -29,9 +29,9 @@ std::string bytes_of(std::span<const int32_t> numbers) {
   return bytes;
 }
 
-std::vector<int32_t> about(const SquadQuestion& q) {
+std::vector<int32_t> encode_details(const SquadQuestion& q) {
   ordered_json answers = ordered_json::array();
-  for (const TrueAnswer& a : q.answers) {
+  for (const GoldAnswer& a : q.answers) {
     ordered_json answer{{"text", a.text}};
     if (a.place) answer.update({{"begin", a.place->begin}, {"end", a.place->end}});
     answers.push_back(answer);
@@ -41,7 +41,7 @@ std::vector<int32_t> about(const SquadQuestion& q) {
 
 // Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
 // word.
-void keep_in_order(std::vector<TextRange>& places) {
+void make_monotonic(std::vector<TextRange>& places) {
   for (size_t i = 1; i < places.size(); ++i) {
     places[i].begin = std::max(places[i].begin, places[i - 1].begin);
     places[i].end = std::max(places[i].end, places[i - 1].end);
@@ -61,7 +61,7 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   tokenizer.encode_with_ranges(paragraph.text, context, places);
   if (context.empty())
     throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens", ""});
-  keep_in_order(places);
+  make_monotonic(places);
   std::vector<int32_t> begins, ends;
   for (const TextRange& place : places) {
     begins.push_back(static_cast<int32_t>(place.begin));
@@ -75,7 +75,7 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   for (const SquadQuestion& q : paragraph.questions) {
     std::vector<int32_t> question;
     encoder.encode(q.text, question);
-    for (const auto& run : {question, context, begins, ends, text, about(q)}) add(run);
+    for (const auto& run : {question, context, begins, ends, text, encode_details(q)}) add(run);
     out.summary.question_tokens += question.size();
     out.summary.question_unknown += count_unknown(question, tokenizer);
     out.bytes += q.text.size();
@@ -88,7 +88,7 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   return out;
 }
 
-void add_to(QuestionsSummary& sum, const QuestionsSummary& part) {
+void accumulate(QuestionsSummary& sum, const QuestionsSummary& part) {
   sum.paragraphs += part.paragraphs;
   sum.questions += part.questions;
   sum.question_tokens += part.question_tokens;
@@ -104,7 +104,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
     record.id = j.at("id").get<std::string>();
     record.impossible = j.at("impossible").get<bool>();
     for (const json& a : j.at("answers")) {
-      TrueAnswer answer{a.at("text").get<std::string>(), {}};
+      GoldAnswer answer{a.at("text").get<std::string>(), {}};
       if (a.contains("begin")) {
         const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
         if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
@@ -119,7 +119,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   return record.impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
 }
 
-bool step_back(const std::vector<TextRange>& places) {
+bool has_decreasing_range(const std::vector<TextRange>& places) {
   return std::adjacent_find(places.begin(), places.end(), [](const TextRange& a, const TextRange& b) {
            return b.begin < a.begin || b.end < a.end;
          }) != places.end();
@@ -160,7 +160,7 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
       [&](const EncodedQuestions& e) {
         e.runs.write(writer);
         writer.add_text_bytes(e.bytes);
-        add_to(sum, e.summary);
+        accumulate(sum, e.summary);
         return sum.paragraphs;
       });
   return sum;
@@ -182,7 +182,8 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
       refuse(str("ranges within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
     record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
-  if (step_back(record.places)) refuse("ranges in the order of the text", "a range that precedes its predecessor");
+  if (has_decreasing_range(record.places))
+    refuse("ranges in the order of the text", "a range that precedes its predecessor");
   if (std::string fault = read_details(object, record); !fault.empty())
     refuse("a JSON object with id, answers at their byte ranges, and impossible", fault);
   return record;

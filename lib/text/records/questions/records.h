@@ -23,7 +23,7 @@ struct QuestionRecord {
   std::vector<TextRange> places;           // byte range in `text` of each context token; begins and ends never decrease
   std::string text;                        // the paragraph
   std::string id;
-  std::vector<TrueAnswer> answers;  // empty if and only if the question is impossible
+  std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
   bool impossible = false;
 };
 

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 // A position in the files, for messages.
-struct Place {
+struct FileLocation {
   std::string file;
   size_t article = 0, paragraph = 0;  // numbers from 1; 0: outside of all articles or paragraphs
   std::string title, question;
@@ -34,7 +34,7 @@ struct Place {
   }
 };
 
-json parsed(const std::string& bytes, const std::string& file) {
+json parse_squad_json(const std::string& bytes, const std::string& file) {
   const std::string_view text = checked_text(bytes, file);
   require_sound_json(text, file, "get the file again");
   try {
@@ -57,7 +57,7 @@ json parsed(const std::string& bytes, const std::string& file) {
 // The type of a JSON entry.
 enum class Type { list, text, whole_number, truth };
 
-const char* in_words(Type type) {
+const char* describe_type(Type type) {
   switch (type) {
     case Type::list:
       return "a list";
@@ -83,22 +83,22 @@ bool is(const json& value, Type type) {
   }
 }
 
-const json* find(const json& object, const char* key, Type type, const Place& place) {
+const json* find(const json& object, const char* key, Type type, const FileLocation& place) {
   if (!object.is_object()) place.refuse(str("an object with the entry '", key, "'"), object.type_name());
   const auto it = object.find(key);
   if (it == object.end()) return nullptr;
-  if (!is(*it, type)) place.refuse(str("the entry '", key, "': ", in_words(type)), it->type_name());
+  if (!is(*it, type)) place.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
   return &*it;
 }
 
-const json& entry(const json& object, const char* key, Type type, const Place& place) {
+const json& entry(const json& object, const char* key, Type type, const FileLocation& place) {
   const json* found = find(object, key, type, place);
-  if (found == nullptr) place.refuse(str("the entry '", key, "': ", in_words(type)), "none");
+  if (found == nullptr) place.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
   return *found;
 }
 
 // Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
-std::string text_of(const json& object, const char* key, const Place& place) {
+std::string text_of(const json& object, const char* key, const FileLocation& place) {
   auto text = entry(object, key, Type::text, place).get<std::string>();
   if (text.find('\0') != text.npos)
     place.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
@@ -123,7 +123,7 @@ class Reader {
     place_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
     const std::string bytes = read_text_file(file);
     squad_.bytes += bytes.size();
-    const json whole = parsed(bytes, place_.file);
+    const json whole = parse_squad_json(bytes, place_.file);
     for (const json& article : entry(whole, "data", Type::list, place_)) {
       ++place_.article;
       place_.paragraph = 0;
@@ -179,8 +179,8 @@ class Reader {
     return q;
   }
 
-  TrueAnswer answer_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
-    TrueAnswer answer{entry(from, "text", Type::text, place_).get<std::string>(), {}};
+  GoldAnswer answer_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
+    GoldAnswer answer{entry(from, "text", Type::text, place_).get<std::string>(), {}};
     const json& start = entry(from, "answer_start", Type::whole_number, place_);
     const auto characters = static_cast<int64_t>(bytes.size()) - 1;
     const bool huge = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
@@ -198,7 +198,7 @@ class Reader {
 
   SquadOptions options_;
   Squad squad_;
-  Place place_, first_missing_;
+  FileLocation place_, first_missing_;
   std::set<std::string> ids_;
 };
 

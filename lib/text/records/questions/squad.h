@@ -25,7 +25,7 @@ struct SquadOptions {
   }
 };
 
-struct TrueAnswer {
+struct GoldAnswer {
   std::string text;
   // Byte range of the answer in the paragraph. Empty if the text of the answer is not at the offset that the file
   // states; such an answer is used for scoring, but not for training.
@@ -34,7 +34,7 @@ struct TrueAnswer {
 
 struct SquadQuestion {
   std::string id, text;
-  std::vector<TrueAnswer> answers;  // empty if and only if the question is impossible
+  std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
   bool impossible = false;
 };
 

@@ -66,24 +66,26 @@ void PairBatches::divide_at_tabs(PairBatch& batch) {
   }
 }
 
-bool PairBatches::has_second() {
-  if (at_ < held_.segments.size()) return true;
+bool PairBatches::has_target_line() {
+  if (at_ < target_batch_.segments.size()) return true;
   at_ = 0;
-  return second_.next(held_);
+  return second_.next(target_batch_);
 }
 
 void PairBatches::refuse_more_targets() {
-  if (has_second()) part(lines_, lines_, lines_ + held_.segments.size() - at_ + lines_left(second_));
+  if (has_target_line())
+    refuse_unequal_lengths(lines_, lines_, lines_ + target_batch_.segments.size() - at_ + lines_left(second_));
 }
 
 void PairBatches::add_targets(PairBatch& batch) {
   TextBatch& target = batch.target;
   for (size_t i = 0; i < batch.source.segments.size(); ++i) {
-    if (!has_second()) part(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
-    TextBatch::Segment s = held_.segments[at_++];
-    target.file = held_.file;
+    if (!has_target_line())
+      refuse_unequal_lengths(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
+    TextBatch::Segment s = target_batch_.segments[at_++];
+    target.file = target_batch_.file;
     const size_t begin = target.text.size(), size = s.end - s.begin;
-    target.text.append(held_.text, s.begin, size);
+    target.text.append(target_batch_.text, s.begin, size);
     target.source_bytes += size + (s.has_newline ? 1 : 0);
     s.begin = begin;
     s.end = begin + size;
@@ -91,7 +93,7 @@ void PairBatches::add_targets(PairBatch& batch) {
   }
 }
 
-void PairBatches::part(uint64_t common, uint64_t first_lines, uint64_t second_lines) {
+void PairBatches::refuse_unequal_lengths(uint64_t common, uint64_t first_lines, uint64_t second_lines) {
   const std::string& longer = first_lines > second_lines ? files_[0] : files_[1];
   throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
                                    str(first_lines, " and ", second_lines),

@@ -28,12 +28,12 @@ class PairBatches {
   void divide_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
   void refuse_more_targets();
-  bool has_second();
-  [[noreturn]] void part(uint64_t common, uint64_t first_lines, uint64_t second_lines);
+  bool has_target_line();
+  [[noreturn]] void refuse_unequal_lengths(uint64_t common, uint64_t first_lines, uint64_t second_lines);
 
   std::vector<std::string> files_;
   TextBatches first_, second_;
-  TextBatch held_;  // current batch of the target file; at_ is the index of its next segment
+  TextBatch target_batch_;  // current batch of the target file; at_ is the index of its next segment
   size_t at_ = 0;
   uint64_t lines_ = 0;        // number of pairs returned so far
   std::exception_ptr error_;  // pending error, thrown by the next call of next()

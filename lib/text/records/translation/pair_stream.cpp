@@ -16,15 +16,15 @@ PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 
   }
 }
 
-bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
+bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
   const int64_t vocabulary = tokenizer(side).size();
   const int32_t end = tokenizer(side).end_of_line();
   tokens.clear();
   do {
-    if (at_ == held_) {
+    if (at_ == buffered_) {
       at_ = 0;
-      held_ = stream_.read(buffer_);
-      if (held_ == 0) break;
+      buffered_ = stream_.read(buffer_);
+      if (buffered_ == 0) break;
     }
     tokens.push_back(buffer_[at_++]);
     if (tokens.back() >= vocabulary)
@@ -38,7 +38,7 @@ bool PairStream::next_side(io::Side side, std::vector<int32_t>& tokens) {
 }
 
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
-  if (next_side(io::Side::source, source) && next_side(io::Side::target, target)) return true;
+  if (read_sequence(io::Side::source, source) && read_sequence(io::Side::target, target)) return true;
   if (lengths_ != stream_.sequence_lengths())
     io::damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
   return false;

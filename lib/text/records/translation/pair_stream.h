@@ -17,12 +17,12 @@ class PairStream {
   const Tokenizer& tokenizer(io::Side side) const { return *tokenizers_[static_cast<int>(side)]; }
 
  private:
-  bool next_side(io::Side side, std::vector<int32_t>& tokens);
+  bool read_sequence(io::Side side, std::vector<int32_t>& tokens);
 
   io::ShardStream& stream_;
   std::unique_ptr<Tokenizer> tokenizers_[2];  // indexed by io::Side
   std::vector<int32_t> buffer_;
-  size_t at_ = 0, held_ = 0;       // read position and number of tokens in buffer_
+  size_t at_ = 0, buffered_ = 0;   // read position and number of tokens in buffer_
   std::vector<uint32_t> lengths_;  // lengths of the sources and targets read so far
 };
 

@@ -96,10 +96,10 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
     refuse_inputs(a, "pairs of lines", "only dropped pairs: " + dropped_text(sum.dropped), "relax the filters");
   });
-  report_dropped(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
   log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", text_of_counts(sum.tokens), " tokens, ",
-               text_of_counts(sum.unknown), " unknown (source + target), ", speed(sum.bytes, sum.seconds)));
+               text_of_counts(sum.unknown), " unknown (source + target), ", format_throughput(sum.bytes, sum.seconds)));
 }
 
 class Translation : public PreparationBy<TranslationOptions, make_translation> {

@@ -231,16 +231,16 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
 
 TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[examples]") {
   using Kept = std::pair<int64_t, int64_t>;
-  CHECK(text::kept_lengths(3, 4, 7) == Kept{3, 4});
-  CHECK(text::kept_lengths(3, 10, 7) == Kept{3, 4});
-  CHECK(text::kept_lengths(10, 3, 7) == Kept{4, 3});
-  CHECK(text::kept_lengths(10, 10, 7) == Kept{3, 4});
-  CHECK(text::kept_lengths(11, 10, 7) == Kept{4, 3});
-  CHECK(text::kept_lengths(0, 10, 7) == Kept{0, 7});
+  CHECK(text::truncate_lengths(3, 4, 7) == Kept{3, 4});
+  CHECK(text::truncate_lengths(3, 10, 7) == Kept{3, 4});
+  CHECK(text::truncate_lengths(10, 3, 7) == Kept{4, 3});
+  CHECK(text::truncate_lengths(10, 10, 7) == Kept{3, 4});
+  CHECK(text::truncate_lengths(11, 10, 7) == Kept{4, 3});
+  CHECK(text::truncate_lengths(0, 10, 7) == Kept{0, 7});
   CHECK(rc::check([] {
     const int64_t first = *rc::gen::inRange<int64_t>(0, 60), second = *rc::gen::inRange<int64_t>(0, 60);
     const int64_t room = *rc::gen::inRange<int64_t>(1, 70);
-    const auto [a, b] = text::kept_lengths(first, second, room);
+    const auto [a, b] = text::truncate_lengths(first, second, room);
     RC_ASSERT(a >= 0 && a <= first && b >= 0 && b <= second);
     RC_ASSERT(a + b == std::min(room, first + second));
     if (a < first) RC_ASSERT(a + 1 >= b);

@@ -49,7 +49,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
         RC_ASSERT(questions.paragraph_begins(row) == static_cast<int64_t>(first));
         RC_ASSERT(static_cast<int64_t>(tokens.size()) <= m.options.length);
-        const auto counts = questions.counts_here(row);
+        const auto counts = questions.scored_tokens(row);
         for (size_t i = 0; i < length; ++i) num_scored[start + i] += counts[i] ? 1 : 0;
         ++row;
         if (start + length == record.context.size()) break;
@@ -60,7 +60,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
       RC_ASSERT(std::all_of(num_scored.begin(), num_scored.end(), [](int n) { return n == 1; }));
     }
     RC_ASSERT(row == questions.size());
-    RC_ASSERT(truncated == questions.cut());
+    RC_ASSERT(truncated == questions.num_truncated());
   }));
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
     const text::Questions questions = questions_of(shard_of(m.json), m.options);
     for (int64_t row = 0; row < questions.size(); ++row) {
       const auto [begin, end] = questions.rows_of(questions.window(row).question);
-      const auto counts = questions.counts_here(row);
+      const auto counts = questions.scored_tokens(row);
       for (size_t i = 0; i < counts.size(); ++i) {
         const int32_t token = questions.window(row).first + static_cast<int32_t>(i);
         int64_t best_row = -1;
@@ -133,9 +133,9 @@ TEST_CASE("questions: training excludes questions without an answer in the parag
   const text::Questions all_questions = questions_of(shard, {}),
                         training_questions = questions_of(shard, {}, text::QuestionUse::learn);
   CHECK(all_questions.size() == 4);
-  CHECK(all_questions.left_out() == 0);
+  CHECK(all_questions.num_without_windows() == 0);
   CHECK(training_questions.size() == 2);
-  CHECK(training_questions.left_out() == 2);
+  CHECK(training_questions.num_without_windows() == 2);
   CHECK(training_questions.window(0).question == 0);
   CHECK(training_questions.window(1).question == 2);
   CHECK(training_questions.make(1).targets == training_questions.make(0).targets);
