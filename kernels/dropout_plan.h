@@ -14,7 +14,7 @@ struct Dropout {
   uint32_t threshold;  // p * 2^24, rounded up
   float scale;         // 1 / (1 - p)
   // On a GPU: address of the number of the update, which a CUDA graph reads at each launch; null: use `update`.
-  const uint32_t* update_at = nullptr;
+  const uint32_t* update_ptr = nullptr;
 };
 
 // Dropout of a tensor whose elements are a range of a random stream.

@@ -12,7 +12,7 @@ struct PhiloxWords {
 
 // Returns the four words of Philox-4x32-10 at the counter (block, site, update).
 MH_DEVICE PhiloxWords philox(const Dropout& params, uint64_t block) {
-  const uint32_t update = params.update_at != nullptr ? *params.update_at : params.update;
+  const uint32_t update = params.update_ptr != nullptr ? *params.update_ptr : params.update;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), params.site, update};
   uint32_t k0 = params.key[0], k1 = params.key[1];
   MH_FOR (round, 10) {

@@ -24,7 +24,7 @@ void AttentionDump::probabilities(const attention::LayerSpec& shape, const at::T
 }
 
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& about) const {
-  model::Views views;
+  model::CheckpointTensors views;
   for (const auto& [place, passes] : matrices_) views.add(place.second, at::cat(passes));
   io::write_checkpoint(sink, views.all(), {about.begin(), about.end()});
 }

@@ -45,7 +45,7 @@ OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
 }
 
 at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
-  return has_lost_heads() ? w.index_select(-1, nn::constant_on(w.device(), kept)) : w;
+  return has_lost_heads() ? w.index_select(-1, nn::cached_constant(w.device(), kept)) : w;
 }
 
 nn::HeadAxis OriginalHeads::axis(int64_t axis) const {

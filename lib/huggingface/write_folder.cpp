@@ -110,7 +110,7 @@ class Writer {
   }
 
   void write_tensors(const std::string& path) const {
-    model::Views views;
+    model::CheckpointTensors views;
     for (const TensorPair& pair : names_.pairs) {
       std::vector<at::Tensor> ours;
       for (const std::string& name : pair.multihead_names) ours.push_back(parameter(name).master().detach());

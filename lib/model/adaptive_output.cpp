@@ -61,7 +61,7 @@ class AdaptiveOutput : public OutputLayer {
       const bool own = !one_table && (b == 0 ? o.project_head : !o.tied_projections);
       projections_.push_back(own ? matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
                                  : nullptr);
-      tied_.push_back(!own && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
+      tied_projections_.push_back(!own && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
     }
     const auto tails = static_cast<int64_t>(bands_.count()) - 1;
     classes_ = matrix("decoder.output.classes.weight", tails, o.width, adaptive_output_init(o));
@@ -71,11 +71,11 @@ class AdaptiveOutput : public OutputLayer {
   // Returns log-probabilities, which are valid logits: their softmax is the same distribution.
   at::Tensor logits(const at::Tensor& hidden) const override {
     const Weights w = weights();
-    at::Tensor head = at::log_softmax(nn::linear(projected(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
+    at::Tensor head = at::log_softmax(nn::linear(project(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
     std::vector<at::Tensor> all{head.narrow(-1, 0, bands_.size(0))};
     for (size_t b = 1; b < bands_.count(); ++b) {
       at::Tensor scores =
-          nn::linear(projected(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, scored(b));
+          nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, scored(b));
       all.push_back(at::log_softmax(scores, -1) + head.narrow(-1, class_of(b), 1));
     }
     return at::cat(all, -1).narrow(-1, 0, vocabulary_);
@@ -87,23 +87,23 @@ class AdaptiveOutput : public OutputLayer {
   // gradient in the whole update unchanged, together with its moments and step count (the training state stores the
   // step counts, so a resumed run gives the same result). If one table holds all bands, the rows of a skipped tail get
   // zero gradients.
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& given, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
                       const nn::ForwardContext& step) const override {
     if (smoothing != 0)
       throw Error(
           Exit::usage,
           Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
                   "set label smoothing to 0: an adaptive softmax does not compute the probabilities of all entries"});
-    const at::Tensor& targets = given.values;
+    const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto parts = bands_.split(targets.flatten());
-    nn::SlicedLoss sum = nn::sliced_cross_entropy(projected(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
+    nn::SlicedLoss sum = nn::sliced_cross_entropy(project(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
                                                   w.head.size(0), 0);
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
       const at::Tensor places = nn::to_device(parts[b].places, flat.device());
-      at::Tensor x = apply_dropout(projected(flat.index_select(0, places), b), targets, places, b, step);
+      at::Tensor x = apply_dropout(project(flat.index_select(0, places), b), targets, places, b, step);
       nn::SlicedLoss part = nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
       sum.smoothed = sum.smoothed + part.smoothed;
       sum.nll = sum.nll + part.nll;
@@ -116,13 +116,13 @@ class AdaptiveOutput : public OutputLayer {
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto parts = bands_.split(targets.flatten());
-    at::Tensor log_p = nn::sliced_log_probabilities(projected(flat, 0), w.head, w.head_bias,
-                                                    head_targets(targets, parts), w.head.size(0));
+    at::Tensor log_p = nn::sliced_log_probabilities(project(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
+                                                    w.head.size(0));
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (parts[b].places.numel() == 0) continue;
       const at::Tensor places = nn::to_device(parts[b].places, flat.device());
       log_p.index_add_(0, places,
-                       nn::sliced_log_probabilities(projected(flat.index_select(0, places), b), w.tables[b], w.bias(b),
+                       nn::sliced_log_probabilities(project(flat.index_select(0, places), b), w.tables[b], w.bias(b),
                                                     parts[b].entries, scored(b)));
     }
     return log_p.view(targets.sizes());
@@ -157,8 +157,9 @@ class AdaptiveOutput : public OutputLayer {
   }
 
   // Returns hidden (…, d) mapped to the width of the band, (…, w_b).
-  at::Tensor projected(const at::Tensor& hidden, size_t band) const {
-    if (tied_[band] != nullptr) return nn::linear(hidden, tied_[band]->value().t(), at::Tensor());
+  at::Tensor project(const at::Tensor& hidden, size_t band) const {
+    if (tied_projections_[band] != nullptr)
+      return nn::linear(hidden, tied_projections_[band]->value().t(), at::Tensor());
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
@@ -185,9 +186,9 @@ class AdaptiveOutput : public OutputLayer {
   int64_t vocabulary_;
   // One per band, or one for all bands; biases_ is empty without model.output_bias.
   std::vector<nn::Parameter*> tables_, biases_;
-  // Per band. projections_: projection (w_b, d) of the output layer, or null. tied_: projection (d, w_b) of the
-  // embedding if model.tied_projections, or null.
-  std::vector<nn::Parameter*> projections_, tied_;
+  // Per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection (d, w_b) of
+  // the embedding if model.tied_projections, or null.
+  std::vector<nn::Parameter*> projections_, tied_projections_;
   nn::Parameter *classes_ = nullptr, *class_bias_ = nullptr;
 };
 

@@ -1,13 +1,13 @@
 // The encoder of Devlin et al. 2019: token, position and segment embeddings, a stack of bidirectional transformer
-// layers, and a task head (encoder_head.h). With post-norm, layer norm of the embeddings, GELU and learned positions
+// layers, and a task head (task_head.h). With post-norm, layer norm of the embeddings, GELU and learned positions
 // the model is BERT. The size of an attention head may differ from width / heads (Bhojanapalli et al. 2020).
 #include <deque>
 
 #include "base/error.h"
 #include "model/block.h"
-#include "model/encoder_head.h"
 #include "model/inits.h"
 #include "model/positions.h"
+#include "model/task_head.h"
 
 namespace mh::model {
 
@@ -31,7 +31,7 @@ class Bert : public LanguageModel {
   Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     refuse_output_keys(options_);
-    const auto head = head_of(options_.bert);
+    const auto head = make_task_head(options_.bert);
     embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary),
                                         head->scores_entries() && options_.tied);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
@@ -49,7 +49,7 @@ class Bert : public LanguageModel {
 
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t max_positions() const override { return positions_->longest(); }
+  int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState*,
                     attention::Observer* observer) override {

@@ -94,8 +94,8 @@ at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
   return cross_ ? cross_->layer.repeat_for_variants(after_self) : after_self;
 }
 
-Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
-                        const LayerNorm* next) const {
+Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
+                                         const LayerNorm& own, const LayerNorm* next) const {
   if (options_.norm == Norm::post) {
     const at::Tensor norm = own.norm_of_sum(x, y, drop);
     return {norm, norm};
@@ -105,7 +105,8 @@ Block::Flow Block::join(const at::Tensor& x, const at::Tensor& y, const nn::Drop
   return {made.sum, made.norm};
 }
 
-Block::Flow Block::attend(Sublayer& part, const Flow& in, const LayerNorm& next, const Attention& a) const {
+Block::SublayerState Block::attend(Sublayer& part, const SublayerState& in, const LayerNorm& next,
+                                   const Attention& a) const {
   const at::Tensor &x = in.x, &memory = a.memory;
   at::Tensor queries = in.read, attended = a.keys;
   if (!a.keys.defined()) {
@@ -121,17 +122,17 @@ Block::Flow Block::attend(Sublayer& part, const Flow& in, const LayerNorm& next,
   const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
-  return join(residual, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)}, part.norm,
-              &next);
+  return add_residual(residual, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)},
+                      part.norm, &next);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
-                          Encoded* encoded) {
+                          EncoderOutput* encoded) {
   // With a memory, attend() normalises the concatenation of the memory and x.
   const bool norms = options_.norm == Norm::pre && !memory.defined();
-  Flow h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
-                  {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
+  SublayerState h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+                           {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
   if (cross_) {
     const auto copy = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
@@ -152,8 +153,8 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     copy(cross_->layer);
   }
   const at::Tensor z = ffn_(h.read, step, layer_);
-  return join(h.x, z, {options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_)}, ffn_norm_,
-              nullptr)
+  return add_residual(h.x, z, {options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_)},
+                      ffn_norm_, nullptr)
       .x;
 }
 

@@ -21,11 +21,11 @@ class LayerNorm {
     return nn::layer_norm(x, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns norm(x + dropout(y)), (B, T, d) for x and y (B, T, d).
-  at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
+  at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
     return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns the residual sum x + dropout(y) and the norm of this sum, (B, T, d) each, for x and y (B, T, d).
-  nn::SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop) const {
+  nn::SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
     return nn::add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
 
@@ -50,7 +50,7 @@ class FeedForward {
 };
 
 // The output of an encoder, which the cross-attention of a decoder reads.
-struct Encoded {
+struct EncoderOutput {
   // Last hidden states of the encoder, (B, S, d) for B decoder rows. In decoding (B/n, S, d) if every n consecutive
   // decoder rows have the same source and the layers allow it (attention::AttentionLayer::is_per_query).
   at::Tensor states;
@@ -75,7 +75,7 @@ class Block {
   // output has more rows, and the rows of `encoded` are repeated in place.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
-                     Encoded* encoded = nullptr);
+                     EncoderOutput* encoded = nullptr);
   // Returns x (B, …) with each row repeated as forward() repeats the rows of its input, for the interceptors of all
   // attention layers of the block.
   at::Tensor repeat_for_variants(const at::Tensor& x) const;
@@ -95,14 +95,14 @@ class Block {
                          const std::string& name, std::string stream) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `read`: the input of the next
   // sublayer, which is norm(x) with pre-norm and x with post-norm.
-  struct Flow {
+  struct SublayerState {
     at::Tensor x, read;
   };
   // Adds the output y of a sublayer to the residual stream x and returns the tensors for the next sublayer. `own`:
   // layer norm of the sublayer that computed y, used with post-norm. `next`: layer norm of the next sublayer, used with
   // pre-norm; null after the last sublayer.
-  Flow join(const at::Tensor& x, const at::Tensor& y, const nn::Dropping& drop, const LayerNorm& own,
-            const LayerNorm* next) const;
+  SublayerState add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
+                             const LayerNorm& own, const LayerNorm* next) const;
   // The arguments of attend() other than the sublayer, its input and the next layer norm.
   struct Attention {
     const attention::Mask& mask;
@@ -114,7 +114,8 @@ class Block {
                              // self-attention; or undefined
   };
   // Runs an attention sublayer on `in` and returns the tensors for the next sublayer, whose layer norm is `next`.
-  Flow attend(Sublayer& part, const Flow& in, const LayerNorm& next, const Attention& attention) const;
+  SublayerState attend(Sublayer& part, const SublayerState& in, const LayerNorm& next,
+                       const Attention& attention) const;
 
   ModelOptions options_;
   int64_t layer_;

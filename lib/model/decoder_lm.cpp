@@ -37,7 +37,7 @@ class DecoderLm : public LanguageModel {
 
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t max_positions() const override { return positions_->longest(); }
+  int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {

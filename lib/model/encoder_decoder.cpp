@@ -23,7 +23,7 @@ class TranslationState : public DecodingState {
  public:
   TranslationState(size_t layers, bool shares) : self(layers), cross(layers), shares_(shares) {}
   // Stores the output of the encoder. Decoder row i attends to source i.
-  void read(const Encoded& sources) {
+  void read(const EncoderOutput& sources) {
     encoded = sources;
     source_.resize(static_cast<size_t>(sources.states.size(0)));
     std::iota(source_.begin(), source_.end(), 0);
@@ -38,23 +38,23 @@ class TranslationState : public DecodingState {
     std::vector<int64_t> sources;
     for (int64_t i = 0; i < from.numel(); ++i)
       sources.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
-    const size_t each = shares_ ? rows_of_each(sources) : 1;
+    const size_t each = shares_ ? rows_per_source(sources) : 1;
     std::vector<int64_t> kept;
     for (size_t i = 0; i < sources.size(); i += each) kept.push_back(sources[i]);
     for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<int64_t>(i / each);
     source_ = std::move(sources);
-    keep(kept);
+    select_sources(kept);
   }
   void reorder_within(const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
     for (auto& cache : self) cache.reorder(rows);
     for (auto& cache : cross) cache.reorder_state(rows);
   }
   std::vector<attention::Cache> self, cross;  // one cache per decoder layer
-  Encoded encoded;
+  EncoderOutput encoded;
 
  private:
   // Returns the number of consecutive rows per source if all sources have equally many; otherwise 1.
-  static size_t rows_of_each(const std::vector<int64_t>& sources) {
+  static size_t rows_per_source(const std::vector<int64_t>& sources) {
     size_t each = 0;
     for (size_t i = 0, first = 0; i < sources.size(); ++i) {
       if (i + 1 < sources.size() && sources[i + 1] == sources[first]) continue;
@@ -65,7 +65,7 @@ class TranslationState : public DecodingState {
     }
     return std::max<size_t>(1, each);
   }
-  void keep(const std::vector<int64_t>& sources) {
+  void select_sources(const std::vector<int64_t>& sources) {
     bool same = static_cast<int64_t>(sources.size()) == encoded.states.size(0);
     for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
     if (same) return;
@@ -113,7 +113,7 @@ class EncoderDecoder : public LanguageModel {
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabularies_; }
   bool has_encoder() const override { return true; }
-  int64_t max_positions() const override { return positions_->longest(); }
+  int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
                     attention::Observer* observer) override {
@@ -121,7 +121,7 @@ class EncoderDecoder : public LanguageModel {
     const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
-    Encoded encoded;
+    EncoderOutput encoded;
     if (past_length > 0) {
       encoded = decoding->encoded;
     } else {
@@ -163,7 +163,7 @@ class EncoderDecoder : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  Encoded encode(const Input& input, const nn::ForwardContext& step, attention::Observer* observer) {
+  EncoderOutput encode(const Input& input, const nn::ForwardContext& step, attention::Observer* observer) {
     at::Tensor x =
         source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
     x = nn::dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
@@ -173,7 +173,7 @@ class EncoderDecoder : public LanguageModel {
       x = block.forward(x, mask, step, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
-    Encoded encoded{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
+    EncoderOutput encoded{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
     encoded.mask.key_lengths = mask.key_lengths;
     return encoded;
   }

@@ -14,7 +14,7 @@ namespace mh::model {
 namespace {
 
 // Returns the smallest limit on the input length, in tokens, and the configuration key that sets it; 0: unlimited.
-std::pair<int64_t, std::string> least_bound(LanguageModel& model) {
+std::pair<int64_t, std::string> max_length_and_key(LanguageModel& model) {
   std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (auto bound = layer->max_length(); bound.first > 0 && (least.first == 0 || bound.first < least.first))
@@ -47,10 +47,10 @@ at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, con
   return output().target_log_probabilities(hidden, targets);
 }
 
-int64_t LanguageModel::max_length() { return least_bound(*this).first; }
+int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 
 void LanguageModel::require_length(const std::string& what, int64_t length) {
-  if (const auto [longest, key] = least_bound(*this); longest > 0 && length > longest)
+  if (const auto [longest, key] = max_length_and_key(*this); longest > 0 && length > longest)
     throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
                                      "lower the length, or build a model with a higher " + key});
 }

@@ -71,7 +71,8 @@ struct Targets {
 struct Vocabularies {
   int64_t target;
   int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
-  Vocabularies(int64_t of_target, int64_t of_source = 0) : target(of_target), source(of_source) {}  // NOLINT: implicit
+  Vocabularies(int64_t target_size, int64_t source_size = 0)
+      : target(target_size), source(source_size) {}  // NOLINT: implicit
 };
 
 class LanguageModel {

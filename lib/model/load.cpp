@@ -26,8 +26,8 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
 
 // Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) if the overrides
 // add, remove or reshape a parameter.
-ModelConfig overridden(const ModelConfig& config, const std::vector<std::string>& overrides,
-                       const Vocabularies& vocabularies) {
+ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
+                            const Vocabularies& vocabularies) {
   Config changed;
   changed.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -73,7 +73,7 @@ bool is_state(const std::string& name) {
                      [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
-void Views::add(const std::string& name, const at::Tensor& tensor) {
+void CheckpointTensors::add(const std::string& name, const at::Tensor& tensor) {
   const auto type = type_of(tensor);
   if (!tensor.is_contiguous() || !type)
     throw Error(Exit::failed, name + ": expected a contiguous fp32 or int64 tensor; found another type or layout");
@@ -81,33 +81,33 @@ void Views::add(const std::string& name, const at::Tensor& tensor) {
   views_.push_back({{name, *type, tensor.sizes().vec()}, held_.back().const_data_ptr()});
 }
 
-void Views::add(const nn::ParameterList& parameters) {
+void CheckpointTensors::add(const nn::ParameterList& parameters) {
   for (const nn::Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
-  Views views;
+  CheckpointTensors views;
   views.add(parameters);
   io::write_checkpoint(sink, views.all(), std::move(metadata));
   sink.close();
 }
 
-void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into) {
+void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
     throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "none of this name",
                                      "use a checkpoint of the same model"});
-  const io::DType type = type_of(into).value();
-  if (info->shape != into.sizes().vec() || info->type != type)
+  const io::DType type = type_of(destination).value();
+  if (info->shape != destination.sizes().vec() || info->type != type)
     throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(into.sizes())),
+                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(destination.sizes())),
                         std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
                         "use a checkpoint of the same model"});
   c10::NoGradGuard no_gradient;
-  at::Tensor read = at::empty(into.sizes(), into.scalar_type());
+  at::Tensor read = at::empty(destination.sizes(), destination.scalar_type());
   const void* data = checkpoint.data(name);
   if (read.numel() > 0) std::memcpy(read.mutable_data_ptr(), data, info->bytes());
-  into.copy_(read);
+  destination.copy_(read);
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
@@ -132,7 +132,7 @@ namespace {
 // Calls `body` and returns its result. Rethrows Error(usage) as Error(input), since an invalid value in the
 // configuration of a checkpoint is an error in the input file, not in the command line.
 template <class Body>
-auto of_file(const Body& body) {
+auto as_input_error(const Body& body) {
   try {
     return body();
   } catch (const Error& error) {
@@ -144,7 +144,7 @@ auto of_file(const Body& body) {
 }  // namespace
 
 ModelConfig config_of(const io::Checkpoint& checkpoint) {
-  return of_file([&] {
+  return as_input_error([&] {
     Config config;
     config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
     return ModelConfig::read(config);
@@ -160,9 +160,9 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   loaded.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded.config, sizes, device); };
   if (overrides.empty()) {
-    loaded.model = of_file(build);
+    loaded.model = as_input_error(build);
   } else {
-    loaded.config = overridden(loaded.config, overrides, sizes);
+    loaded.config = apply_overrides(loaded.config, overrides, sizes);
     loaded.model = build();
   }
   load_parameters(checkpoint, loaded.model->parameters());

@@ -43,7 +43,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
 
 // A list of fp32 and int64 tensors to write to a checkpoint. add() copies GPU tensors to main memory. Tensors in main
 // memory are not copied, and must not change until the checkpoint is written.
-class Views {
+class CheckpointTensors {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
   void add(const nn::ParameterList& parameters);
@@ -57,9 +57,9 @@ class Views {
 // Writes a checkpoint with the parameters and `metadata` to `sink`, and closes the sink.
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata);
 
-// Copies the tensor `name` of the checkpoint to `into`. Throws Error(input) if the tensor is missing, or if its shape
-// or type differs from that of `into`.
-void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& into);
+// Copies the tensor `name` of the checkpoint to `destination`. Throws Error(input) if the tensor is missing, or if its
+// shape or type differs from that of `destination`.
+void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination);
 
 // Name prefixes of the tensors of a training state that are not parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/bands.h"
-#include "model/encoder_head.h"
+#include "model/task_head.h"
 
 namespace mh::model {
 
@@ -43,7 +43,7 @@ void BertOptions::describe(Fields& f) {
   f.field("head", head,
           "task head of the encoder; words: masked words; classes: the class of a text; number: a number for a text; "
           "span: first and last position of an answer",
-          encoder_heads().names());
+          task_heads().names());
   f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
           between(0, kLargest));
   f.field("labels", labels,

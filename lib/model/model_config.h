@@ -38,7 +38,7 @@ struct TransformerXlOptions {
 struct BertOptions {
   int64_t segments = 0;
   bool embedding_norm = false;
-  std::string head = "words";  // name of a task head in encoder_heads()
+  std::string head = "words";  // name of a task head in task_heads()
   int64_t classes = 0;
   std::vector<std::string> labels;
   bool next_sentence = false;

@@ -14,25 +14,27 @@
 
 namespace mh::model {
 
-bool is_of_head(const std::string& name) { return name.rfind("head.", 0) == 0 || name.rfind("pooler.", 0) == 0; }
+bool is_task_head_parameter(const std::string& name) {
+  return name.rfind("head.", 0) == 0 || name.rfind("pooler.", 0) == 0;
+}
 
 namespace {
 
 bool may_be_added(const nn::Parameter& p) {
   const nn::HeadRole role = p.traits().role;
-  return is_of_head(p.name()) || role == nn::HeadRole::gate || role == nn::HeadRole::mixing ||
+  return is_task_head_parameter(p.name()) || role == nn::HeadRole::gate || role == nn::HeadRole::mixing ||
          role == nn::HeadRole::stage;
 }
 
 bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
   const io::TensorInfo* info = checkpoint.find(p.name());
-  return info == nullptr || (is_of_head(p.name()) && info->shape != p.master().sizes().vec());
+  return info == nullptr || (is_task_head_parameter(p.name()) && info->shape != p.master().sizes().vec());
 }
 
 }  // namespace
 
-PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
-                            const std::string& where) {
+PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
+                                    const std::string& where) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
   };
@@ -51,9 +53,9 @@ PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::Paramete
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
-    if (!is_of_head(info.name))
+    if (!is_task_head_parameter(info.name))
       refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
-    result.left_out.push_back(info.name);
+    result.ignored.push_back(info.name);
   }
   return result;
 }
@@ -78,7 +80,7 @@ void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterLis
   parameters.refresh_copies();
 }
 
-double change_by_added_stages(const io::Checkpoint& checkpoint, LanguageModel& model) {
+double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& model) {
   c10::NoGradGuard no_gradient;
   constexpr int64_t kRows = 2, kLength = 12;
   const at::Device device = model.parameters().device();

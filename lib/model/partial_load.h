@@ -12,19 +12,19 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  std::vector<std::string> added;     // parameters that the checkpoint lacks, or has in another shape (task heads)
-  std::vector<std::string> left_out;  // tensors of the checkpoint that the model lacks
+  std::vector<std::string> added;    // parameters that the checkpoint lacks, or has in another shape (task heads)
+  std::vector<std::string> ignored;  // tensors of the checkpoint that the model lacks
 };
 
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it
 // ignores. Only parameters of attention stages and of the pooler and task head of an encoder may be added; only tensors
 // of the pooler and task head may be left out. Throws Error(usage) if any other parameter is missing, unknown or of
 // another shape. `where`: the option that sets the checkpoint, for the message.
-PartialLoad partial_load_of(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
-                            const std::string& where);
+PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
+                                    const std::string& where);
 
 // Returns whether the parameter `name` belongs to the pooler or the task head of an encoder.
-bool is_of_head(const std::string& name);
+bool is_task_head_parameter(const std::string& name);
 
 // Throws Error(usage) if an attention layer of `before`, the model of the checkpoint, and the same layer of `after`
 // have different numbers of heads: the shapes of the parameters may be equal although their columns belong to different
@@ -38,6 +38,6 @@ void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterLis
 // Returns the maximum absolute difference between the last hidden states of `model` and of the model in the checkpoint,
 // on a few random tokens, without dropout. 0 means that the added stages do not change the hidden states yet. Sets the
 // attention path of `model` to composed.
-double change_by_added_stages(const io::Checkpoint& checkpoint, LanguageModel& model);
+double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& model);
 
 }  // namespace mh::model

@@ -30,10 +30,10 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
 }
 
 PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& owner)
-    : kind_(o.positions), most_(o.max_positions) {
+    : kind_(o.positions), max_positions_(o.max_positions) {
   if (kind_ == Positions::learned)
-    learned_ =
-        &parameters.add(owner + ".positions.weight", {most_, o.width}, {embedding_init(o, o.width), true, false});
+    learned_ = &parameters.add(owner + ".positions.weight", {max_positions_, o.width},
+                               {embedding_init(o, o.width), true, false});
 }
 
 // Returns the encodings (n, width) of the first n positions, with n >= length.
@@ -48,10 +48,10 @@ at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
   const int64_t length = x.size(1), width = x.size(2);
   if (kind_ == Positions::none) return x;
   if (kind_ == Positions::sinusoidal) return x + sinusoids(first + length, width, x.device()).narrow(0, first, length);
-  if (first + length > most_)
-    throw Error(Exit::usage,
-                Problem{"model.max_positions", str("inputs of at most ", most_, " tokens"), str(first + length),
-                        "use shorter sequences, or build a model with a higher model.max_positions"});
+  if (first + length > max_positions_)
+    throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", max_positions_, " tokens"),
+                                     str(first + length),
+                                     "use shorter sequences, or build a model with a higher model.max_positions"});
   return x + learned_->value().narrow(0, first, length);
 }
 

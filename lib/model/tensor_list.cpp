@@ -195,7 +195,7 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
 }
 
 // Returns the tensors of a backbone.
-std::vector<ListedTensor> of_backbone(const std::string& backbone) {
+std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   ModelOptions options;
   options.backbone = backbone;  // so that the lister also visits the options of this backbone
   FieldLister lister;
@@ -251,7 +251,7 @@ std::vector<ListedTensor> list_tensors() {
   const auto append = [&](std::vector<ListedTensor> more) {
     all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
-  for (const std::string& name : backbones().names()) append(of_backbone(name));
+  for (const std::string& name : backbones().names()) append(backbone_tensors(name));
   const auto append_stages = [&](const std::string& stage, const std::vector<std::string>& names) {
     for (const std::string& name : names) append(stage_tensors(stage, name));
   };

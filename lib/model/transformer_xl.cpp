@@ -55,8 +55,8 @@ class TransformerXl : public LanguageModel {
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (step.skips(i)) continue;
       if (memories == nullptr)
-        x = blocks_[i].forward(x, mask_of({}, options_.transformer_xl.memory, 0), step, {}, observer);
-      else x = with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
+        x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), step, {}, observer);
+      else x = forward_with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->seen += tokens.size(1);
     if (norm_ != nullptr) x = (*norm_)(x);
@@ -76,8 +76,8 @@ class TransformerXl : public LanguageModel {
  private:
   // Returns the mask of a segment with positions seen, …, seen + length - 1, whose keys follow a memory with the given
   // `positions`. `capacity`: maximum number of positions in the memory.
-  attention::Mask mask_of(const std::vector<int64_t>& positions, int64_t capacity, int64_t seen,
-                          int64_t length = 0) const {
+  attention::Mask segment_mask(const std::vector<int64_t>& positions, int64_t capacity, int64_t seen,
+                               int64_t length = 0) const {
     const auto slots = static_cast<int64_t>(positions.size());
     attention::Mask mask;
     mask.causal = true;
@@ -102,8 +102,9 @@ class TransformerXl : public LanguageModel {
 
   // Runs a layer on x (B, T, d) and the layer's memory, then appends the positions of x to the memory and removes the
   // oldest positions. Returns the output of the layer (B, T, d).
-  at::Tensor with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step, const Memories& memories,
-                         Memories::Layer& layer, attention::Observer* observer) const {
+  at::Tensor forward_with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step,
+                                 const Memories& memories, Memories::Layer& layer,
+                                 attention::Observer* observer) const {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
     const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
@@ -114,7 +115,7 @@ class TransformerXl : public LanguageModel {
     const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);
-    at::Tensor out = block.forward(x, mask_of(layer.positions, capacity, seen, length), step,
+    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, seen, length), step,
                                    {cached ? &layer.cache : nullptr}, observer, layer.inputs);
     // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
     // a segment, stores all positions.

@@ -16,8 +16,8 @@ namespace mh::nn {
 
 namespace {
 
-// cuda_api: kernels of the GPU; null until open_cuda() has loaded them. emulated_api: kernels that CpuAsGpu substitutes
-// for CPU tensors in tests; otherwise null.
+// cuda_api: kernels of the GPU; null until open_cuda() has loaded them. emulated_api: kernels that ScopedGpuEmulation
+// substitutes for CPU tensors in tests; otherwise null.
 const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;
 
 Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
@@ -92,15 +92,15 @@ std::optional<kernels::Dtype> dtype_of(at::ScalarType type) {
   return std::nullopt;
 }
 
-CpuAsGpu::CpuAsGpu(const kernels::CudaApi& kernels) { emulated_api = &kernels; }
-CpuAsGpu::~CpuAsGpu() { emulated_api = nullptr; }
+ScopedGpuEmulation::ScopedGpuEmulation(const kernels::CudaApi& kernels) { emulated_api = &kernels; }
+ScopedGpuEmulation::~ScopedGpuEmulation() { emulated_api = nullptr; }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {
   if (!device.is_cuda() || !x.is_cpu()) return x.to(device);
   return x.pin_memory().to(device, x.scalar_type(), /*non_blocking=*/true);
 }
 
-at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values) {
+at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
   static std::mutex mutex;
   // The map is never destroyed: static objects are destroyed after CUDA has shut down.

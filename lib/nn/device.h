@@ -48,12 +48,12 @@ Gpu gpu_of(at::Device device);
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
 // Makes gpu_of() return `kernels`, with a null stream, for the CPU during the lifetime of this object. Used by tests.
-class CpuAsGpu {
+class ScopedGpuEmulation {
  public:
-  explicit CpuAsGpu(const kernels::CudaApi& kernels);
-  ~CpuAsGpu();
-  CpuAsGpu(const CpuAsGpu&) = delete;
-  CpuAsGpu& operator=(const CpuAsGpu&) = delete;
+  explicit ScopedGpuEmulation(const kernels::CudaApi& kernels);
+  ~ScopedGpuEmulation();
+  ScopedGpuEmulation(const ScopedGpuEmulation&) = delete;
+  ScopedGpuEmulation& operator=(const ScopedGpuEmulation&) = delete;
 };
 
 // Returns x on `device`. A copy from the CPU to a GPU goes through pinned memory and does not wait for pending kernels.
@@ -61,7 +61,7 @@ at::Tensor to_device(const at::Tensor& x, at::Device device);
 // Returns `values` as an int64 tensor on `device`, for constants that every forward pass needs, such as the indices of
 // a layer's heads. For a GPU, the first call copies the values and caches the copy until the program ends, so callers
 // must use few distinct vectors. CUDA graphs may read the cached copy.
-at::Tensor constant_on(at::Device device, const std::vector<int64_t>& values);
+at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values);
 // Throws Error(device) if `failure`, the return value of a kernel of CudaApi, is an error message; null means success.
 void check_cuda(const char* failure);
 

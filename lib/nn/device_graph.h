@@ -23,7 +23,7 @@ class DeviceGraph {
   // the GPU nor read values from it. The returned tensors have no values until the first launch(); each launch() writes
   // new values to the same memory, which is valid for the lifetime of the graph. Must be called exactly once. Throws if
   // the work cannot be captured.
-  virtual std::vector<at::Tensor> record(const Work& work) = 0;
+  virtual std::vector<at::Tensor> capture(const Work& work) = 0;
   // Replays the graph on the current stream; returns without waiting for the kernels.
   virtual void launch() = 0;
 };

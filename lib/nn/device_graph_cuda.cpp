@@ -14,7 +14,7 @@ namespace {
 
 class CudaGraph : public DeviceGraph {
  public:
-  std::vector<at::Tensor> record(const Work& work) override {
+  std::vector<at::Tensor> capture(const Work& work) override {
     // Captures on a stream from LibTorch's pool, since the default stream cannot be captured. The GPU must be idle when
     // the capture begins.
     c10::cuda::device_synchronize();
@@ -41,7 +41,7 @@ class CudaGraph : public DeviceGraph {
   void abort_capture() {
     try {
       graph_.capture_end();
-    } catch (const std::exception&) {  // a consequence of the exception of `work`, which record() rethrows
+    } catch (const std::exception&) {  // a consequence of the exception of `work`, which capture() rethrows
     }
   }
   at::cuda::CUDAGraph graph_;

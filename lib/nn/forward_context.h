@@ -49,7 +49,7 @@ struct ForwardContext {
 
   // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates
   // (nn/device_graph.h). Null: kernels use `update`.
-  const uint32_t* update_at = nullptr;
+  const uint32_t* update_ptr = nullptr;
 
   bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
   // Returns the request of type T; null if there is none.

@@ -45,7 +45,7 @@ kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContex
                                   uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
-struct Dropping {
+struct DropoutArguments {
   double p;
   const nn::ForwardContext& step;
   std::string_view stream;
@@ -57,13 +57,13 @@ struct Dropping {
 // fp32 or bf16, or on a GPU fp16; it scales the elements of y that are not dropped in fp32. For other types, or for d
 // above the limit of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which
 // round the scaled elements to the type of y before the sum.
-at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop);
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop);
 struct SumAndNorm {
   at::Tensor sum, norm;
 };
-SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
-                        const at::Tensor& bias, double epsilon);
-at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+                        const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop, const at::Tensor& weight,
                        const at::Tensor& bias, double epsilon);
 
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice

@@ -46,7 +46,7 @@ struct Targets {
   double smoothing = 0;
 };
 
-struct Problem {
+struct CrossEntropyInput {
   const at::Tensor &hidden, &weight, &bias;
   const Targets& targets;
 };
@@ -57,8 +57,8 @@ bool has_loop(const at::Tensor& logits) {
 
 // Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `gradient` is set,
 // replaces the logits by their gradient.
-void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
-                  kernels::CrossEntropyRow* losses) {
+void cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
+                kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
   bool bf16 = logits.scalar_type() == at::kBFloat16;
   char* data = static_cast<char*>(logits.data_ptr());
@@ -79,8 +79,8 @@ void rows_by_loop(at::Tensor& logits, const int64_t* targets, double smoothing, 
 
 // Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
 // `gradient` is set, replaces the logits by their gradient.
-void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
-                    at::Tensor& losses) {
+void gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+                at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
                                         {logits.size(1), static_cast<float>(smoothing), gradient}, logits.size(0),
                                         logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
@@ -89,7 +89,7 @@ void rows_by_kernel(const Gpu& gpu, at::Tensor& logits, const at::Tensor& target
 
 // Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If `gradient` is
 // set, replaces the logits by their gradient.
-void rows_by_tensors(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+void fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                      at::Tensor& losses) {
   const at::Tensor scored = targets.ge(0);
   at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
@@ -114,7 +114,7 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-Result run(const Problem& p, NeedsGradient needs) {
+Result run(const CrossEntropyInput& p, NeedsGradient needs) {
   const int64_t n = p.hidden.size(0), vocabulary = p.targets.vocabulary;
   const double smoothing = p.targets.smoothing;
   at::Tensor weight = p.weight.narrow(0, 0, vocabulary);
@@ -144,12 +144,12 @@ Result run(const Problem& p, NeedsGradient needs) {
     at::Tensor losses = result.losses.narrow(0, begin, rows);
     const at::Tensor on_device = p.targets.on_device.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      rows_by_kernel(gpu, logits, on_device, smoothing, needs.any(), losses);
+      gpu_losses(gpu, logits, on_device, smoothing, needs.any(), losses);
     } else if (has_loop(logits)) {
-      rows_by_loop(logits, targets + begin, smoothing, needs.any(),
-                   static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
+      cpu_losses(logits, targets + begin, smoothing, needs.any(),
+                 static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      rows_by_tensors(logits, on_device, smoothing, needs.any(), losses);
+      fallback_losses(logits, on_device, smoothing, needs.any(), losses);
     }
     if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (needs.weight) {

@@ -74,7 +74,7 @@ kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContex
                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
   kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
-  how.update_at = step.update_at;
+  how.update_ptr = step.update_ptr;
   return {how, static_cast<uint64_t>(step.row_offset * row)};
 }
 

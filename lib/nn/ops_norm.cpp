@@ -52,21 +52,22 @@ void each_piece(const Call& call, int64_t rows, const F& f) {
 // Calls f with a value of the C++ type of y's elements, so that f can select a kernel by it: float, or uint16_t for
 // bf16.
 template <class F>
-void by_type(const at::Tensor& y, const F& f) {
+void dispatch_element_type(const at::Tensor& y, const F& f) {
   if (y.scalar_type() == at::kFloat) f(float{});
   else f(uint16_t{});
 }
 
-struct Made {
+struct SumNormOutput {
   at::Tensor sum, norm, mean, factor;
 };
 
 const float* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
-Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums, bool norms, bool gradient) {
+SumNormOutput compute_sum_norm(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums, bool norms,
+                               bool gradient) {
   const int64_t size = call.how.size, rows = x.numel() / size;
-  Made m;
+  SumNormOutput m;
   if (norms) m.norm = at::empty_like(x);
   if (sums) m.sum = at::empty_like(x);
   if (norms && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
@@ -77,7 +78,7 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
     check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.how, t, gpu.stream));
     return m;
   }
-  by_type(y, [&](auto number) {
+  dispatch_element_type(y, [&](auto number) {
     each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
       kernels::sum_norm<decltype(number)>(call.how, t, first, count, scratch);
     });
@@ -85,7 +86,7 @@ Made make(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums,
   return m;
 }
 
-struct Joined : torch::autograd::Function<Joined> {
+struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
   // Returns {x + dropout(y)} without weight and bias, {x + dropout(y), layer_norm(x + dropout(y))} with both.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
                                const OptionalTensor& weight, const OptionalTensor& bias, double epsilon,
@@ -93,7 +94,7 @@ struct Joined : torch::autograd::Function<Joined> {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
     const Call call(x.size(-1), w, b, epsilon, dropout);
-    const Made m = make(call, x, y, true, w.defined(), true);
+    const SumNormOutput m = compute_sum_norm(call, x, y, true, w.defined(), true);
     context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
@@ -135,7 +136,7 @@ struct Joined : torch::autograd::Function<Joined> {
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
       return gradients();
     }
-    by_type(dy, [&](auto number) {
+    dispatch_element_type(dy, [&](auto number) {
       each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
         kernels::sum_norm_backward<decltype(number)>(call.how, t, first, count, scratch);
       });
@@ -156,8 +157,8 @@ bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, co
          known && x.sizes().equals(y.sizes()) && x.numel() > 0 && is_row_vector(weight) && is_row_vector(bias);
 }
 
-SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
-                const at::Tensor& bias, double epsilon, bool sums) {
+SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+                        const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool sums) {
   if (!fits(x, y, weight, bias)) {
     const at::Tensor sum = x + dropout(y, drop.p, drop.step, drop.stream, drop.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
@@ -169,11 +170,13 @@ SumAndNorm join(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, 
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {
-    const Made m = make(Call(x.size(-1), weight, bias, epsilon, dropout), left, right, sums, weight.defined(), false);
+    const SumNormOutput m =
+        compute_sum_norm(Call(x.size(-1), weight, bias, epsilon, dropout), left, right, sums, weight.defined(), false);
     return {m.sum, m.norm};
   }
   const auto as_optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const variable_list made = Joined::apply(left, right, as_optional(weight), as_optional(bias), epsilon, dropout);
+  const variable_list made =
+      SumNormFunction::apply(left, right, as_optional(weight), as_optional(bias), epsilon, dropout);
   return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
 }
 
@@ -185,18 +188,18 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, epsilon).to(x.scalar_type());
 }
 
-at::Tensor add(const at::Tensor& x, const at::Tensor& y, const Dropping& drop) {
-  return join(x, y, drop, {}, {}, 0, true).sum;
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop) {
+  return sum_and_norm(x, y, drop, {}, {}, 0, true).sum;
 }
 
-SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
-                        const at::Tensor& bias, double epsilon) {
-  return join(x, y, drop, weight, bias, epsilon, true);
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+                        const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  return sum_and_norm(x, y, drop, weight, bias, epsilon, true);
 }
 
-at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const Dropping& drop, const at::Tensor& weight,
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop, const at::Tensor& weight,
                        const at::Tensor& bias, double epsilon) {
-  return join(x, y, drop, weight, bias, epsilon, false).norm;
+  return sum_and_norm(x, y, drop, weight, bias, epsilon, false).norm;
 }
 
 }  // namespace mh::nn

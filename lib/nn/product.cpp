@@ -81,19 +81,20 @@ at::Tensor concatenated(Parts parts) {
   return values.empty() ? at::Tensor() : values.size() == 1 ? values[0] : at::cat(values);
 }
 
-struct DecodingProducts::Kept {
+struct DecodingProducts::WeightCache {
   std::mutex fill_mutex;
   std::map<std::vector<const Parameter*>, Weights> weights;
 };
 
 DecodingProducts::DecodingProducts(const DecodingProducts* with)
-    : kept_(with != nullptr ? with->kept_ : std::make_shared<Kept>()), before_(std::exchange(decoding, this)) {}
+    : cache_(with != nullptr ? with->cache_ : std::make_shared<WeightCache>()),
+      before_(std::exchange(decoding, this)) {}
 DecodingProducts::~DecodingProducts() { decoding = before_; }
 DecodingProducts* DecodingProducts::current() { return decoding; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts biases) {
-  const std::lock_guard lock(kept_->fill_mutex);
-  auto [kept, added] = kept_->weights.try_emplace(std::vector(weights));
+  const std::lock_guard lock(cache_->fill_mutex);
+  auto [kept, added] = cache_->weights.try_emplace(std::vector(weights));
   if (added) {
     kept->second = {concatenated(weights), concatenated(biases)};
     at::Tensor& bias = kept->second.bias;

@@ -61,8 +61,8 @@ class DecodingProducts {
   const Weights& weights(Parts weights, Parts biases);
 
  private:
-  struct Kept;
-  std::shared_ptr<Kept> kept_;
+  struct WeightCache;
+  std::shared_ptr<WeightCache> cache_;
   DecodingProducts* before_;
 };
 

@@ -52,14 +52,14 @@ class Search {
  private:
   int64_t rows() const { return static_cast<int64_t>(beams_.size()) * width_; }
   // Returns the row of a live hypothesis of beams_[beam] in the batch.
-  int64_t row(size_t beam, const Partial& p) const { return static_cast<int64_t>(beam) * width_ + p.slot; }
+  int64_t row(size_t beam, const LiveHypothesis& p) const { return static_cast<int64_t>(beam) * width_ + p.slot; }
 
   // Runs the model on the last token of every row and returns the logits (R, V) fp32 of the next tokens.
   at::Tensor next_logits() {
     at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.end_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
-      for (const Partial& p : beams_[b].live)
+      for (const LiveHypothesis& p : beams_[b].live)
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
     if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
@@ -85,7 +85,7 @@ class Search {
         const auto r = static_cast<size_t>(row(b, now.live[rank]));
         for (const kernels::Entry& e : candidates.rows[r])
           extensions.push_back(
-              {now.live[rank].sum + (static_cast<double>(e.logit) - candidates.log_sums[r]), rank, e.index});
+              {now.live[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
       }
       const size_t seen = std::min(extensions.size(), static_cast<size_t>(constraints.count));
       std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(seen), extensions.end(),
@@ -120,7 +120,7 @@ class Search {
           token = draw({open.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)}, o.temperature,
                        o.top_k, now.random[now.samples[rank]]);
         const double logit = all_logits.const_data_ptr<float>()[r * entries + token];
-        extensions.push_back({now.live[rank].sum + (logit - sums.log_sums[static_cast<size_t>(r)]), rank, token});
+        extensions.push_back({now.live[rank].sum + (logit - sums.lse[static_cast<size_t>(r)]), rank, token});
       }
       policy_.advance(now, extensions, length_);
     }
@@ -145,7 +145,8 @@ class Search {
     int64_t width = 0;
     for (const Beam& beam : beams_) width = std::max(width, static_cast<int64_t>(beam.live.size()));
     std::vector<int64_t> from;
-    for (size_t b = 0; b < beams_.size(); ++b) place(beams_[b], static_cast<int64_t>(places[b]) * width_, width, from);
+    for (size_t b = 0; b < beams_.size(); ++b)
+      assign_slots(beams_[b], static_cast<int64_t>(places[b]) * width_, width, from);
     bool moves = false;
     for (size_t i = 0; i < from.size(); ++i) moves = moves || from[i] != static_cast<int64_t>(i);
     width_ = width;
@@ -154,16 +155,16 @@ class Search {
 
   // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `width` slots to
   // `from`. `first`: old row of the beam's slot 0.
-  void place(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
+  void assign_slots(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
     std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // old slot that each new slot continues; -1: free
-    std::vector<Partial*> unplaced;
-    for (Partial& p : beam.live) {
+    std::vector<LiveHypothesis*> unplaced;
+    for (LiveHypothesis& p : beam.live) {
       const bool keeps_slot = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
       if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
       else unplaced.push_back(&p);
     }
     size_t free = 0;
-    for (Partial* p : unplaced) {
+    for (LiveHypothesis* p : unplaced) {
       while (parents[free] >= 0) ++free;
       parents[free] = p->slot;
       p->slot = static_cast<int64_t>(free);
@@ -189,7 +190,7 @@ class Search {
 // number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. If all threads
 // worked on one batch, they would synchronise after each operation. Splitting requires attention layers that support
 // concurrent calls and whose results for a row do not depend on the other rows of the batch.
-int64_t parts_of(model::LanguageModel& model, int64_t rows) {
+int64_t num_sub_batches(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
@@ -212,7 +213,7 @@ void SearchOptions::check(model::LanguageModel& model) const {
                 str(min_length), ""});
 }
 
-int64_t longest_hypothesis(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
+int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
   const auto by_source = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
   const int64_t longest = by_source + o.max_length_b, bound = model.max_length();
   return bound > 0 ? std::min(longest, bound - 1) : longest;  // the last position predicts the end token
@@ -231,7 +232,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
   }
   const auto rows_per_sentence = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
   const int64_t count =
-      observer != nullptr ? 1 : parts_of(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
+      observer != nullptr ? 1 : num_sub_batches(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
   // Sentences are dealt to the sub-batches in turn, so that sub-batches of sorted sentences have similar lengths and
   // finish at about the same time.
   std::vector<Sentences> parts(static_cast<size_t>(count));

@@ -96,7 +96,7 @@ struct EndTokens {
 
 // Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source` tokens, end token
 // included. The options and the maximum input length of the model limit the length.
-int64_t longest_hypothesis(const SearchOptions& options, model::LanguageModel& model, int64_t source);
+int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel& model, int64_t source);
 
 // Returns the hypotheses of each sentence: with beam search, at most `beam` different hypotheses, best first; with
 // sampling, all samples, in the order of their random streams. Finished sentences are removed from the batch. If a

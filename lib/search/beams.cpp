@@ -14,11 +14,11 @@ namespace {
 // Minimum padded length of sources, in tokens, if the model has as many positions. Attention with few queries uses
 // another kernel, so without this minimum the kernel, and the rounding, would depend on the longest source in the
 // batch.
-constexpr size_t kNarrowest = kernels::kMaxDecodeQueries + 1;
+constexpr size_t kMinSourceLength = kernels::kMaxDecodeQueries + 1;
 
 // Returns the live hypothesis `parent` with the token of `extension` appended.
-Partial extended(const Partial& parent, const Extension& extension) {
-  Partial p{parent.tokens, extension.sum, parent.slot};
+LiveHypothesis extend(const LiveHypothesis& parent, const Extension& extension) {
+  LiveHypothesis p{parent.tokens, extension.sum, parent.slot};
   p.tokens.push_back(extension.token);
   return p;
 }
@@ -29,7 +29,7 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
   std::vector<Beam> beams;
   for (size_t i = 0; i < sentences.size(); ++i) {
     const Sentence& s = *sentences[i];
-    Beam beam{i, longest_hypothesis(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
+    Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto given = static_cast<int64_t>(s.prefix.size()); given > beam.longest)
       throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
                                        str("at most ", beam.longest, " tokens, the maximum length of a hypothesis"),
@@ -60,7 +60,7 @@ std::vector<int32_t> BeamPolicy::excluded(int64_t length) const {
   return tokens;
 }
 
-Hypothesis BeamPolicy::finished(const Partial& p, double sum, int64_t length) const {
+Hypothesis BeamPolicy::finished(const LiveHypothesis& p, double sum, int64_t length) const {
   Hypothesis h{p.tokens, sum, sum / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
   h.tokens.push_back(end_tokens_.end);
   return h;
@@ -68,7 +68,7 @@ Hypothesis BeamPolicy::finished(const Partial& p, double sum, int64_t length) co
 
 void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
-  std::vector<Partial> next;
+  std::vector<LiveHypothesis> next;
   std::vector<size_t> num_extensions;
   if (samples()) {
     for (const Extension& extension : extensions) {
@@ -76,7 +76,7 @@ void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64
       if (extension.token == end_tokens_.end) {
         now.finished[sample] = finished(now.live[extension.rank], extension.sum, length);
       } else {
-        next.push_back(extended(now.live[extension.rank], extension));
+        next.push_back(extend(now.live[extension.rank], extension));
         num_extensions.push_back(sample);
       }
     }
@@ -84,7 +84,7 @@ void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64
     const size_t seen = std::min(extensions.size(), 2 * beam);
     for (size_t i = 0; i < seen && next.size() < beam && now.finished.size() < beam; ++i) {
       const Extension& extension = extensions[i];
-      if (extension.token != end_tokens_.end) next.push_back(extended(now.live[extension.rank], extension));
+      if (extension.token != end_tokens_.end) next.push_back(extend(now.live[extension.rank], extension));
       else if (i < beam) now.finished.push_back(finished(now.live[extension.rank], extension.sum, length));
     }
     if (now.finished.size() >= beam) next.clear();
@@ -109,7 +109,7 @@ std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
 
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input) {
   const auto bound = static_cast<size_t>(model.max_length());
-  size_t longest = bound > 0 ? std::min(kNarrowest, bound) : kNarrowest;
+  size_t longest = bound > 0 ? std::min(kMinSourceLength, bound) : kMinSourceLength;
   for (const Sentence* s : sentences) longest = std::max(longest, s->source.size());
   const int64_t rows = static_cast<int64_t>(sentences.size()) * width;
   input.source = at::zeros({rows, static_cast<int64_t>(longest)}, at::kLong);

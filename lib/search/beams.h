@@ -15,7 +15,7 @@ namespace mh::search {
 using Sentences = std::vector<const Sentence*>;
 
 // A live, that is, unfinished hypothesis.
-struct Partial {
+struct LiveHypothesis {
   std::vector<int32_t> tokens;
   double sum = 0;    // log-probability, nats, summed over the tokens
   int64_t slot = 0;  // row within the rows of the sentence; after an extension, the slot of the parent
@@ -25,7 +25,7 @@ struct Partial {
 struct Beam {
   size_t sentence = 0;                 // index of the sentence
   int64_t longest = 0;                 // maximum length of a hypothesis in tokens, end token excluded
-  std::vector<Partial> live;           // beam search: best first; sampling: in the order of sample numbers
+  std::vector<LiveHypothesis> live;    // beam search: best first; sampling: in the order of sample numbers
   std::vector<RandomSequence> random;  // sampling: random stream of each sample
   std::vector<size_t> samples;         // sampling: sample number of each live hypothesis
   std::vector<Hypothesis> finished;    // sampling: indexed by sample number
@@ -74,7 +74,7 @@ class BeamPolicy {
 
  private:
   // Returns the live hypothesis p of `length` tokens, extended by the end token. `sum`: log-probability of the result.
-  Hypothesis finished(const Partial& p, double sum, int64_t length) const;
+  Hypothesis finished(const LiveHypothesis& p, double sum, int64_t length) const;
   EndTokens end_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;

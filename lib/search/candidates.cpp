@@ -15,7 +15,7 @@ using kernels::Entry;
 
 namespace {
 
-Candidates on_cpu(const at::Tensor& given, const Constraints& constraints) {
+Candidates candidates_on_cpu(const at::Tensor& given, const Constraints& constraints) {
   const at::Tensor logits = given.stride(1) == 1 ? given : given.contiguous();
   const int64_t rows = logits.size(0), entries = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
@@ -28,16 +28,16 @@ Candidates on_cpu(const at::Tensor& given, const Constraints& constraints) {
       const int32_t forced = constraints.forced.empty() ? -1 : constraints.forced[row];
       std::vector<Entry>& best = c.rows[row];
       if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, entries)));
-      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded, best, &c.log_sums[row])));
+      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded, best, &c.lse[row])));
       if (forced >= 0) best = {{values[static_cast<size_t>(forced)], forced}};
     }
   });
   return c;
 }
 
-Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
+Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constraints) {
   const int64_t rows = logits.size(0);
-  const Best found = best_of(logits, constraints.count, constraints.excluded);
+  const BestCandidates found = best_candidates(logits, constraints.count, constraints.excluded);
   const int64_t count = found.tokens.size(1);
   std::vector<int64_t> asked(static_cast<size_t>(rows), 0);
   for (size_t r = 0; r < constraints.forced.size(); ++r) asked[r] = std::max(0, constraints.forced[r]);
@@ -45,10 +45,10 @@ Candidates on_device(const at::Tensor& logits, const Constraints& constraints) {
       constraints.forced.empty()
           ? at::Tensor()
           : logits.gather(1, at::tensor(asked, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
-  const at::Tensor log_sums = found.log_sums.to(at::kCPU), v = found.logits.to(at::kCPU).contiguous(),
+  const at::Tensor lse = found.lse.to(at::kCPU), v = found.logits.to(at::kCPU).contiguous(),
                    i = found.tokens.to(at::kCPU).contiguous();
   Candidates c;
-  c.log_sums.assign(log_sums.const_data_ptr<double>(), log_sums.const_data_ptr<double>() + rows);
+  c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + rows);
   c.rows.resize(static_cast<size_t>(rows));
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
@@ -70,32 +70,32 @@ std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t co
   return {values.narrow(1, 0, count), places.narrow(1, 0, count)};
 }
 
-// Logits per block of a row in best_of(). The smaller the blocks, the fewer logits remain after blocks are selected by
-// their maxima.
+// Logits per block of a row in best_candidates(). The smaller the blocks, the fewer logits remain after blocks are
+// selected by their maxima.
 constexpr int64_t kBlock = 64;
 
 }  // namespace
 
-void require_finite(std::span<const double> log_sums) {
-  for (double sum : log_sums)
+void require_finite(std::span<const double> lse) {
+  for (double sum : lse)
     if (!std::isfinite(sum))
       throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(sum),
                                         "check the weights of the model for damage, or use --precision fp32"});
 }
 
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints) {
-  Candidates c = logits.is_cpu() ? on_cpu(logits, constraints) : on_device(logits, constraints);
-  require_finite(c.log_sums);
+  Candidates c = logits.is_cpu() ? candidates_on_cpu(logits, constraints) : candidates_on_gpu(logits, constraints);
+  require_finite(c.lse);
   return c;
 }
 
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
+BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
   const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
-  Best best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
+  BestCandidates best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
   count = std::min(count, entries);
   at::Tensor open = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
   open.narrow(1, 0, entries).copy_(logits);

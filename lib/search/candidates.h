@@ -20,24 +20,24 @@ struct Constraints {
 
 // Candidates in main memory.
 struct Candidates {
-  std::vector<double> log_sums;                   // (R): log-sum-exp of each row of logits, nats
+  std::vector<double> lse;                        // (R): log-sum-exp of each row of logits, nats
   std::vector<std::vector<kernels::Entry>> rows;  // (R): candidates, descending by logit, then ascending by token
 };
 
-// Returns the candidates for logits (R, V) fp32. For logits on a GPU, best_of() computes the candidates. Throws
+// Returns the candidates for logits (R, V) fp32. For logits on a GPU, best_candidates() computes the candidates. Throws
 // Error(failed) if the distribution of a row is not finite.
 Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints);
 // Throws Error(failed) if the log-sum-exp of a row is not finite.
-void require_finite(std::span<const double> log_sums);
+void require_finite(std::span<const double> lse);
 
 // Candidates as tensors on the device of the logits. All rows have `count` candidates.
-struct Best {
-  at::Tensor log_sums;  // (R) fp64: log-sum-exp of each row of logits, nats; not finite if the distribution is not
-  at::Tensor tokens;    // (R, count) int64: descending by logit, then ascending by token
-  at::Tensor logits;    // (R, count) fp32: logits of the tokens; minus infinity: not a candidate
+struct BestCandidates {
+  at::Tensor lse;     // (R) fp64: log-sum-exp of each row of logits, nats; not finite if the distribution is not
+  at::Tensor tokens;  // (R, count) int64: descending by logit, then ascending by token
+  at::Tensor logits;  // (R, count) fp32: logits of the tokens; minus infinity: not a candidate
 };
 // Returns the min(count, V) best candidates for logits (R, V) fp32, without waiting for the GPU. The logits of
 // `excluded` tokens are minus infinity in the result.
-Best best_of(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded);
+BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded);
 
 }  // namespace mh::search

@@ -23,7 +23,7 @@ struct Extensions {
 };
 
 // Returns x (S, Q) with columns of the value `with` appended, up to `columns` columns; x itself if Q >= columns.
-at::Tensor widened(const at::Tensor& x, int64_t columns, const at::Scalar& with) {
+at::Tensor pad_columns(const at::Tensor& x, int64_t columns, const at::Scalar& with) {
   return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, with);
 }
 
@@ -51,8 +51,8 @@ class DeviceSearch {
         seen.push_back(policy_.samples() ? draw(step) : extensions_of(step));
         ++length_;
       }
-      follow(seen, first);
-      leave();
+      apply_extensions(seen, first);
+      remove_finished();
     }
     return std::move(results_);
   }
@@ -102,10 +102,10 @@ class DeviceSearch {
   }
 
   // Returns the log-probability (S, W) of each sentence's forced token in each of the sentence's rows. `forced`: (S, 1)
-  // int64; negative: treated as token 0. `log_sums`: (S, W).
-  at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& log_sums) const {
+  // int64; negative: treated as token 0. `lse`: (S, W).
+  at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& lse) const {
     const at::Tensor tokens = forced.clamp_min(0).expand({count(), width_}).reshape({-1, 1});
-    return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - log_sums;
+    return logits.gather(1, tokens).view({count(), width_}).to(at::kDouble) - lse;
   }
 
   // Computes a step of beam search and returns the extensions. Sets tokens_ and sums_ to those of the first `beam`
@@ -113,27 +113,26 @@ class DeviceSearch {
   Extensions extensions_of(int64_t step) {
     const int64_t beam = policy_.options().beam, extensions = 2 * beam, before = width_;
     const at::Tensor logits = next_logits();
-    const Best best = best_of(logits, extensions, policy_.excluded(length_));
+    const BestCandidates best = best_candidates(logits, extensions, policy_.excluded(length_));
     const int64_t each = best.tokens.size(1);
     Extensions seen;
-    const at::Tensor log_sums = best.log_sums.view({count(), before});
-    seen.finite = log_sums.sum(1, true);
+    const at::Tensor lse = best.lse.view({count(), before});
+    seen.finite = lse.sum(1, true);
     // (S, W, each): the candidates of each row, sorted by token, so that among equal sums the smaller token precedes.
     auto [tokens, order] = best.tokens.view({count(), before, each}).sort(2);
-    at::Tensor log_p =
-        best.logits.view({count(), before, each}).gather(2, order).to(at::kDouble) - log_sums.unsqueeze(2);
+    at::Tensor log_p = best.logits.view({count(), before, each}).gather(2, order).to(at::kDouble) - lse.unsqueeze(2);
     if (const at::Tensor& forced = forced_[static_cast<size_t>(step)];
         forced.defined()) {  // the forced token is the only extension of each row
       const at::Tensor is = forced.ge(0).unsqueeze(2), only = at::full_like(log_p, -INFINITY);
-      only.select(2, 0).copy_(forced_log_p(logits, forced, log_sums));
+      only.select(2, 0).copy_(forced_log_p(logits, forced, lse));
       log_p = at::where(is, only, log_p);
       tokens = at::where(is, forced.unsqueeze(2), tokens);
     }
-    const at::Tensor sums = widened((sums_.unsqueeze(2) + log_p).flatten(1), extensions, -INFINITY);
+    const at::Tensor sums = pad_columns((sums_.unsqueeze(2) + log_p).flatten(1), extensions, -INFINITY);
     const auto [sorted, places] = at::sort(sums, /*stable=*/true, 1, /*descending=*/true);
     const at::Tensor chosen = places.narrow(1, 0, extensions);
     seen.sums = sorted.narrow(1, 0, extensions);
-    seen.tokens = widened(tokens.flatten(1), extensions, end()).gather(1, chosen);
+    seen.tokens = pad_columns(tokens.flatten(1), extensions, end()).gather(1, chosen);
     seen.rows = at::floor_divide(chosen, each).clamp_max(before - 1);
 
     const at::Tensor open = seen.sums.gt(-INFINITY).logical_and(seen.tokens.ne(end()));
@@ -157,10 +156,10 @@ class DeviceSearch {
     const std::vector<int32_t> excluded = policy_.excluded(length_);
     const int64_t entries = logits.size(1), all = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
     if (entries <= static_cast<int64_t>(excluded.size())) BeamPolicy::throw_no_candidates();
-    const Best best = best_of(logits, o.temperature == 0 ? 1 : all, excluded);
+    const BestCandidates best = best_candidates(logits, o.temperature == 0 ? 1 : all, excluded);
     Extensions seen;
-    const at::Tensor log_sums = best.log_sums.view({count(), width_});
-    seen.finite = log_sums.sum(1, true);
+    const at::Tensor lse = best.lse.view({count(), width_});
+    seen.finite = lse.sum(1, true);
     at::Tensor place = at::zeros({count() * width_, 1}, int64_options_);
     if (o.temperature > 0) {  // the same choice as draw() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
@@ -169,10 +168,10 @@ class DeviceSearch {
       place = at::searchsorted(shares, at, /*out_int32=*/false, /*right=*/true).clamp_max(all - 1);
     }
     seen.tokens = best.tokens.gather(1, place).view({count(), width_});
-    at::Tensor log_p = best.logits.gather(1, place).view({count(), width_}).to(at::kDouble) - log_sums;
+    at::Tensor log_p = best.logits.gather(1, place).view({count(), width_}).to(at::kDouble) - lse;
     if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {
       seen.tokens = at::where(forced.ge(0), forced, seen.tokens);
-      log_p = at::where(forced.ge(0), forced_log_p(logits, forced, log_sums), log_p);
+      log_p = at::where(forced.ge(0), forced_log_p(logits, forced, lse), log_p);
     }
     sums_ = sums_ + log_p;
     tokens_ = seen.tokens;
@@ -183,7 +182,7 @@ class DeviceSearch {
 
   // Applies the extensions of several steps to the hypotheses of unfinished sentences. `length`: number of tokens of
   // the live hypotheses before the first step.
-  void follow(const std::vector<Extensions>& seen, int64_t length) {
+  void apply_extensions(const std::vector<Extensions>& seen, int64_t length) {
     if (seen.empty()) return;
     // Returns a member of all steps' Extensions, (steps, S, …), on the CPU. Only the first call waits for the GPU.
     const auto read = [&](at::Tensor Extensions::*part) {
@@ -219,7 +218,7 @@ class DeviceSearch {
   }
 
   // Removes finished sentences from the batch and stores their results.
-  void leave() {
+  void remove_finished() {
     std::vector<Beam> kept_beams;
     std::vector<int64_t> places;
     for (size_t b = 0; b < beams_.size(); ++b) {

@@ -14,11 +14,11 @@ namespace {
 
 // Returns the next token, drawn from the distribution of logits (V). Throws Error(failed) if the distribution is not
 // finite.
-int32_t next_of(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
+int32_t sample_next_token(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
   const double log_sum = logits.to(at::kDouble).logsumexp(0).item<double>();
   require_finite({&log_sum, 1});
   if (o.temperature == 0 && !logits.is_cpu())
-    return best_of(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
+    return best_candidates(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
   const at::Tensor x = logits.to(at::kCPU).contiguous();
   return draw({x.const_data_ptr<float>(), static_cast<size_t>(x.numel())}, o.temperature, o.top_k, random);
 }
@@ -35,7 +35,7 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
     at::Tensor tokens = at::empty({1, static_cast<int64_t>(next.size())}, at::kLong);
     std::copy(next.begin(), next.end(), tokens.mutable_data_ptr<int64_t>());
     at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
-    const int32_t token = next_of(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
+    const int32_t token = sample_next_token(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
     if (!each(token)) return;
     next = {token};
   }

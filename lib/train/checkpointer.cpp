@@ -7,7 +7,7 @@
 
 namespace mh::train {
 
-void Checkpointer::write(const std::string& path, const model::Views& tensors, io::Metadata more) const {
+void Checkpointer::write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata more) const {
   more.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
   more.merge(text::entries_of(tokenizers_));
   auto sink = open_sink(path);
@@ -16,7 +16,7 @@ void Checkpointer::write(const std::string& path, const model::Views& tensors, i
 }
 
 void Checkpointer::save_weights(const std::string& path) const {
-  model::Views views;
+  model::CheckpointTensors views;
   views.add(parts_.model.parameters());
   write(path, views);
 }
@@ -28,7 +28,7 @@ void Checkpointer::save_state(const std::string& path, const std::string& reason
   state.steps = parts_.optimizer.steps();
   state.memory = !parts_.memories.empty();
   for (const auto& entry : parts_.procedures.entries()) state.procedures[entry.name] = entry.plugin->state();
-  model::Views views;
+  model::CheckpointTensors views;
   views.add(parts_.model.parameters());
   for (const auto& [label, tensor] : parts_.optimizer.state()) views.add(label, tensor);
   for (const auto& [label, tensor] : model::memory_tensors(parts_.memories)) views.add(label, tensor);

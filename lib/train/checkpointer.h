@@ -40,7 +40,7 @@ class Checkpointer {
   void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
 
  private:
-  void write(const std::string& path, const model::Views& tensors, io::Metadata more = {}) const;
+  void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata more = {}) const;
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;
   const TrainedParts parts_;

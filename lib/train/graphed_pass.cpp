@@ -39,11 +39,11 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
   const bool known = recording_ && recording_->of == signature;
   if (!known && repeats_ <= kBefore)
     return work_(batch.input.to(model_.parameters().device()), batch.model_targets(), step);
-  if (!known) record(signature, batch, step);
+  if (!known) capture(signature, batch, step);
   return launch(batch, step);
 }
 
-void GraphedPass::record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
+void GraphedPass::capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
   recording_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
@@ -52,10 +52,10 @@ void GraphedPass::record(const Signature& signature, const data::Batch& batch, c
   r.targets.on_device = copy(batch.targets);
   r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
   r.step = step;
-  r.step.update_at = static_cast<const uint32_t*>(r.update.const_data_ptr());
+  r.step.update_ptr = static_cast<const uint32_t*>(r.update.const_data_ptr());
   r.graph = make_();
   try {
-    const std::vector<at::Tensor> losses = r.graph->record([this, &r] {
+    const std::vector<at::Tensor> losses = r.graph->capture([this, &r] {
       model_.parameters().zero_gradients();
       const nn::SlicedLoss loss = work_(r.input, r.targets, r.step);
       return std::vector<at::Tensor>{loss.smoothed.detach(), loss.nll};

@@ -21,7 +21,7 @@ class GraphedPass {
   // A function that computes the losses of a batch, whose input is on the GPU, and accumulates the gradients of the
   // parameters, which are undefined before the call. During the capture the CPU must not read a GPU tensor, nor the
   // values of model::Targets::values, only their shape. Between replays only the value at
-  // nn::ForwardContext::update_at changes.
+  // nn::ForwardContext::update_ptr changes.
   using Work = std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
   // Number of consecutive updates with equal signatures that run without a graph before the capture. They create
@@ -61,7 +61,7 @@ class GraphedPass {
     std::vector<Gradient> gradients;
   };
   Signature signature_of(const data::Batch& batch) const;
-  void record(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step);
+  void capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step);
   nn::SlicedLoss launch(const data::Batch& batch, const nn::ForwardContext& step);
 
   model::LanguageModel& model_;

@@ -28,7 +28,7 @@ const std::map<std::string, std::vector<HeadRole>>& words() {
 constexpr const char* kHead = "head";
 
 bool selects(const std::string& name, const nn::Parameter& p) {
-  if (name == kHead) return model::is_of_head(p.name());
+  if (name == kHead) return model::is_task_head_parameter(p.name());
   const auto word = words().find(name);
   if (word == words().end()) return matches(name, p.name());
   return std::find(word->second.begin(), word->second.end(), p.traits().role) != word->second.end();

@@ -171,7 +171,7 @@ int measure(std::istream& arguments) {
   const bool pairs = kind == "cross-head", by_library = cuda && (kind == "plain" || pairs || kind == "scaled");
   if (pairs)
     for (int64_t i = 0; i < heads; ++i) policy.key_heads.push_back((i + 1) % heads);
-  const at::Tensor others = pairs ? nn::constant_on(device, policy.key_heads) : at::Tensor();
+  const at::Tensor others = pairs ? nn::cached_constant(device, policy.key_heads) : at::Tensor();
   if (kind == "scaled") policy.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
     for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, policy.head_scales})

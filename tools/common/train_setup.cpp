@@ -62,7 +62,7 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
   const std::string where = a.from_option + " " + a.from;
   if (!a.takes_over) return model::require_same_parameters(model::config_of(from), model, sizes, where);
   const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
-  model::partial_load_of(from, now->parameters(), where);
+  model::compare_with_checkpoint(from, now->parameters(), where);
   model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)), *now,
                             where);
 }

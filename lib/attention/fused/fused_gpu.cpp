@@ -36,7 +36,7 @@ at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
   std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
   // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
   // gaps of a memory are random, so several runs are copied in every call.
-  return runs.size() == 1 ? nn::constant_on(device, numbers) : nn::to_device(at::tensor(numbers), device);
+  return runs.size() == 1 ? nn::cached_constant(device, numbers) : nn::to_device(at::tensor(numbers), device);
 }
 
 // The kernel parameters of a call. Owns the tensors in device memory that the parameters point to.
@@ -49,7 +49,7 @@ struct DeviceParams {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.key_heads.empty()) {
-      heads_ = nn::constant_on(device, spec.key_heads);
+      heads_ = nn::cached_constant(device, spec.key_heads);
       params.key_heads = params.value_heads = heads_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();

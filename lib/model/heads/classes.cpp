@@ -1,8 +1,8 @@
 // The task head "classes" predicts the class of a text: logits W dropout(p) + b (C), with p (d) the output of the
 // pooler.
 
-#include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "model/task_head.h"
 #include "nn/aten.h"
 
 namespace mh::model {
@@ -22,7 +22,7 @@ class ClassesHead : public PooledHead {
   }
 };
 
-class Classes : public EncoderHead {
+class Classes : public TaskHead {
  public:
   bool has_classes() const override { return true; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
@@ -31,7 +31,7 @@ class Classes : public EncoderHead {
   }
 };
 
-const Registration<Classes> entry(encoder_heads(), "classes", "class of a text");
+const Registration<Classes> entry(task_heads(), "classes", "class of a text");
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // The task head "number" predicts a number for a text: W dropout(p) + b, with p (d) the output of the pooler.
 
-#include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "model/task_head.h"
 #include "nn/aten.h"
 #include "nn/device.h"
 
@@ -31,7 +31,7 @@ class NumberHead : public PooledHead {
   }
 };
 
-class Number : public EncoderHead {
+class Number : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
@@ -39,7 +39,7 @@ class Number : public EncoderHead {
   }
 };
 
-const Registration<Number> entry(encoder_heads(), "number", "regression: a number for a text");
+const Registration<Number> entry(task_heads(), "number", "regression: a number for a text");
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 // Each position t has two scores, W h_t + b; a softmax of the first scores over all positions is the distribution of
 // the answer's first position, and a softmax of the second scores that of its last position.
 
-#include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
+#include "model/task_head.h"
 #include "nn/aten.h"
 #include "nn/device.h"
 
@@ -20,7 +20,7 @@ class SpanHead : public OutputLayer {
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const Places all = places(hidden, targets.values);
+    const SpanTargets all = span_targets(hidden, targets.values);
     const at::Tensor known = all.ends.select(1, 0).ge(0);
     const at::Tensor nll = -(all.target_log_p().mean(1) * known).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
@@ -31,14 +31,14 @@ class SpanHead : public OutputLayer {
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    const Places all = places(hidden, targets);
+    const SpanTargets all = span_targets(hidden, targets);
     return at::cat({all.target_log_p() * all.ends.ge(0), at::zeros_like(all.lengths, at::kFloat)}, 1);
   }
 
  private:
   // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, since
   // their number depends on the other texts in the batch.
-  struct Places {
+  struct SpanTargets {
     at::Tensor log_p;    // (B, T, 2): log p of each position as the first and as the last position of the answer
     at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
     at::Tensor lengths;  // (B, 1) int64: length of each text
@@ -46,7 +46,7 @@ class SpanHead : public OutputLayer {
     // Returns the log-probabilities (B, 2) of the target positions.
     at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }
   };
-  Places places(const at::Tensor& hidden, const at::Tensor& targets) const {
+  SpanTargets span_targets(const at::Tensor& hidden, const at::Tensor& targets) const {
     const at::Tensor packed = nn::to_device(targets, hidden.device()), lengths = packed.narrow(1, 2, 1).neg();
     const at::Tensor padding = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
     return {at::log_softmax(logits(hidden).masked_fill(padding.unsqueeze(2), -1e30), 1), packed.narrow(1, 0, 2),
@@ -56,7 +56,7 @@ class SpanHead : public OutputLayer {
   Dense dense_;
 };
 
-class Span : public EncoderHead {
+class Span : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
@@ -64,7 +64,7 @@ class Span : public EncoderHead {
   }
 };
 
-const Registration<Span> entry(encoder_heads(), "span", "first and last position of an answer");
+const Registration<Span> entry(task_heads(), "span", "first and last position of an answer");
 
 }  // namespace
 

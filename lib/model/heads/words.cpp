@@ -3,9 +3,9 @@
 // sentence of a text follows the first (next-sentence prediction): logits W' p + b', with p the output of the pooler.
 
 #include "model/block.h"
-#include "model/encoder_head.h"
 #include "model/heads/pooled_head.h"
 #include "model/inits.h"
+#include "model/task_head.h"
 #include "nn/aten.h"
 #include "nn/device.h"
 
@@ -40,7 +40,7 @@ class WordsHead : public OutputLayer {
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const at::Tensor places = places_of(targets.values);
+    const at::Tensor places = masked_indices(targets.values);
     nn::SlicedLoss loss =
         nn::sliced_cross_entropy(transformed(select_positions(hidden, places)), weight_->value(), bias_.value(),
                                  targets.values.flatten().index_select(0, places), scored_, smoothing);
@@ -52,7 +52,7 @@ class WordsHead : public OutputLayer {
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    const at::Tensor places = places_of(targets);
+    const at::Tensor places = masked_indices(targets);
     at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
     all.view(-1).index_copy_(
         0, nn::to_device(places, hidden.device()),
@@ -67,7 +67,7 @@ class WordsHead : public OutputLayer {
   // Returns the indices of the masked positions in the flattened targets (B·T), on the CPU. Column 0 is excluded, since
   // it contains the class of next-sentence prediction. Scoring only the masked positions saves time, since few
   // positions are masked.
-  static at::Tensor places_of(const at::Tensor& targets) {
+  static at::Tensor masked_indices(const at::Tensor& targets) {
     at::Tensor is_scored = targets.to(at::kCPU).ge(0);
     is_scored.select(1, 0).fill_(false);
     return is_scored.flatten().nonzero().squeeze(1);
@@ -88,7 +88,7 @@ class WordsHead : public OutputLayer {
   std::unique_ptr<Dense> next_;
 };
 
-class Words : public EncoderHead {
+class Words : public TaskHead {
  public:
   bool scores_entries() const override { return true; }
   bool has_next_sentence() const override { return true; }
@@ -98,7 +98,7 @@ class Words : public EncoderHead {
   }
 };
 
-const Registration<Words> entry(encoder_heads(), "words", "masked words");
+const Registration<Words> entry(task_heads(), "words", "masked words");
 
 }  // namespace
 

@@ -338,7 +338,7 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
     check_close(hidden_states(*pruned.model), expected);
 
     const std::string path = folder.file("cut.safetensors");
-    model::Views views;
+    model::CheckpointTensors views;
     views.add(pruned.model->parameters());
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, views.all(),

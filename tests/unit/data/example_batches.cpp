@@ -308,7 +308,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   auto pretrained = build(pretrained_toml);
   pretrained->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
-  model::Views views;
+  model::CheckpointTensors views;
   views.add(pretrained->parameters());
   {
     auto sink = open_sink(path);
@@ -318,13 +318,13 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   const io::Checkpoint checkpoint(path);
   auto finetuned =
       build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
-  const model::PartialLoad partial_load = model::partial_load_of(checkpoint, finetuned->parameters(), "--init");
+  const model::PartialLoad partial_load = model::compare_with_checkpoint(checkpoint, finetuned->parameters(), "--init");
   const std::set<std::string> added(partial_load.added.begin(), partial_load.added.end()),
-      left_out(partial_load.left_out.begin(), partial_load.left_out.end());
+      ignored(partial_load.ignored.begin(), partial_load.ignored.end());
   CHECK(added.count("head.classes.weight") == 1);
   CHECK(added.count("pooler.weight") == 0);
-  CHECK(left_out.count("head.words.bias") == 1);
-  CHECK(left_out.count("head.next.weight") == 1);
+  CHECK(ignored.count("head.words.bias") == 1);
+  CHECK(ignored.count("head.next.weight") == 1);
   for (const std::string& name : added)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
   const at::Tensor initial_head = finetuned->parameters().find("head.classes.weight")->master().clone();
@@ -341,7 +341,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     if (const auto at = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(at, 9);
     auto incompatible = build(toml);
     CHECK(refusal([&] {
-            model::partial_load_of(checkpoint, incompatible->parameters(), "--init m");
+            model::compare_with_checkpoint(checkpoint, incompatible->parameters(), "--init m");
           }).find("--init m") == 0);
   }
 }

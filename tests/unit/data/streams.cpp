@@ -245,7 +245,7 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   const std::string path = folder.file("m.safetensors");
   auto write = [&](const std::function<void(const std::string&, at::Tensor&)>& change) {
     auto tensors = model::memory_tensors(saved);
-    model::Views views;
+    model::CheckpointTensors views;
     for (auto& [name, tensor] : tensors) {
       if (change) change(name, tensor);
       if (tensor.defined()) views.add(name, tensor);

@@ -31,7 +31,7 @@ template <class F>
 auto run_on_both(const F& f) {
   const auto cpu = f();
   const kernels::CudaApi api = host::emulated_api();
-  const nn::CpuAsGpu scope(api);
+  const nn::ScopedGpuEmulation scope(api);
   return std::pair(cpu, f());
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
           const at::Tensor gain0 = at::randn({size}), shift0 = at::randn({size});
           const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
-          const nn::Dropping drop{p, step, "place", 2};
+          const nn::DropoutArguments drop{p, step, "place", 2};
           const auto results = [&](const auto& to_type) {
             const at::Tensor x = leaf(to_type(x0)), y = leaf(to_type(y0)), gain = leaf(to_type(gain0)),
                              shift = leaf(to_type(shift0));

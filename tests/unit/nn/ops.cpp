@@ -188,7 +188,7 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
                trains = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
     const nn::ForwardContext step{trains, 3, 5, *rc::gen::inRange(0, 9)};
-    const nn::Dropping drop{p, step, "place", 2};
+    const nn::DropoutArguments drop{p, step, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({rows, length, size}) + offset,
                      y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),

@@ -208,12 +208,12 @@ TEST_CASE("best_of() returns the tokens, logits and log-sum-exps of candidates_o
     x.select(1, 0).fill_(1);
     std::vector<int32_t> excluded;
     if (*rc::gen::arbitrary<bool>()) excluded.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
-    const Best best = best_of(x, count, excluded);
+    const BestCandidates best = best_candidates(x, count, excluded);
     RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
     const Candidates expected = candidates_of(x, {count, excluded, {}});
     for (int64_t r = 0; r < rows; ++r) {
       const auto& expected_row = expected.rows[static_cast<size_t>(r)];
-      RC_ASSERT(std::abs(best.log_sums[r].item<double>() - expected.log_sums[static_cast<size_t>(r)]) < 2e-6);
+      RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) < 2e-6);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
         const auto rank = static_cast<size_t>(k);
         const auto logit = best.logits[r][k].item<float>();
@@ -601,7 +601,7 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   CHECK(status_of([&] { device_search(*model, {s}, o); }) == 1);
   // Learned positions limit the length of hypotheses, too: the last position predicts the end token.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
-  CHECK(longest_hypothesis({}, *bounded, 3) == 4);
+  CHECK(max_hypothesis_length({}, *bounded, 3) == 4);
   CHECK(beam_search(*bounded, {s}, kEnds, {})[0].size() == 5);
   CHECK(device_search(*bounded, {s}, {})[0].size() == 5);
   o = {2, 1, 1, 0, 4, false};
@@ -609,5 +609,5 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   o.min_length = 5;
   CHECK(refusal([&] { o.check(*bounded); }).find("at most 4, the maximum length of the model") != std::string::npos);
   o.check(*model);
-  CHECK(longest_hypothesis({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
+  CHECK(max_hypothesis_length({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
 }

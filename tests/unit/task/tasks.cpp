@@ -13,8 +13,8 @@
 #include "fixtures/status.h"
 #include "io/record_kind.h"
 #include "io/shard.h"
-#include "model/encoder_head.h"
 #include "model/load.h"
+#include "model/task_head.h"
 #include "task/task.h"
 #include "task/task_options.h"
 #include "text/records/classification/examples.h"
@@ -117,7 +117,7 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
 
 TEST_CASE("every combination of a backbone and an encoder head belongs to exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
-    for (const std::string& head : model::encoder_heads().names()) {
+    for (const std::string& head : model::task_heads().names()) {
       INFO(backbone << ", " << head);
       model::ModelOptions options;
       options.backbone = backbone, options.bert.head = head;
@@ -191,7 +191,7 @@ TEST_CASE("options of a task are accepted only for models of that task, and a co
     CHECK(status_of([&] { read({}); }) == 2);  // default options: a decoder, which does not have this task
     model::ModelOptions model;
     model.backbone = "bert";
-    for (const std::string& head : model::encoder_heads().names())
+    for (const std::string& head : model::task_heads().names())
       if (model.bert.head = head; task->serves(model))
         CHECK(read(model).find(str("[", task->section(), "]")) != std::string::npos);
   }

@@ -164,7 +164,7 @@ class Relative : public Score {
     // of projecting all distances.
     if (!is_small(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
-    if (!c.key_heads.empty()) w = w.index_select(0, nn::constant_on(w.device(), c.key_heads));
+    if (!c.key_heads.empty()) w = w.index_select(0, nn::cached_constant(w.device(), c.key_heads));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -175,7 +175,7 @@ class Relative : public Score {
     at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
                        .view({count, c.layer_spec.heads, c.layer_spec.key_size})
                        .transpose(0, 1);
-    return c.key_heads.empty() ? r : r.index_select(0, nn::constant_on(r.device(), c.key_heads));
+    return c.key_heads.empty() ? r : r.index_select(0, nn::cached_constant(r.device(), c.key_heads));
   }
 
   // Returns S (count, d), with dropout, for the distances from lowest + count - 1 down to lowest.

@@ -11,9 +11,9 @@
 namespace mh::model {
 
 // Creates the output layer of one task head, and states which options of [model.bert] the task head accepts.
-class EncoderHead {
+class TaskHead {
  public:
-  virtual ~EncoderHead() = default;
+  virtual ~TaskHead() = default;
   // Returns whether the task head predicts vocabulary entries; with model.tied, it uses the token embedding for that.
   virtual bool scores_entries() const { return false; }
   virtual bool has_classes() const { return false; }        // whether model.bert.classes and model.bert.labels apply
@@ -23,10 +23,10 @@ class EncoderHead {
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,
                                             const TokenEmbedding& embedding, int64_t vocabulary) const = 0;
 };
-Registry<EncoderHead>& encoder_heads();
+Registry<TaskHead>& task_heads();
 
 // Creates the task head that options.head (model.bert.head) names. Throws Error(usage) for an unknown name.
-std::unique_ptr<EncoderHead> head_of(const BertOptions& options);
+std::unique_ptr<TaskHead> make_task_head(const BertOptions& options);
 
 // Throws Error(usage) if an option of [model.bert] is set that the chosen task head does not accept, or has an invalid
 // value.

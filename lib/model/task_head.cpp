@@ -1,18 +1,18 @@
 // The registry of task heads, and the checks of their options.
-#include "model/encoder_head.h"
+#include "model/task_head.h"
 
 #include "base/error.h"
 #include "base/text.h"
 
 namespace mh::model {
 
-Registry<EncoderHead>& encoder_heads() {
-  static Registry<EncoderHead> registry("head");
+Registry<TaskHead>& task_heads() {
+  static Registry<TaskHead> registry("head");
   return registry;
 }
 
-std::unique_ptr<EncoderHead> head_of(const BertOptions& options) {
-  return encoder_heads().make(options.head, "model.bert.head");
+std::unique_ptr<TaskHead> make_task_head(const BertOptions& options) {
+  return task_heads().make(options.head, "model.bert.head");
 }
 
 void check_head(const BertOptions& o) {
@@ -20,7 +20,7 @@ void check_head(const BertOptions& o) {
                          const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
-  const auto head = head_of(o);
+  const auto head = make_task_head(o);
   if (head->has_classes() && o.classes < 2)
     refuse("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
            "set the number of classes");
