@@ -52,7 +52,7 @@ std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
   std::vector<HeadSide> sides;
   for (auto [one, meant] :
        {std::pair{HeadSide::score, Side::score}, {HeadSide::value, Side::value}, {HeadSide::output, Side::output}})
-    if ((side == Side::whole || side == meant) && layer.has_side(one)) sides.push_back(one);
+    if ((side == Side::whole || side == meant) && layer.has_separate_heads(one)) sides.push_back(one);
   return sides;
 }
 

@@ -82,8 +82,8 @@ std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& score
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // returns whole for unknown names
 const char* name_of(attention::HeadSide side);
-// Returns the head sides of the layer (AttentionLayer::has_side) that `side` selects: all of them for whole; none if
-// the layer does not have `side`.
+// Returns the head sides of the layer (AttentionLayer::has_separate_heads) that `side` selects: all of them for whole;
+// none if the layer does not have `side`.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
 
 }  // namespace mh::analysis

@@ -15,8 +15,9 @@ const char* name_of(AttentionKind kind);  // returns the name in configuration k
 // the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded.
 struct Lengths {
   at::Tensor decoder, encoder;
-  Lengths(at::Tensor of_decoder = {}, at::Tensor of_encoder = {})  // NOLINT: implicit for models without encoder
-      : decoder(std::move(of_decoder)), encoder(std::move(of_encoder)) {}
+  Lengths(at::Tensor decoder_lengths = {},
+          at::Tensor encoder_lengths = {})  // NOLINT: implicit for models without encoder
+      : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;
   }

@@ -45,7 +45,7 @@ std::pair<at::Tensor, at::Tensor> Cache::all() {
   return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_)};
 }
 
-Cache::InPlace Cache::extend(const at::Tensor& k, const at::Tensor& v) {
+Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor& v) {
   reserve(k, v);
   const int64_t rows = k.size(0);
   const at::Tensor own = at::arange(rows, at::kInt).unsqueeze(1);
@@ -113,10 +113,10 @@ void Cache::reorder(const at::Tensor& rows) {
   reorder_rows(rows);
 }
 
-void Cache::reorder_rows(const at::Tensor& given) {
+void Cache::reorder_rows(const at::Tensor& row_indices) {
   if (length_ == 0 || !keys_.defined()) return;
   // Row numbers on a GPU are not inspected, since reading them would synchronise with the GPU.
-  const at::Tensor rows = given.to(keys_.device()).contiguous();
+  const at::Tensor rows = row_indices.to(keys_.device()).contiguous();
   if (table_.defined() && rows.numel() <= keys_.size(0)) {
     table_ = table_.index_select(0, rows);
     return;

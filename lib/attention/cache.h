@@ -33,13 +33,13 @@ class Cache {
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As
   // long as this table exists, reorder_rows() copies only the table. append() and all() remove the table, and so does
   // reorder_rows() if the number of batch rows exceeds P.
-  struct InPlace {
+  struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor rows;          // (B, length) int32: position t of batch row b is in physical row rows[b, t]
   };
   // Reserves one more position for keys and values with the shapes of k (B, h, 1, dk) and v (B, hv, 1, dv), and returns
   // a view that includes it. The caller must write the new key and value of batch row b to physical row b.
-  InPlace extend(const at::Tensor& k, const at::Tensor& v);
+  InPlaceView append_in_place(const at::Tensor& k, const at::Tensor& v);
 
  private:
   void reserve(const at::Tensor& k, const at::Tensor& v);

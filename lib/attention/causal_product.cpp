@@ -14,7 +14,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Returns whether products of blocks are faster than one product of all queries and keys.
-bool in_pieces(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
+bool uses_blocks(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
   return offset && x.is_cpu() && x.numel() > 0 && queries > plain::kBlock && *offset + plain::kBlock < keys;
 }
 
@@ -24,7 +24,7 @@ namespace plain {
 
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
   const int64_t queries = q.size(2), keys = k.size(2);
-  if (!in_pieces(q, queries, keys, offset)) return at::matmul(q, k.transpose(-1, -2));
+  if (!uses_blocks(q, queries, keys, offset)) return at::matmul(q, k.transpose(-1, -2));
   const at::Tensor a = flat(q), b = flat(k).transpose(1, 2);
   at::Tensor result = at::empty({q.size(0), q.size(1), queries, keys}, q.options()), y = result.flatten(0, 1);
   each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
@@ -38,7 +38,7 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
   const int64_t queries = p.size(2), keys = p.size(3);
-  if (!in_pieces(p, queries, keys, offset)) return at::matmul(p, v);
+  if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p, v);
   const at::Tensor a = flat(p), b = flat(v);
   at::Tensor result = at::empty({p.size(0), p.size(1), queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
   each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
@@ -51,7 +51,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset) {
   const int64_t queries = p.size(2), keys = p.size(3);
-  if (!in_pieces(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
+  if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
   const at::Tensor a = flat(p).transpose(1, 2), b = flat(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only the queries from s - offset on see keys in [s, s + count).
@@ -79,7 +79,7 @@ CausalOffset saved_offset(Saved& saved) {
 
 namespace {
 
-struct WithKeys : torch::autograd::Function<WithKeys> {
+struct ProductWithKeys : torch::autograd::Function<ProductWithKeys> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
     context->save_for_backward({q, k});
     plain::save_offset(context->saved_data, offset);
@@ -95,7 +95,7 @@ struct WithKeys : torch::autograd::Function<WithKeys> {
   }
 };
 
-struct WithValues : torch::autograd::Function<WithValues> {
+struct ProductWithValues : torch::autograd::Function<ProductWithValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
     context->save_for_backward({p, v});
     plain::save_offset(context->saved_data, offset);
@@ -114,15 +114,17 @@ struct WithValues : torch::autograd::Function<WithValues> {
 }  // namespace
 
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
-  return WithKeys::apply(q, k, offset);
+  return ProductWithKeys::apply(q, k, offset);
 }
 
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
   const int64_t rows = v.size(0);
-  if (p.size(0) == rows) return WithValues::apply(p, v, offset);
+  if (p.size(0) == rows) return ProductWithValues::apply(p, v, offset);
   // All batch rows share p, so one product with the concatenated values of all rows suffices.
   const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
-  return WithValues::apply(p, flat_values, offset).view({v.size(1), p.size(2), rows, v.size(3)}).permute({2, 0, 1, 3});
+  return ProductWithValues::apply(p, flat_values, offset)
+      .view({v.size(1), p.size(2), rows, v.size(3)})
+      .permute({2, 0, 1, 3});
 }
 
 }  // namespace mh::attention

@@ -12,16 +12,16 @@
 
 namespace mh::attention {
 
-Path path_named(const std::string& name) {
+Path parse_path(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
 }
 
 MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
     : queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
       masks_no_key(!mask.causal || mask.offset + 1 >= keys),
-      is_plain(mask.window == 0 && !mask.additive.defined()),
-      has_policy(!mask.additive.defined() && (queries_are_last || (masks_no_key && mask.window == 0))) {
-  square = is_plain && queries_are_last && mask.offset == 0;
+      has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
+      is_supported_by_kernels(!mask.additive.defined() && (queries_are_last || (masks_no_key && mask.window == 0))) {
+  square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
@@ -43,7 +43,7 @@ namespace {
 
 // Returns false, for a constraint that is not met. If `why` is not null, sets `why` to the concatenation of `words`.
 template <class... Words>
-bool refused(std::string* why, const Words&... words) {
+bool unmet(std::string* why, const Words&... words) {
   if (why != nullptr) *why = str(words...);
   return false;
 }
@@ -54,7 +54,7 @@ bool has_any(const Candidate& c) { return c.features.any(c.training); }
 
 bool has_fused_form(const Stage& stage, const char* what, const std::string& name, std::string* why) {
   const std::string reason = stage.why_not_fused();
-  return reason.empty() || refused(why, what, " '", name, "': ", reason);
+  return reason.empty() || unmet(why, what, " '", name, "': ", reason);
 }
 
 bool pairing_fuses(const Candidate& c, std::string* why) {
@@ -80,7 +80,7 @@ bool combiner_fuses(const Candidate& c, std::string* why) {
 bool value_size_is_head_size(const Candidate& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.features.mixing || s.value_size == s.key_size ||
-         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
+         unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
 // Returns why the interceptor needs the composed path; null if it works on every path or if there is no interceptor.
@@ -90,14 +90,14 @@ const char* needs_composed(const Interceptor* interceptor) {
 
 bool interceptor_suits_fused(const Candidate& c, std::string* why) {
   const char* reason = needs_composed(c.layer.interceptor);
-  return reason == nullptr || refused(why, reason);
+  return reason == nullptr || unmet(why, reason);
 }
 
 bool gpu_has_kernels(const Candidate& c, std::string* why) {
   if (!c.layer.on_gpu || !has_any(c)) return true;
   const std::string reason =
       why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
-  return reason.empty() || refused(why, names(c), ": ", reason);
+  return reason.empty() || unmet(why, names(c), ": ", reason);
 }
 
 bool head_size_suits_cpu(const Candidate& c, std::string* why) {
@@ -107,16 +107,16 @@ bool head_size_suits_cpu(const Candidate& c, std::string* why) {
   for (const std::string& feature : c.features.names(c.training))
     reasons.push_back(
         str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", which is not a multiple of 16"));
-  return refused(why, join(reasons, "; "));
+  return unmet(why, join(reasons, "; "));
 }
 
 bool observer_suits_fused(const Candidate& c, std::string* why) {
   const char* reason = needs_composed(c.pass->observer);
-  return reason == nullptr || refused(why, reason);
+  return reason == nullptr || unmet(why, reason);
 }
 
 bool has_tensors(const Candidate& c, std::string* why) {
-  return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || refused(why, "");
+  return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || unmet(why, "");
 }
 
 // Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
@@ -125,30 +125,30 @@ bool fused_is_faster(const Candidate& c, std::string* why) {
 }
 
 bool mask_suits_kernels(const Candidate& c, std::string* why) {
-  return c.choice.mask.has_policy || !has_any(c) ||
-         refused(why, names(c), " with a mask that the fused kernels do not support, such as an additive mask");
+  return c.choice.mask.is_supported_by_kernels || !has_any(c) ||
+         unmet(why, names(c), " with a mask that the fused kernels do not support, such as an additive mask");
 }
 
 bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.choice.matrix.defined() || s.value_size == s.key_size ||
-         refused(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
-                 " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
+         unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
+               " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
 bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
   return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
          c.layer.layer_spec.key_size % 16 == 0 ||
-         refused(why, names(c), ", with head_size ", c.layer.layer_spec.key_size,
-                 ", which is not a multiple of 16, in a forward pass where mixer '", c.layer.options.mixer,
-                 "' mixes no heads");
+         unmet(why, names(c), ", with head_size ", c.layer.layer_spec.key_size,
+               ", which is not a multiple of 16, in a forward pass where mixer '", c.layer.options.mixer,
+               "' mixes no heads");
 }
 
 bool has_kernel(const Candidate& c, std::string* why) {
   const Context& p = *c.pass;
   return c.choice.kernel != Kernel::composed ||
-         refused(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
-                 c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
+         unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
+               c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
 
 constexpr Constraint kConstraints[] = {
@@ -181,11 +181,12 @@ Kernel kernel_for(const Candidate& c) {
     return gpu                                  ? Kernel::head_mixing_gpu
            : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu
                                                 : Kernel::composed;
-  // On a GPU, SDPA is the fastest kernel for forward passes that need no mask tensor (`whole` is true) and no feature
-  // that SDPA lacks.
-  const bool whole = mask.square || (mask.is_plain && !p.mask.causal && !p.mask.key_lengths.defined());
-  if (mask.has_policy && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
-  if (mask.has_policy && gpu && !(whole && !has_any(c))) return Kernel::fused_gpu;
+  // On a GPU, SDPA is the fastest kernel for forward passes that need no mask tensor (`needs_no_mask_tensor` is true)
+  // and no feature that SDPA lacks.
+  const bool needs_no_mask_tensor =
+      mask.square || (mask.has_no_window_or_bias && !p.mask.causal && !p.mask.key_lengths.defined());
+  if (mask.is_supported_by_kernels && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
+  if (mask.is_supported_by_kernels && gpu && !(needs_no_mask_tensor && !has_any(c))) return Kernel::fused_gpu;
   return has_any(c) ? Kernel::composed : Kernel::library;
 }
 
@@ -204,7 +205,7 @@ Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.
     std::string why;
     if (constraint.scope != Scope::built || constraint.met(c, &why)) continue;
     built_reasons_.push_back(std::move(why));
-    if (built_refusal_ == nullptr) built_refusal_ = &constraint;
+    if (first_unmet_built_ == nullptr) first_unmet_built_ = &constraint;
   }
 }
 
@@ -219,14 +220,14 @@ std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, boo
   const Candidate c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints) {
     std::string why;
-    const bool asked = constraint.scope == Scope::layer || (constraint.scope == Scope::device && reasons.empty());
-    if (asked && !constraint.met(c, &why)) reasons.push_back(std::move(why));
+    const bool is_checked = constraint.scope == Scope::layer || (constraint.scope == Scope::device && reasons.empty());
+    if (is_checked && !constraint.met(c, &why)) reasons.push_back(std::move(why));
   }
   return reasons;
 }
 
 bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
-  if (path_ == Path::composed || built_refusal_ != nullptr) return false;
+  if (path_ == Path::composed || first_unmet_built_ != nullptr) return false;
   const Candidate c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints)
     if (constraint.scope != Scope::built && !constraint.needs_pass() && !constraint.met(c, nullptr)) return false;
@@ -248,20 +249,20 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
   Candidate c{layer, features_, path_, pass.step.training, &pass};
-  c.choice.refusal = built_refusal_;
-  if (built_refusal_ != nullptr) return c.choice;
+  c.choice.unmet_constraint = first_unmet_built_;
+  if (first_unmet_built_ != nullptr) return c.choice;
   Choice& choice = c.choice;
   choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
-  bool searched = false;
+  bool kernel_chosen = false;
   for (const Constraint& constraint : kConstraints) {
     if (constraint.scope == Scope::built) continue;
-    if (constraint.scope == Scope::kernel && !std::exchange(searched, true)) {
+    if (constraint.scope == Scope::kernel && !std::exchange(kernel_chosen, true)) {
       choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
       choice.matrix = layer.stages.mixer->matrix(pass);
       choice.kernel = kernel_for(c);
     }
     if (constraint.met(c, nullptr)) continue;
-    choice.refusal = &constraint;
+    choice.unmet_constraint = &constraint;
     choice.kernel = Kernel::composed;
     break;
   }
@@ -269,22 +270,22 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
 }
 
 void Dispatcher::report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const {
-  if (choice.refusal == nullptr) return;
+  if (choice.unmet_constraint == nullptr) return;
   const bool training = pass.step.training;
-  const bool is_layer_reason = !choice.refusal->needs_pass();
+  const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
   // The reasons of the layer are part of describe(), which was logged when the model was built, except for those of an
   // interceptor, which is set later.
   if (is_layer_reason && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;
   }
-  const uint64_t bit = uint64_t{1} << (2 * (choice.refusal - kConstraints) + (training ? 1 : 0));
+  const uint64_t bit = uint64_t{1} << (2 * (choice.unmet_constraint - kConstraints) + (training ? 1 : 0));
   if (!is_layer_reason && path_ != Path::fused &&
       ((logged_->load(std::memory_order_relaxed) & bit) != 0 || (logged_->fetch_or(bit) & bit) != 0))
     return;
   std::string why;
   if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
-  else choice.refusal->met({layer, features_, path_, training, &pass, choice}, &why);
+  else choice.unmet_constraint->met({layer, features_, path_, training, &pass, choice}, &why);
   if (why.empty()) return;
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);

@@ -26,7 +26,7 @@ namespace mh::attention {
 // The path that the user requests. `automatic`: the fused path if all constraints are met, otherwise a fallback to the
 // composed path. `fused`: a fallback is an error, also if an observer, an interceptor or a mask causes it.
 enum class Path { automatic, composed, fused };
-Path path_named(const std::string& name);  // converts "auto", "composed" or "fused"
+Path parse_path(const std::string& name);  // converts "auto", "composed" or "fused"
 
 // Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
 // layer. Thread-safe, since layers may run in several threads.
@@ -47,11 +47,11 @@ class PathLog {
 // causal mask (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but
 // not in every combination. The causal mask of a single query in incremental decoding hides no key.
 struct MaskForm {
-  bool square = false;            // causal, equal numbers of queries and keys, no other mask
-  bool queries_are_last = false;  // causal, queries at the last key positions, no key lengths
-  bool masks_no_key = false;      // no causal mask, or one that hides no key
-  bool is_plain = false;          // no window and no additive mask
-  bool has_policy = false;        // the fused kernels can apply the mask
+  bool square = false;                   // causal, equal numbers of queries and keys, no other mask
+  bool queries_are_last = false;         // causal, queries at the last key positions, no key lengths
+  bool masks_no_key = false;             // no causal mask, or one that hides no key
+  bool has_no_window_or_bias = false;    // no window and no additive mask
+  bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t queries, int64_t keys);
@@ -80,7 +80,8 @@ struct Constraint;
 // The dispatcher's decision for one forward pass.
 struct Choice {
   Kernel kernel = Kernel::composed;
-  const Constraint* refusal = nullptr;  // first constraint that is not met; null if all are met, or with Path::composed
+  const Constraint* unmet_constraint =
+      nullptr;  // first constraint that is not met; null if all are met, or with Path::composed
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
   GpuKernels gpu = {};
@@ -161,7 +162,7 @@ class Dispatcher {
  private:
   KernelFeatures features_;
   std::vector<std::string> built_reasons_;
-  const Constraint* built_refusal_ = nullptr;  // first unmet constraint of Scope::built
+  const Constraint* first_unmet_built_ = nullptr;  // first unmet constraint of Scope::built
   Path path_ = Path::automatic;
   std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
   // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1

@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 constexpr int kLanes = 16;
 constexpr int64_t kRows = 16;  // positions per work item; a constant, so that results do not depend on the thread count
 
-bool in_kernel(const at::Tensor& x) {
+bool has_cpu_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
@@ -59,7 +59,7 @@ struct Matrices {
 // Calls visit(item, b, begin, end, scratch), in parallel, for each work item: at most kRows positions [begin, end) of
 // batch row b, with `scratch` floats of memory.
 template <class Visit>
-void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
+void for_each_work_item(const at::Tensor& x, int64_t scratch, const Visit& visit) {
   const int64_t positions = x.size(2), pieces = (positions + kRows - 1) / kRows;
   at::parallel_for(0, x.size(0) * pieces, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> memory(static_cast<size_t>(scratch));
@@ -71,7 +71,7 @@ void each_piece(const at::Tensor& x, int64_t scratch, const Visit& visit) {
 }
 
 // Returns how many of `all` keys the query at position t sees.
-int64_t last_key(const Mixing& mixing, int64_t t, int64_t all) {
+int64_t num_visible_keys(const MixOptions& mixing, int64_t t, int64_t all) {
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
 }
 
@@ -89,20 +89,20 @@ at::Tensor like(const at::Tensor& x, int64_t heads, bool by_position) {
 }
 
 template <class T>
-void forward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, at::Tensor& y) {
+void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, at::Tensor& y) {
   const int64_t in = x.size(1), out = y.size(1), keys = x.size(3);
   const auto from = reading<T>(x);
   const auto to = writing<T>(y);
   const Matrices matrices(m);
-  each_piece(x, kernels::head_mix_scratch(in, out),
-             [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
-               for (int64_t t = begin; t < end; ++t) {
-                 const int64_t count = last_key(mixing, t, keys);
-                 kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t), to.at(b, t),
-                                    scratch);
-                 clear_range(to.at(b, t), to.head, out, count, keys);
-               }
-             });
+  for_each_work_item(x, kernels::head_mix_scratch(in, out),
+                     [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
+                       for (int64_t t = begin; t < end; ++t) {
+                         const int64_t count = num_visible_keys(mixing, t, keys);
+                         kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t),
+                                            to.at(b, t), scratch);
+                         clear_range(to.at(b, t), to.head, out, count, keys);
+                       }
+                     });
 }
 
 // Adds to each of `count` sums the kLanes partial sums of the kernel: sums (count), lanes (count, kLanes).
@@ -118,8 +118,8 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
 // call. It has the shape (B, T, in, out) with one matrix per position, otherwise (work items, in, out) for the caller
 // to sum.
 template <class T>
-void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing, const at::Tensor& dy,
-                     const at::Tensor& dx, const at::Tensor& dm) {
+void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, const at::Tensor& dy,
+                         const at::Tensor& dx, const at::Tensor& dm) {
   const int64_t in = x.size(1), out = dy.size(1), keys = x.size(3), numbers = in * out;
   const bool by_position = m.dim() == 4;
   const auto from = reading<T>(x), grad_output = reading<T>(dy);
@@ -127,12 +127,12 @@ void backward_pieces(const at::Tensor& x, const at::Tensor& m, const Mixing& mix
   auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
   const int64_t scratch_size = kernels::head_mix_scratch(in, out);
-  each_piece(
+  for_each_work_item(
       x, scratch_size + numbers * kLanes, [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
         float* lanes = scratch + scratch_size;
         std::fill_n(lanes, numbers * kLanes, 0.0F);
         for (int64_t t = begin; t < end; ++t) {
-          const int64_t count = last_key(mixing, t, keys);
+          const int64_t count = num_visible_keys(mixing, t, keys);
           T* target = dx.defined() ? to.at(b, t) : nullptr;
           const kernels::HeadMixGradients<T> g{from.at(b, t), grad_output.at(b, t), target, to.head,
                                                sums != nullptr ? lanes : nullptr};
@@ -161,26 +161,26 @@ at::Tensor matrix_gradient(const at::Tensor& x, const at::Tensor& dy, const at::
 }
 
 // Returns x and m in the memory layout of the kernel, or unchanged if the kernel does not support x.
-std::pair<at::Tensor, at::Tensor> prepared(const at::Tensor& x, const at::Tensor& m) {
-  if (!in_kernel(x)) return {x, m};
+std::pair<at::Tensor, at::Tensor> in_kernel_layout(const at::Tensor& x, const at::Tensor& m) {
+  if (!has_cpu_kernel(x)) return {x, m};
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
 }
 
-at::Tensor forward_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
-  if (!in_kernel(x)) return mixed(x, m);
+at::Tensor mix_without_autograd(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
+  if (!has_cpu_kernel(x)) return mixed(x, m);
   at::Tensor y = like(x, m.size(-1), mixing.by_position);
-  if (x.scalar_type() == at::kFloat) forward_pieces<float>(x, m, mixing, y);
-  else forward_pieces<uint16_t>(x, m, mixing, y);
+  if (x.scalar_type() == at::kFloat) run_forward_kernel<float>(x, m, mixing, y);
+  else run_forward_kernel<uint16_t>(x, m, mixing, y);
   return y;
 }
 
 // Returns the gradients (dx, dm) of x and m; a gradient that is not needed is undefined. If `reusable`, dx may
 // overwrite `grad_output`, the gradient of the result, if the two have the same shape.
-std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing,
-                                               const at::Tensor& grad_output, bool reusable, bool needs_x,
-                                               bool needs_m) {
+std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing,
+                                                const at::Tensor& grad_output, bool reusable, bool needs_x,
+                                                bool needs_m) {
   at::Tensor dx, dm;
-  if (!in_kernel(x)) {
+  if (!has_cpu_kernel(x)) {
     if (needs_x) dx = mixed(grad_output, m.transpose(-1, -2));
     if (needs_m) dm = matrix_gradient(x, grad_output, m);
     return {dx, dm};
@@ -192,19 +192,19 @@ std::pair<at::Tensor, at::Tensor> gradients_of(const at::Tensor& x, const at::Te
     if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
     dm = at::zeros(sizes, m.options());
   }
-  if (x.scalar_type() == at::kFloat) backward_pieces<float>(x, m, mixing, dy, dx, dm);
-  else backward_pieces<uint16_t>(x, m, mixing, dy, dx, dm);
+  if (x.scalar_type() == at::kFloat) run_backward_kernel<float>(x, m, mixing, dy, dx, dm);
+  else run_backward_kernel<uint16_t>(x, m, mixing, dy, dx, dm);
   if (needs_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
   return {dx, dm};
 }
 
 struct Mix : torch::autograd::Function<Mix> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
-                            const Mixing& mixing) {
-    const auto [x, m] = prepared(grad_output, matrix);
+                            const MixOptions& mixing) {
+    const auto [x, m] = in_kernel_layout(grad_output, matrix);
     context->save_for_backward({x, m});
     plain::save_offset(context->saved_data, mixing.causal_offset);
-    return forward_of(x, m, mixing);
+    return mix_without_autograd(x, m, mixing);
   }
 
   // The parameter is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
@@ -212,14 +212,14 @@ struct Mix : torch::autograd::Function<Mix> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [dx, dm] =
-        gradients_of(saved[0], saved[1], Mixing{plain::saved_offset(context->saved_data)}, gradients[0],
-                     can_reuse_storage(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
+        mix_gradients(saved[0], saved[1], MixOptions{plain::saved_offset(context->saved_data)}, gradients[0],
+                      can_reuse_storage(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, dm, {}};
   }
 };
 
 // Returns the matrices of the positions [first, first + count), or m if all positions share one matrix.
-at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
+at::Tensor matrices_at(const at::Tensor& m, int64_t first, int64_t count) {
   return m.dim() == 4 ? m.narrow(1, first, count) : m;
 }
 
@@ -227,8 +227,8 @@ at::Tensor positions_of(const at::Tensor& m, int64_t first, int64_t count) {
 // probabilities of one block only.
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
-                            const at::Tensor& v, const Mixing& mixing) {
-    const auto inputs = prepared(grad_output, matrix);
+                            const at::Tensor& v, const MixOptions& mixing) {
+    const auto inputs = in_kernel_layout(grad_output, matrix);
     const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
     plain::save_offset(context->saved_data, mixing.causal_offset);
@@ -238,7 +238,8 @@ struct MixValues : torch::autograd::Function<MixValues> {
     each_block(p, mixing, [&](const Block& block) {
       at::Tensor rows = to.narrow(1, block.first, block.count);
       if (block.seen == 0) return (void)rows.zero_();
-      const at::Tensor mixed = forward_of(block.of(p), positions_of(m, block.first, block.count), block.mixing);
+      const at::Tensor mixed =
+          mix_without_autograd(block.of(p), matrices_at(m, block.first, block.count), block.mixing);
       at::bmm_out(rows, plain::flat(mixed.to(v.scalar_type())), values.narrow(1, 0, block.seen));
     });
     return z;
@@ -247,7 +248,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
-    const Mixing mixing{plain::saved_offset(context->saved_data)};
+    const MixOptions mixing{plain::saved_offset(context->saved_data)};
     const bool needs_p = context->needs_input_grad(0), needs_m = context->needs_input_grad(1);
     const at::Tensor values = plain::flat(v).transpose(1, 2), dz = plain::flat(gradients[0]);
     at::Tensor dx, dm, dv;
@@ -257,10 +258,10 @@ struct MixValues : torch::autograd::Function<MixValues> {
     each_block(p, mixing, [&](const Block& block) {
       if (needs_p) dx.narrow(2, block.first, block.count).narrow(3, block.seen, p.size(3) - block.seen).zero_();
       if (block.seen == 0) return;
-      const at::Tensor x = block.of(p), matrices = positions_of(m, block.first, block.count),
+      const at::Tensor x = block.of(p), matrices = matrices_at(m, block.first, block.count),
                        grad_output = dz.narrow(1, block.first, block.count);
       if (dv.defined()) {
-        const at::Tensor mixed = plain::flat(forward_of(x, matrices, block.mixing).to(v.scalar_type()));
+        const at::Tensor mixed = plain::flat(mix_without_autograd(x, matrices, block.mixing).to(v.scalar_type()));
         dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), grad_output);
       }
       if (!needs_p && !needs_m) return;
@@ -272,9 +273,9 @@ struct MixValues : torch::autograd::Function<MixValues> {
       at::Tensor to = same_layout ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
       at::bmm_out(to, grad_output, values.narrow(2, 0, block.seen));
       const auto [dx_block, dm_block] =
-          gradients_of(x, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
+          mix_gradients(x, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
       if (needs_p && !dx_block.is_alias_of(dx)) block.of(dx).copy_(dx_block);
-      if (needs_m) positions_of(dm, block.first, block.count).add_(dm_block);
+      if (needs_m) matrices_at(dm, block.first, block.count).add_(dm_block);
     });
     return {dx, dm, dv, {}};
   }
@@ -282,15 +283,15 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, seen;
-    Mixing mixing;  // with causal_offset relative to the first query of the block
+    MixOptions mixing;  // with causal_offset relative to the first query of the block
     // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
     at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
   };
   // Calls visit(block) for each block of queries.
   template <class Visit>
-  static void each_block(const at::Tensor& p, const Mixing& mixing, const Visit& visit) {
+  static void each_block(const at::Tensor& p, const MixOptions& mixing, const Visit& visit) {
     plain::each_block(p.size(2), p.size(3), mixing.causal_offset, [&](int64_t first, int64_t count, int64_t seen) {
-      Mixing block_mixing;
+      MixOptions block_mixing;
       if (mixing.causal_offset) block_mixing.causal_offset = *mixing.causal_offset + first;
       visit(Block{first, count, seen, block_mixing});
     });
@@ -299,11 +300,11 @@ struct MixValues : torch::autograd::Function<MixValues> {
 
 }  // namespace
 
-at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing) {
+at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
   return Mix::apply(x, m, mixing);
 }
 
-at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing) {
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& mixing) {
   return MixValues::apply(p, m, v, mixing);
 }
 

@@ -14,7 +14,7 @@ struct MixingObservation {
 };
 
 // Options of a linear map across heads.
-struct Mixing {
+struct MixOptions {
   // Entries s > t + *causal_offset of x are hidden. The CPU kernel does not read hidden entries of x or of gradients
   // and writes 0 for them, which halves the work of causal self-attention.
   CausalOffset causal_offset;
@@ -24,11 +24,11 @@ struct Mixing {
 
 // Returns y (B, h_out, T, S), y_i = Σ_j m[j, i] x_j, for x (B, h_in, T, S) and m (h_in, h_out), or (B, T, h_in, h_out)
 // with one matrix per position. x is the only large tensor that is saved for the backward pass.
-at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const Mixing& mixing = {});
+at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing = {});
 
 // Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m (h_in,
 // h_out) or (B, T, h_in, h_out). The backward pass recomputes the mixed probabilities, so that p is the only saved
 // tensor with T S elements per head.
-at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const Mixing& mixing = {});
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& mixing = {});
 
 }  // namespace mh::attention

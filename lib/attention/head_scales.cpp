@@ -40,7 +40,7 @@ class ScaledHeads : public Interceptor {
 }  // namespace
 
 void set_head_scales(AttentionLayer& layer, HeadScales scales) {
-  if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_side(HeadSide::score))
+  if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_separate_heads(HeadSide::score))
     throw Error(Exit::usage, Problem{layer.layer_spec().name,
                                      "a layer whose mixer mixes heads, so that score heads differ from value heads",
                                      str("mixer '", layer.mixer_name(), "'"), "scale value heads instead"});

@@ -58,7 +58,7 @@ class AttentionLayer {
 
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
-  bool has_side(HeadSide side) const;
+  bool has_separate_heads(HeadSide side) const;
   Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
@@ -125,7 +125,7 @@ class AttentionLayer {
   at::Tensor fused(Context& context, const Choice& choice);
   // Computes the head outputs (B, h, Tq, dv) with SDPA. `square`: whether the mask is causal over equal numbers of
   // queries and keys, and no other mask applies.
-  at::Tensor by_library(Context& context, bool square) const;
+  at::Tensor attend_with_sdpa(Context& context, bool square) const;
   bool has_dropout(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // name of the random stream of dropout
   at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;

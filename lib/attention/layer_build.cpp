@@ -182,7 +182,7 @@ std::pair<int64_t, std::string> AttentionLayer::max_length() const {
   return least;
 }
 
-bool AttentionLayer::has_side(HeadSide side) const {
+bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
          (side == HeadSide::score ? stages_.mixer->mixes() != Mixes::nothing : stages_.combiner->mixes());

@@ -18,7 +18,7 @@ using kernels::SoftmaxOf;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool has_fused_rows(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
+bool has_row_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
 
 // Calls visit(r), in parallel, for each row r of x, a row being a vector along the last axis.
 template <class Visit>
@@ -63,7 +63,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto of = static_cast<SoftmaxOf>(kind);
     const at::Tensor allowed = given.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
-    if (has_fused_rows(a)) {
+    if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
       forward_rows(a, allowed, of, p);
     } else {
@@ -80,7 +80,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
     const auto of = static_cast<SoftmaxOf>(context->saved_data["kind"].toInt());
-    if (!has_fused_rows(p)) {
+    if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
       if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};

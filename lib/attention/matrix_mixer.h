@@ -17,7 +17,7 @@ class MatrixMixer : public Mixer {
 };
 
 // Returns the options of mix_heads() under the mask of a forward pass: entries that a causal mask hides are skipped.
-inline Mixing mixing_under_mask(const Context& c) { return Mixing{c.mask.causal_offset()}; }
+inline MixOptions mixing_under_mask(const Context& c) { return MixOptions{c.mask.causal_offset()}; }
 
 // Shows a learned mixing matrix to the observer of the forward pass, if there is one.
 void show_matrix(const Context& c, const at::Tensor& matrix);

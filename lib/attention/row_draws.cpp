@@ -8,7 +8,7 @@
 
 namespace mh::attention {
 
-at::Tensor draw_rows(const Context& c, const std::string& name, int64_t count) {
+at::Tensor uniform_per_row(const Context& c, const std::string& name, int64_t count) {
   const RandomStream stream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + "." + name);
   const int64_t rows = c.query_input.size(0);
   at::Tensor sampled = at::empty({rows, count}, at::kFloat);

@@ -60,7 +60,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
     throw Error(Exit::usage, Problem{where, "model.vocabulary_rows or --train, which set the vocabulary size",
                                      "neither", "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
-  model->set_path(attention::path_named(t.attention_path));
+  model->set_path(attention::parse_path(t.attention_path));
   // All checks of training, except those that require data and a length of training.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);

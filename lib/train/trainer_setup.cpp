@@ -58,7 +58,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   initialise(*model_, config_.train, start);
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
-  model_->set_path(attention::path_named(config_.train.attention_path));
+  model_->set_path(attention::parse_path(config_.train.attention_path));
   step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 

@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     for (const int64_t head : {0, 1, 4, 7}) half[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto left =
       analysis::prune_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
-  for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::path_named(path));
+  for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::parse_path(path));
   const at::Tensor x = at::randn({number(3, 16), number(4, 256), config.model.width});
   std::vector<double> times[2];
   const int64_t rounds = number(5, 20), warm = 3;

@@ -91,7 +91,7 @@ model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkp
     for (const std::string& set : task_settings) config.set(set);
     m.toml = train::RunConfig::read(config).toml();
   }
-  const attention::Path attention = attention::path_named(a.attention);
+  const attention::Path attention = attention::parse_path(a.attention);
   m.model->set_path(attention);
   if (attention == attention::Path::fused) m.model->require_fused(false);
   for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);

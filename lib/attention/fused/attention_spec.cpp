@@ -28,7 +28,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   return params;
 }
 
-bool AttentionSpec::each_head_once(int64_t heads) const {
+bool AttentionSpec::is_kv_permutation(int64_t heads) const {
   if (key_heads.empty()) return true;
   std::vector<int64_t> sorted = key_heads;
   std::sort(sorted.begin(), sorted.end());
@@ -46,7 +46,7 @@ at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const a
   return sums.to(like.scalar_type());
 }
 
-bool have_cpu_type(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+bool are_cpu_kernel_types(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const at::ScalarType type = q.scalar_type();
   return q.is_cpu() && (type == at::kFloat || type == at::kBFloat16) && k.scalar_type() == type &&
          v.scalar_type() == type;

@@ -41,14 +41,14 @@ struct AttentionSpec {
 
   // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a
   // key/value head has one writer.
-  bool each_head_once(int64_t heads) const;
+  bool is_kv_permutation(int64_t heads) const;
   // Returns the gradient of the key/value heads, with the shape and type of `like`. `gradient` (B, h, T, d) has one
   // head for each query head; the result sums the query heads that read the same key/value head.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
 };
 
 // Returns whether the CPU kernels support the types of the tensors: fp32 or bf16 on a CPU, the same type for all three.
-bool have_cpu_type(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+bool are_cpu_kernel_types(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // Returns the mixing matrix m in the form that kernels read: fp32, contiguous, (h, hv), (B, h, hv) or (B, Tq, h, hv).
 // If `scales`, (hv) or (B, hv), is defined, column i is multiplied by the scale factor of head i of the result.

@@ -99,7 +99,7 @@ std::vector<at::Tensor> differentiable(const Operands& x) {
   return inputs;
 }
 
-variable_list in_order(const Operands& x, const OperandGradients& gradients) {
+variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients) {
   variable_list all;
   for (const auto& [operand, gradient] : pairs_of(x, gradients))
     if (operand.defined()) all.push_back(gradient);

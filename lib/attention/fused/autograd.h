@@ -70,7 +70,7 @@ bool needs_gradient(const Operands& x);
 // Returns the defined operands that may have a gradient.
 std::vector<at::Tensor> differentiable(const Operands& x);
 // Returns the gradients of the operands that differentiable() returns, in the same order.
-torch::autograd::variable_list in_order(const Operands& x, const OperandGradients& gradients);
+torch::autograd::variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients);
 
 // The autograd function of a backend. The struct Backend has ForwardResult forward(x, gradient) const, where `gradient`
 // tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant kReadsOut,
@@ -91,7 +91,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
                                                  torch::autograd::variable_list douts) {
     const SavedAttention saved = SavedAttention::restore(*context);
     const auto backend = restore_value<Backend>(*context, "backend");
-    auto gradients = in_order(saved.x, backend.backward(saved, douts[0]));
+    auto gradients = ordered_gradients(saved.x, backend.backward(saved, douts[0]));
     gradients.resize(gradients.size() + 2);  // two undefined gradients, for the arguments x and backend
     return gradients;
   }

@@ -30,7 +30,7 @@ struct Heads {
 };
 
 template <class T>
-void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlace& cache,
+void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlaceView& cache,
             const at::Tensor& out) {
   const int64_t heads = q.size(1), d = q.size(3), last = cache.rows.size(1) - 1;
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
@@ -56,7 +56,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
 }  // namespace
 
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
-  const Cache::InPlace extended = cache.extend(k, v);
+  const Cache::InPlaceView extended = cache.append_in_place(k, v);
   at::Tensor out = by_position(q, q.size(1), 1, q.size(3));
   if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, extended, out);
   else attend<uint16_t>(q, k, v, extended, out);

@@ -35,7 +35,7 @@ void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scr
 }
 
 // Returns the kernel parameters that all heads of the batch share.
-kernels::AttentionParams params_of(const Operands& x, bool gradient, const PackedRelative& relative) {
+kernels::AttentionParams batch_params(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
   a.bf16 = bf16_gemm(x.q.scalar_type());
   a.l2_bytes = kernels::second_level_cache();
@@ -45,8 +45,8 @@ kernels::AttentionParams params_of(const Operands& x, bool gradient, const Packe
 
 // Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, dropout stream
 // and number of real keys.
-kernels::AttentionParams of_head(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
-                                 int64_t head) {
+kernels::AttentionParams head_params(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
+                                     int64_t head) {
   a.head = head;
   if (const at::Tensor& s = spec.head_scales; s.defined())
     a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
@@ -71,23 +71,23 @@ kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& resul
 template <class T>
 void forward_heads(const Operands& x, bool gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams all = params_of(x, gradient, relative);
-  each_head(x.q, all.bf16, kernels::attention_forward_scratch(all),
-            [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-              kernels::attention_forward(of_head(all, x.spec, i, b, h), tensors_of<T>(x, result, all, b, h), scratch);
-            });
+  const kernels::AttentionParams all = batch_params(x, gradient, relative);
+  each_head(
+      x.q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+        kernels::attention_forward(head_params(all, x.spec, i, b, h), tensors_of<T>(x, result, all, b, h), scratch);
+      });
 }
 
-// Writes all gradients to d. `once`: one query head reads each key/value head, and d.k and d.v have the heads of k and
-// v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative positions
-// and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h, d), d.r (B h, D,
-// d), d.head_scales (B, h).
+// Writes all gradients to d. `kv_read_once`: one query head reads each key/value head, and d.k and d.v have the heads
+// of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative
+// positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h, d), d.r
+// (B h, D, d), d.head_scales (B, h).
 template <class T>
-void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool once, OperandGradients& d) {
+void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool kv_read_once, OperandGradients& d) {
   const Operands& x = saved.x;
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams all = params_of(x, true, relative);
+  const kernels::AttentionParams all = batch_params(x, true, relative);
   const int64_t size = q.size(3), rows = q.size(0) * q.size(1), distances = all.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (all.has_relative()) {
@@ -102,12 +102,12 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
               kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, all, b, h);
               t.dout = head_of<const T>(dout, b, h);
               t.dq = head_of<T>(d.q, b, h);
-              t.dk = head_of<T>(d.k, b, once ? all.key_head(h) : h);
-              t.dv = head_of<T>(d.v, b, once ? all.value_head(h) : h);
+              t.dk = head_of<T>(d.k, b, kv_read_once ? all.key_head(h) : h);
+              t.dv = head_of<T>(d.v, b, kv_read_once ? all.value_head(h) : h);
               if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
               if (all.has_relative())
                 t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
-              kernels::attention_backward(of_head(all, x.spec, i, b, h), t, scratch);
+              kernels::attention_backward(head_params(all, x.spec, i, b, h), t, scratch);
             });
 }
 
@@ -129,13 +129,13 @@ struct PlainOnCpu {
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
-    const bool once = x.spec.each_head_once(x.k.size(1));
+    const bool kv_read_once = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
-    OperandGradients d = empty_gradients(x, once);
+    OperandGradients d = empty_gradients(x, kv_read_once);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
-    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, once, d);
-    else backward_heads<uint16_t>(saved, dout, once, d);
-    if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, kv_read_once, d);
+    else backward_heads<uint16_t>(saved, dout, kv_read_once, d);
+    if (!kv_read_once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& p = x.spec.relative; d.u.defined())
       d.u = sum_over_rows(d.u, p.u), d.v_bias = sum_over_rows(d.v_bias, p.v), d.r = sum_over_rows(d.r, p.r);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
@@ -146,7 +146,8 @@ struct PlainOnCpu {
 }  // namespace
 
 bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return have_cpu_type(q, k, v) && q.numel() > 0 && k.numel() > 0 && q.size(3) % 16 == 0 && v.size(3) == q.size(3);
+  return are_cpu_kernel_types(q, k, v) && q.numel() > 0 && k.numel() > 0 && q.size(3) % 16 == 0 &&
+         v.size(3) == q.size(3);
 }
 
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {

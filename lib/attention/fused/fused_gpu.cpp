@@ -107,7 +107,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
 }
 
 // Allocates the gradients of q, k and v, and sets their pointers in t.
-OperandGradients gradients_of(const Operands& x, AttentionTensors& t) {
+OperandGradients allocate_gradients(const Operands& x, AttentionTensors& t) {
   OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
   t.kv_read_once = false;
@@ -139,7 +139,7 @@ struct PlainOnGpu {
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
     const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = gradients_of(x, t);
+    OperandGradients d = allocate_gradients(x, t);
     const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
     const int64_t tiles = gpu.kernels->scale_tiles(device.params);
@@ -201,7 +201,7 @@ struct MixingOnGpu {
     const at::Tensor dout = with_contiguous_rows(grad_out), prob_sums = at::empty_like(lse),
                      stats = at::empty({prob_sums.numel() + kernels::kStatsPadding, 4}, prob_sums.options());
     AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = gradients_of(x, t);
+    OperandGradients d = allocate_gradients(x, t);
     const at::Tensor q_u = add_bias(q, p.u), q_v = add_bias(q, p.v),
                      dq_v = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
     DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});

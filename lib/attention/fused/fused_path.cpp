@@ -29,7 +29,8 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
   if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
     AttentionSpec spec;
     spec.normaliser = stages_.normaliser->fused();
-    return has_head_mixing_cpu(c.q, c.k, c.v) ? mixed_in_place(c.q, c.k, c.v, matrix, spec, cache) : at::Tensor();
+    return has_head_mixing_cpu(c.q, c.k, c.v) ? head_mixing_decode_cpu(c.q, c.k, c.v, matrix, spec, cache)
+                                              : at::Tensor();
   }
   return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
              ? cached_attention(c.q, c.k, c.v, cache)
@@ -40,7 +41,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
   const MaskForm& form = choice.mask;
-  if (choice.kernel == Kernel::library) return by_library(c, form.square);
+  if (choice.kernel == Kernel::library) return attend_with_sdpa(c, form.square);
   AttentionSpec spec{form.queries_are_last && (!form.masks_no_key || mask.window > 0),
                      form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
@@ -67,7 +68,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   }
 }
 
-at::Tensor AttentionLayer::by_library(Context& c, bool square) const {
+at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool square) const {
   gather_key_heads(c);
   std::optional<at::Tensor> mask;
   if (!square) {

@@ -19,7 +19,7 @@ namespace {
 
 // Minimum number of work items per batch. If there are fewer batch rows, the queries of each row are divided into
 // parts. A constant, so that the order of additions does not depend on the number of threads.
-constexpr int64_t kPieces = 8;
+constexpr int64_t kMinWorkItems = 8;
 
 // Returns batch row b of a tensor (B, h, T, d).
 template <class T>
@@ -28,9 +28,9 @@ kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
 }
 
 // The kernel parameters of attention with head mixing over a batch.
-class Mixing {
+class HeadMixingParams {
  public:
-  Mixing(const Operands& x, bool gradient)
+  HeadMixingParams(const Operands& x, bool gradient)
       : spec_(x.spec),
         matrix_(x.matrix),
         relative_(x.spec.relative),
@@ -44,8 +44,8 @@ class Mixing {
     all_.bf16 = bf16_gemm(x.q.scalar_type());
     all_.l2_bytes = kernels::second_level_cache();
   }
-  Mixing(const Mixing&) = delete;
-  Mixing& operator=(const Mixing&) = delete;
+  HeadMixingParams(const HeadMixingParams&) = delete;
+  HeadMixingParams& operator=(const HeadMixingParams&) = delete;
 
   const kernels::AttentionParams& all() const { return all_; }
   // Returns the kernel parameters of batch row b, with its mixing matrix, dropout stream and number of real keys.
@@ -63,7 +63,7 @@ class Mixing {
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t parts() const {
     const int64_t at_once = kernels::head_mixing_rows(all_);
-    return std::clamp<int64_t>((kPieces + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
+    return std::clamp<int64_t>((kMinWorkItems + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
   }
 
  private:
@@ -84,7 +84,7 @@ void each_group(int64_t rows, int64_t parts, const Visit& visit) {
 
 // Packs the keys and values of the batch rows [first, first + rows) for the kernel.
 template <class T>
-void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t first, int64_t rows,
+void pack_rows(const Operands& x, const HeadMixingParams& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
   const kernels::AttentionParams& all = mixing.all();
   const int64_t heads = all.in_heads + all.out_heads, size = kernels::head_mixing_pack_floats(all, backward);
@@ -100,8 +100,8 @@ void pack_rows(const Operands& x, const Mixing& mixing, bool backward, int64_t f
 // Computes batch rows with few queries, as in decoding; keys(b) and values(b) return the keys and values of batch row
 // b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
-void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const Mixing& mixing,
-              ForwardResult& result) {
+void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing,
+                 ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
     const kernels::AttentionParams a = mixing.row_params(b);
@@ -134,10 +134,10 @@ void few_rows(const at::Tensor& q, const Keys& keys, const Values& values, const
 }
 
 template <class T>
-void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result) {
+void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResult& result) {
   const int64_t parts = mixing.parts(), size = kernels::head_mixing_pack_floats(mixing.all(), false);
   if (kernels::head_mixing_decodes(mixing.all()))
-    return few_rows<T>(
+    return decode_rows<T>(
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing, result);
   float* lse = result.lse.mutable_data_ptr<float>();
@@ -162,18 +162,18 @@ void forward_rows(const Operands& x, const Mixing& mixing, ForwardResult& result
   });
 }
 
-// Writes all gradients to d. `once`: one query head reads each key/value head, and d.k and d.v have the heads of k and
-// v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative positions
-// are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to 16), d.r (B parts,
-// h, D, dk padded to 16).
+// Writes all gradients to d. `kv_read_once`: one query head reads each key/value head, and d.k and d.v have the heads
+// of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative
+// positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to 16), d.r
+// (B parts, h, D, dk padded to 16).
 template <class T>
-void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mixing& mixing, bool once,
-                   OperandGradients& d) {
+void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing,
+                   bool kv_read_once, OperandGradients& d) {
   const Operands& x = saved.x;
   const kernels::AttentionParams& all = mixing.all();
   const int64_t parts = mixing.parts(), h = all.in_heads, hv = all.out_heads, numbers = h * hv;
-  const int64_t of_keys = kernels::head_mixing_key_floats(all), of_values = kernels::head_mixing_value_floats(all);
-  const int64_t size = kernels::head_mixing_pack_floats(all, true), of_part = of_keys + of_values;
+  const int64_t key_floats = kernels::head_mixing_key_floats(all), of_values = kernels::head_mixing_value_floats(all);
+  const int64_t size = kernels::head_mixing_pack_floats(all, true), part_floats = key_floats + of_values;
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
@@ -182,9 +182,9 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
     d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
   }
-  std::optional<Scratch> packed, of_parts;  // of_parts: dk and dv of each part
+  std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
   each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * size), of_parts.emplace(rows * parts * of_part);
+    if (!packed) packed.emplace(rows * size), part_gradients.emplace(rows * parts * part_floats);
     pack_rows<T>(x, mixing, true, first, rows, *packed);
     at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch(all));
@@ -200,7 +200,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
                                    .lse = lse + b * lse_stride,
                                    .dout = row_of<const T>(dout, b),
                                    .dq = row_of<T>(d.q, b)};
-        row.dk = of_parts->data() + i * of_part, row.dv = row.dk + of_keys;
+        row.dk = part_gradients->data() + i * part_floats, row.dv = row.dk + key_floats;
         row.dm = dm + (by_query ? b * x.q.size(2) : n) * numbers;
         if (wide > 0)
           row.du = d.u.mutable_data_ptr<float>() + n * h * wide,
@@ -213,18 +213,18 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const Mi
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
         const kernels::AttentionParams a = mixing.row_params(b);
-        const float* from = of_parts->data() + row * parts * of_part;
+        const float* from = part_gradients->data() + row * parts * part_floats;
         const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
-          kernels::head_mixing_gather(of_head, parts, of_part, a.keys, head_size,
+          kernels::head_mixing_gather(of_head, parts, part_floats, a.keys, head_size,
                                       kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
         };
         if (head < h) {
           gather(from + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
-                 once ? a.key_head(head) : head);
+                 kv_read_once ? a.key_head(head) : head);
         } else {
           const int64_t of = head - h;
-          gather(from + of_keys + of * (kernels::head_mixing_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
-                 once ? a.value_head(of) : of);
+          gather(from + key_floats + of * (kernels::head_mixing_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
+                 kv_read_once ? a.value_head(of) : of);
         }
       }
     });
@@ -242,7 +242,7 @@ struct MixingOnCpu {
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
-    const Mixing mixing(x, gradient);
+    const HeadMixingParams mixing(x, gradient);
     if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing, result);
     else forward_rows<uint16_t>(x, mixing, result);
     return result;
@@ -251,16 +251,16 @@ struct MixingOnCpu {
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix;
-    const bool once = x.spec.each_head_once(x.k.size(1));
+    const bool kv_read_once = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
-    const Mixing mixing(x, true);
-    OperandGradients d = empty_gradients(x, once);
+    const HeadMixingParams mixing(x, true);
+    OperandGradients d = empty_gradients(x, kv_read_once);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                             : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
-    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, once, d);
-    else backward_rows<uint16_t>(saved, dout, mixing, once, d);
-    if (!once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, kv_read_once, d);
+    else backward_rows<uint16_t>(saved, dout, mixing, kv_read_once, d);
+    if (!kv_read_once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& p = x.spec.relative; d.u.defined())
       d.u = sum_over_parts(d.u, p.u), d.v_bias = sum_over_parts(d.v_bias, p.v), d.r = sum_over_parts(d.r, p.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
@@ -272,7 +272,7 @@ struct MixingOnCpu {
 }  // namespace
 
 bool has_head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return have_cpu_type(q, k, v) && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
+  return are_cpu_kernel_types(q, k, v) && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
 }
 
 at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
@@ -284,15 +284,15 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
   return attend(MixingOnCpu{}, x);
 }
 
-at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                          const AttentionSpec& spec, Cache& cache) {
-  const Cache::InPlace all = cache.extend(k, v);
+at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                                  const AttentionSpec& spec, Cache& cache) {
+  const Cache::InPlaceView all = cache.append_in_place(k, v);
   const int64_t rows = q.size(0), last = all.rows.size(1) - 1;
   all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
   all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), all.keys, all.values, scaled_matrix(m, spec.head_scales), spec};
   ForwardResult result = empty_result(x);
-  const Mixing mixing(x, false);
+  const HeadMixingParams mixing(x, false);
   const auto run_decode = [&]<class T>(T) {
     const auto of = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
@@ -302,7 +302,7 @@ at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Te
         return heads;
       };
     };
-    few_rows<T>(x.q, of(all.keys), of(all.values), mixing, result);
+    decode_rows<T>(x.q, of(all.keys), of(all.values), mixing, result);
   };
   if (q.scalar_type() == at::kFloat) run_decode(float{});
   else run_decode(uint16_t{});

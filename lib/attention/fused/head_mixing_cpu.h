@@ -23,7 +23,7 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
 // Computes a step of incremental decoding: appends k (B, h, 1, dk) and v (B, hv, 1, dv) to the cache, and returns the
 // attention (B, hv, 1, dv) of q (B, h, 1, dk) over all cached positions. `spec` must have no mask, dropout or relative
 // positions. Not differentiable.
-at::Tensor mixed_in_place(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                          const AttentionSpec& spec, Cache& cache);
+at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
+                                  const AttentionSpec& spec, Cache& cache);
 
 }  // namespace mh::attention

@@ -57,7 +57,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vec
       };
       attention::HeadScales scales;
       const auto selected = [&](Side side, HeadSide of) {
-        return layer->has_side(of) && (s.side == Side::whole || s.side == side);
+        return layer->has_separate_heads(of) && (s.side == Side::whole || s.side == side);
       };
       if (selected(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
       if (selected(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
@@ -134,8 +134,8 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
       check_against_reference({*m, source, how, Side::whole});
       check_against_reference({*m, source, how, Side::value});
       for (Side side : {Side::score, Side::output})
-        if (m->attention_layers()[0]->has_side(side == Side::score ? attention::HeadSide::score
-                                                                   : attention::HeadSide::output))
+        if (m->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
+                                                                             : attention::HeadSide::output))
           check_against_reference({*m, source, how, side});
         else CHECK(status_of([&] { score_without({*m, source, how, side}, {{}}); }) == 2);
     }

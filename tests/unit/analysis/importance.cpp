@@ -212,9 +212,9 @@ Row reference_scores(const std::string& measure, Side side, const std::vector<Re
       double sum = 0;
       const bool whole = side == Side::whole;
       if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
-      if (side == Side::score || (whole && layer.has_side(HeadSide::score)))
+      if (side == Side::score || (whole && layer.has_separate_heads(HeadSide::score)))
         sum += inner_product(pass.x, pass.dx, i, t);
-      if (side == Side::output || (whole && layer.has_side(HeadSide::output)))
+      if (side == Side::output || (whole && layer.has_separate_heads(HeadSide::output)))
         sum += inner_product(pass.c, pass.dc, i, t);
       return std::abs(sum);
     });

@@ -49,7 +49,7 @@ at::Tensor mask_of(const Heads& kept, int64_t heads) {
 void mask(AttentionLayer& layer, const KeptHeads& kept) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
-  if (layer.has_side(HeadSide::score)) scales.score = mask_of(kept.score, s.heads);
+  if (layer.has_separate_heads(HeadSide::score)) scales.score = mask_of(kept.score, s.heads);
   scales.value = mask_of(kept.value, s.value_heads);
   scales.output = mask_of(kept.output, s.output_heads);
   set_head_scales(layer, scales);
@@ -373,7 +373,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
       CHECK(layer->describe_path(false) == "no attention, since the layer has no heads");
-      CHECK_FALSE(layer->has_side(HeadSide::value));
+      CHECK_FALSE(layer->has_separate_heads(HeadSide::value));
       layer->require_fused(true);
     }
     CHECK(analysis::heads_of(pruned.model->parameters()).at(AttentionKind::decoder_self) == Heads{0, 0, 0});

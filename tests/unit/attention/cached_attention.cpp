@@ -114,7 +114,7 @@ TEST_CASE("mixed_in_place equals head_mixing_cpu on contiguous keys after any re
         RC_ASSERT(at::equal(all_k, k) && at::equal(all_v, v));
         continue;
       }
-      const at::Tensor z = attention::mixed_in_place(q, new_k, new_v, m, policy, cache);
+      const at::Tensor z = attention::head_mixing_decode_cpu(q, new_k, new_v, m, policy, cache);
       const std::string fault = fault_of(z, q, k, v, m, policy);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());

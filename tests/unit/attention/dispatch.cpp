@@ -175,10 +175,10 @@ const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
   if (c.set_pass) c.set_pass(pass);
   const Dispatcher dispatcher(layer);
   const Choice choice = dispatcher.choose(layer, pass);
-  CHECK((choice.kernel == Kernel::composed) == (choice.refusal != nullptr));
-  if (choice.refusal != nullptr && why != nullptr)
-    choice.refusal->met({layer, dispatcher.features(), Path::automatic, c.training, &pass, choice}, why);
-  return choice.refusal;
+  CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
+  if (choice.unmet_constraint != nullptr && why != nullptr)
+    choice.unmet_constraint->met({layer, dispatcher.features(), Path::automatic, c.training, &pass, choice}, why);
+  return choice.unmet_constraint;
 }
 
 }  // namespace
@@ -244,6 +244,6 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   dispatcher.set_path(Path::composed, std::make_shared<PathLog>());
   const Choice choice = dispatcher.choose(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
-  CHECK(choice.refusal == nullptr);
+  CHECK(choice.unmet_constraint == nullptr);
   CHECK_NOTHROW(dispatcher.report_composed(layer, pass, choice));
 }

@@ -19,7 +19,7 @@ class Alphas : public Combiner {
   }
   bool mixes() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
-    Mixing mixing;
+    MixOptions mixing;
     mixing.by_position = true;
     return join_heads(mix_heads(z, alpha_->value().t(), mixing));
   }

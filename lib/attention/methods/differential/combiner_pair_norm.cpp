@@ -24,7 +24,7 @@ class PairNorm : public Combiner {
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    scale_ = 1 - first_lambda(layer_spec.layer);
+    scale_ = 1 - lambda_init(layer_spec.layer);
     weight_ = &parameters.add(layer_spec.name + ".combiner.norm.weight", {2 * layer_spec.value_size},
                               {nn::Init::constant(1), false, false});
   }

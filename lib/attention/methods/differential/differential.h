@@ -16,7 +16,7 @@
 namespace mh::attention {
 
 // Returns λ0 of the layer with this index, from 0.
-inline double first_lambda(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
+inline double lambda_init(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
 // Throws Error(usage), naming `stage`, unless `heads`, which are the heads that pruning keeps in ascending order,
 // contain both heads of each pair or neither.

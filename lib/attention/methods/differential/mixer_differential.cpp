@@ -38,7 +38,7 @@ class Differential : public MatrixMixer {
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    lambda0_ = first_lambda(layer_spec.layer);
+    lambda0_ = lambda_init(layer_spec.layer);
     auto add = [&](const char* name) {
       return &parameters.add(layer_spec.name + ".mixer." + name, {layer_spec.key_size},
                              {nn::Init::normal(0.1), false, false});

@@ -22,7 +22,7 @@ class DropHead : public GatedCombiner {
       : options_(options), heads_(layer_spec.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.step.training || options_.rate == 0) return {};
-    return shown_gates(c, nn::to_device(sampled(c), c.query_input.device()));
+    return observed_gates_of(c, nn::to_device(sampled(c), c.query_input.device()));
   }
   bool samples_on_host() const override { return options_.rate > 0; }
   at::Tensor as_linear_map() const override { return at::eye(heads_); }
@@ -30,7 +30,7 @@ class DropHead : public GatedCombiner {
  private:
   // Returns the factor of each head, (B, h): h / Σξ for kept heads, 0 for dropped heads.
   at::Tensor sampled(const Context& c) const {
-    at::Tensor kept = draw_rows(c, "drop-head", heads_);
+    at::Tensor kept = uniform_per_row(c, "drop-head", heads_);
     auto* x = kept.mutable_data_ptr<float>();
     for (int64_t i = 0; i < kept.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
     const at::Tensor number = kept.sum(1, true);

@@ -47,7 +47,8 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return shown_gates(c, hard_concrete(options_.how, log_a_->value(), c.step.training ? sampled(c) : at::Tensor()));
+    return observed_gates_of(c,
+                             hard_concrete(options_.how, log_a_->value(), c.step.training ? sampled(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
     return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {}));

@@ -35,7 +35,7 @@ class HeadWeights : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
     on_device_ = (on_device_.defined() ? on_device_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
-    return shown_gates(c, on_device_);
+    return observed_gates_of(c, on_device_);
   }
   at::Tensor as_linear_map() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
 

@@ -28,7 +28,7 @@
 namespace mh::attention {
 namespace {
 
-constexpr int64_t kMostExperts = 10000;  // a larger gate would be the largest component of its layer
+constexpr int64_t kMaxExperts = 10000;  // a larger gate would be the largest component of its layer
 
 class MixtureOfExperts : public GatedCombiner {
  public:
@@ -36,7 +36,7 @@ class MixtureOfExperts : public GatedCombiner {
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(with_heads(options, layer_spec)),
         heads_(options_.heads.count),
-        num_left_heads_(layer_spec.value_heads),
+        num_remaining_heads_(layer_spec.value_heads),
         experts_(expert_count(heads_, options.drop)),
         gate_(options_, experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
@@ -45,8 +45,8 @@ class MixtureOfExperts : public GatedCombiner {
     if (options.drop >= heads_)
       refuse("drop", str("less than the ", heads_, " heads of the layer"), str(options.drop),
              "lower attention.mae.drop, or raise attention.heads");
-    if (experts_ > kMostExperts)
-      refuse("drop", str("at most ", kMostExperts, " experts"),
+    if (experts_ > kMaxExperts)
+      refuse("drop", str("at most ", kMaxExperts, " experts"),
              str(options.drop, " of ", heads_, " heads, which makes more"), "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
@@ -78,7 +78,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   at::Tensor as_linear_map() const override {
-    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_left_heads_) : at::Tensor();
+    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_remaining_heads_) : at::Tensor();
   }
 
   bool has_head_gates() const override { return true; }
@@ -89,13 +89,14 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr)
       c.observer->show(
           c.layer_spec,
-          WeightObservation{w.defined() ? w : at::ones({num_left_heads_}, c.query_input.options().dtype(at::kFloat))});
+          WeightObservation{w.defined() ? w
+                                        : at::ones({num_remaining_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
  private:
   // Shows the gates of the experts to the observer, and returns them with the changes that the observer made.
-  static at::Tensor shown(const Context& c, const at::Tensor& gates) {
+  static at::Tensor observed_gates(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
     c.observer->show(c.layer_spec, observation);
     return observation.gates;
@@ -104,12 +105,12 @@ class MixtureOfExperts : public GatedCombiner {
   // Returns the factors of the heads for learned gates, (B, h) or (B, Tq, h).
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
-    if (c.observer != nullptr) g = shown(c, g);
+    if (c.observer != nullptr) g = observed_gates(c, g);
     if (c.step.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
-      return scale_of_sampled(draw(c, g.dim() == 3, g));
+      return factors_of_sampled(draw(c, g.dim() == 3, g));
     }
-    return scale_of(g);
+    return factors_of(g);
   }
 
   // Returns the factors of the heads for uniform gates, (B, h) or (B, Tq, h); undefined if all factors are 1.
@@ -118,11 +119,11 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr) {
       const at::Tensor even =
           at::full({rows, experts_}, 1 / static_cast<double>(experts_), c.query_input.options().dtype(at::kFloat));
-      if (const at::Tensor g = shown(c, even); !g.is_same(even)) return scale_of(g);
+      if (const at::Tensor g = observed_gates(c, even); !g.is_same(even)) return factors_of(g);
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};
-    return scale_of_sampled(
+    return factors_of_sampled(
         draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
@@ -131,36 +132,36 @@ class MixtureOfExperts : public GatedCombiner {
     return options;
   }
   // Returns the factors (…, h) of the remaining heads of the layer, for gates (…, E).
-  at::Tensor scale_of(const at::Tensor& g) {
-    return options_.heads.select_kept(scale() * (1 - at::matmul(g, has_dropout(g.device()))));
+  at::Tensor factors_of(const at::Tensor& g) {
+    return options_.heads.select_kept(scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
   }
   double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
 
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
-  const at::Tensor& has_dropout(at::Device device) {
-    if (left_out_experts_.defined() && left_out_experts_.device() == device) return left_out_experts_;
+  const at::Tensor& omission_matrix(at::Device device) {
+    if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
     at::Tensor made = at::zeros({experts_, heads_}, at::kFloat);
     auto* row = made.mutable_data_ptr<float>();
     for (const auto& expert : experts(heads_, options_.drop)) {
       for (int64_t head : expert) row[head] = 1;
       row += heads_;
     }
-    return left_out_experts_ = made.to(device);
+    return omission_matrix_ = made.to(device);
   }
 
   // Returns the factors of the remaining heads, (B, h) or (B, Tq, h), for the indices of sampled experts, (B) or (B,
   // Tq).
-  at::Tensor scale_of_sampled(const at::Tensor& sampled) {
+  at::Tensor factors_of_sampled(const at::Tensor& sampled) {
     auto sizes = sampled.sizes().vec();
     sizes.push_back(heads_);
     return options_.heads.select_kept(
-        (scale() * (1 - has_dropout(sampled.device()).index_select(0, sampled.flatten()))).view(sizes));
+        (scale() * (1 - omission_matrix(sampled.device()).index_select(0, sampled.flatten()))).view(sizes));
   }
 
   // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
   // Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
   at::Tensor draw(const Context& c, bool by_position, const at::Tensor& g) const {
-    at::Tensor u = draw_rows(c, "experts", by_position ? c.query_input.size(1) : 1);
+    at::Tensor u = uniform_per_row(c, "experts", by_position ? c.query_input.size(1) : 1);
     if (!by_position) u = u.squeeze(1);
     u = nn::to_device(u, c.query_input.device());
     if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(experts_)).to(at::kLong);
@@ -168,11 +169,11 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t heads_;           // number of heads before pruning, for which the experts were defined
-  int64_t num_left_heads_;  // number of heads after pruning
+  int64_t heads_;                // number of heads before pruning, for which the experts were defined
+  int64_t num_remaining_heads_;  // number of heads after pruning
   int64_t experts_;
   ExpertGate gate_;
-  at::Tensor left_out_experts_;
+  at::Tensor omission_matrix_;
 };
 
 const Registration<MixtureOfExperts> mixture_of_experts_entry(

@@ -108,15 +108,15 @@ at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
 }
 
-bool ExpertGate::rests(const nn::ForwardContext& step) const {
+bool ExpertGate::is_frozen(const nn::ForwardContext& step) const {
   return step.request<SampleExperts>() != nullptr || !norm_weight_->master().requires_grad();
 }
 
 at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.step.request<SampleExperts>() == nullptr);
   const at::Tensor real = real_queries(c);
-  if (options_.mean == MaeOptions::Mean::causal) return of_means(c, running_means(c, real), real);
-  return of_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
+  if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, real), real);
+  return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
 }
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query, at most of the last `window` positions. It
@@ -160,13 +160,13 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) c
 // with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
-  if (step.training && (!rests(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
+  if (step.training && (!is_frozen(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
     if (real.defined()) rows = rows.index_select(0, real.flatten().nonzero().squeeze(1));
     if (const int64_t n = rows.size(0); n > 0) {
       mean = rows.mean(0);
       variance = (rows - mean).square().mean(0);
-      if (!rests(step)) {
+      if (!is_frozen(step)) {
         c10::NoGradGuard no_gradient;
         const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
         mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
@@ -178,11 +178,11 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tenso
 }
 
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
-at::Tensor ExpertGate::of_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
+at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
   at::Tensor in = normalise(c.step, x, real);
   at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext step = c.step;
-  step.training = step.training && !rests(step);
+  step.training = step.training && !is_frozen(step);
   inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.layer_spec.kind)) + ".gate",
                       static_cast<uint32_t>(c.layer_spec.layer));
   return at::softmax(nn::linear(inner, down_->value(), down_bias_->value()), -1);

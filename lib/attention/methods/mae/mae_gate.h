@@ -45,10 +45,10 @@ class ExpertGate {
 
  private:
   // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
-  bool rests(const nn::ForwardContext& step) const;
+  bool is_frozen(const nn::ForwardContext& step) const;
   at::Tensor running_means(const Context& c, const at::Tensor& real) const;
   at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real);
-  at::Tensor of_means(const Context& c, const at::Tensor& x, const at::Tensor& real);
+  at::Tensor gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& real);
 
   MaeOptions options_;
   int64_t experts_;

@@ -14,13 +14,15 @@ void MixheadOptions::describe(Fields& f) {
 }
 
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
-    : options_(options), in_layer_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
+    : options_(options), layer_mixes_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
 Mixes Mixhead::mixes() const {
-  return !in_layer_ ? Mixes::nothing : options_.on == "logits" ? Mixes::logits : Mixes::probabilities;
+  return !layer_mixes_ ? Mixes::nothing : options_.on == "logits" ? Mixes::logits : Mixes::probabilities;
 }
 
-bool Mixhead::acts_in(const Context& c) const { return in_layer_ && (options_.scope == "all" || c.state == nullptr); }
+bool Mixhead::acts_in(const Context& c) const {
+  return layer_mixes_ && (options_.scope == "all" || c.state == nullptr);
+}
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
   if (options_.on != "logits" || !acts_in(c)) return logits;
@@ -41,11 +43,11 @@ at::Tensor Mixhead::matrix(const Context& c) {
 }
 
 std::string Mixhead::why_not_fused() const {
-  return in_layer_ && options_.on == "logits" ? "the mixer mixes logits" : "";
+  return layer_mixes_ && options_.on == "logits" ? "the mixer mixes logits" : "";
 }
 
 void Mixhead::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
-  if (in_layer_) add_matrices(parameters, layer_spec);
+  if (layer_mixes_) add_matrices(parameters, layer_spec);
 }
 
 }  // namespace mh::attention

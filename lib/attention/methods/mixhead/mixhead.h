@@ -22,7 +22,7 @@ class Mixhead : public MatrixMixer {
   Mixes mixes() const override;
   // With scope = "released" some forward passes do not mix, so the numbers of score heads and value heads must be
   // equal.
-  bool can_change_head_count() const override { return in_layer_ && options_.scope == "all"; }
+  bool can_change_head_count() const override { return layer_mixes_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
@@ -39,7 +39,7 @@ class Mixhead : public MatrixMixer {
  private:
   bool acts_in(const Context& c) const;
   MixheadOptions options_;
-  bool in_layer_;  // false: no forward pass of this layer mixes heads
+  bool layer_mixes_;  // false: no forward pass of this layer mixes heads
 };
 
 }  // namespace mh::attention

@@ -72,7 +72,7 @@ class MixtureOfHeads : public GatedCombiner {
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return shown_gates(c, heads_.select_kept(w));
+    return observed_gates_of(c, heads_.select_kept(w));
   }
 
  private:

@@ -22,7 +22,7 @@ at::Tensor shifted(const at::Tensor& by_distance, int64_t seen) {
 }
 
 // Returns r (h, D, c), or (1, D, c) for all heads, repeated for each batch row: (B h, D, c).
-at::Tensor for_rows(const at::Tensor& r, int64_t batch, int64_t heads) {
+at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
   if (r.size(0) == 1) return r.expand({batch * heads, r.size(1), r.size(2)});
   return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
 }
@@ -42,7 +42,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     context->save_for_backward({x, k, y, r});
     plain::save_offset(context->saved_data, offset);
     at::Tensor logits = plain::product_with_keys(x, k, offset);
-    const at::Tensor queries = plain::flat(y), all = for_rows(r, x.size(0), x.size(1)).transpose(1, 2);
+    const at::Tensor queries = plain::flat(y), all = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor to = logits.flatten(0, 1);
     each_part(x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t seen, int64_t first, int64_t width) {
       const at::Tensor by_distance = at::bmm(queries.narrow(1, t, count), all.narrow(2, first, width));
@@ -61,7 +61,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     const bool wants_y = context->needs_input_grad(2), wants_r = context->needs_input_grad(3);
     if (wants_y || wants_r) {
       const int64_t batch = x.size(0), heads = x.size(1);
-      const at::Tensor from = plain::flat(d), queries = plain::flat(y), all = for_rows(r, batch, heads);
+      const at::Tensor from = plain::flat(d), queries = plain::flat(y), all = expand_to_batch(r, batch, heads);
       if (wants_y) dy = at::zeros(queries.sizes(), y.options());
       if (wants_r) dr = at::zeros(all.sizes(), r.options());
       each_part(x.size(2), k.size(2), offset,

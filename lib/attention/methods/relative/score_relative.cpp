@@ -98,7 +98,7 @@ class Relative : public Score {
 
   bool has_relative_positions() const override { return true; }
   bool prefers_composed(const Context& c, std::string* why) const override {
-    if (!is_small(c)) return false;
+    if (!has_few_queries(c)) return false;
     if (why != nullptr)
       *why = str("relative positions with fewer queries in a batch than head_size ", c.layer_spec.key_size,
                  ", for which the composed path is faster");
@@ -162,13 +162,13 @@ class Relative : public Score {
   std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
     // With few queries (decoding) and many distances, projecting the queries by W^R takes a small fraction of the time
     // of projecting all distances.
-    if (!is_small(c)) return {y, embedded(c, lowest, count)};
+    if (!has_few_queries(c)) return {y, embedded(c, lowest, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::cached_constant(w.device(), c.key_heads));
     return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
-  static bool is_small(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
+  static bool has_few_queries(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
   // Returns r (h, count, dk) for the distances from lowest + count - 1 down to lowest.
   at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {

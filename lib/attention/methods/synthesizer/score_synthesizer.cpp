@@ -11,7 +11,7 @@
 namespace mh::attention {
 namespace {
 
-void require_places(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
+void check_length(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
   if (needed > length)
     throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, by attention.", name, ".length"),
                                      str(needed), "raise this option, or shorten blocks or contexts"});
@@ -52,7 +52,7 @@ class Dense : public Score {
 
   void score(Context& c) override {
     const int64_t keys = c.v.size(2);
-    require_places(c.layer_spec, "synthesizer-dense", keys, options_.length);
+    check_length(c.layer_spec, "synthesizer-dense", keys, options_.length);
     at::Tensor w = weight_->value().narrow(-1, 0, keys);                                 // (dk, Tk) or (h, dk, Tk)
     at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());             // (Tk) or (h, Tk)
     c.logits = at::matmul(at::relu(c.q), w) + (options_.per_head ? b.unsqueeze(1) : b);  // (B, h, Tq, Tk)
@@ -95,7 +95,7 @@ class Random : public Score {
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
-    require_places(c.layer_spec, "synthesizer-random", std::max(keys, first + queries), options_.length);
+    check_length(c.layer_spec, "synthesizer-random", std::max(keys, first + queries), options_.length);
     at::Tensor block = logits_->value().narrow(1, first, queries).narrow(2, 0, keys);
     c.logits = block.unsqueeze(0);
   }

@@ -76,8 +76,8 @@ constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-
 }  // namespace
 
 TEST_CASE("differential attention and its gradients match a naive reference", "[differential]") {
-  CHECK(first_lambda(0) == Approx(0.2));
-  CHECK(first_lambda(3) == Approx(0.8 - 0.6 * std::exp(-0.9)));
+  CHECK(lambda_init(0) == Approx(0.2));
+  CHECK(lambda_init(3) == Approx(0.8 - 0.6 * std::exp(-0.9)));
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
