@@ -218,7 +218,7 @@ std::vector<task::Score> score_without(const AnalysisInput& input, const std::ve
   AnalysisInput part = input;
   part.how = input.text.resolve(input.how, input.model);
   const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
-  const int64_t groups = std::max<int64_t>(1, data::divided_up(count, most));
+  const int64_t groups = std::max<int64_t>(1, data::ceil_div(count, most));
   std::vector<task::Score> scores(without.size());
   for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
     std::vector<HeadSet> group;

@@ -31,6 +31,6 @@ struct Batch {
 };
 
 // Returns ⌈a / b⌉ for a ≥ 0, b > 0.
-inline int64_t divided_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 }  // namespace mh::data

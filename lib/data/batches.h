@@ -38,9 +38,9 @@ class Batches {
   // Returns the micro-batches of update `update` (from 0), in the order of their rows.
   virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;
   // Returns the input and targets of a micro-batch that micro_batches(update) returned.
-  virtual Batch load(int64_t update, const MicroBatch& part) = 0;
+  virtual Batch load(int64_t update, const MicroBatch& micro_batch) = 0;
   // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
-  virtual std::string place(int64_t update) = 0;
+  virtual std::string describe_rows(int64_t update) = 0;
   // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
   virtual bool continues(int64_t /*update*/) const { return false; }
   // Returns the number of rows in an update of a text; 0 for other corpora, whose updates differ in size.
@@ -77,8 +77,8 @@ class TextBatches : public Batches {
   };
   virtual Rows rows_of(int64_t update) = 0;
   std::vector<MicroBatch> micro_batches(int64_t update) override;
-  Batch load(int64_t update, const MicroBatch& part) override;
-  std::string place(int64_t update) override;
+  Batch load(int64_t update, const MicroBatch& micro_batch) override;
+  std::string describe_rows(int64_t update) override;
   int64_t updates(const Length& length) const override { return updates_in(length, options_, text_.tokens); }
 
  protected:
@@ -98,7 +98,7 @@ std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, 
 
 // Cost of a micro-batch of examples beyond the cost of its tokens, in tokens: each backward pass reads and writes the
 // gradients of all weights.
-constexpr int64_t kPartTokens = 64;
+constexpr int64_t kMicroBatchCost = 64;
 // Returns batches of options.rows examples, sorted by length within an update and split into the micro-batches of
 // lowest cost. Throws Error(input) if there are no examples; Batches::updates() throws Error(usage) for a length in
 // tokens.

@@ -23,13 +23,13 @@ class ExampleBatches : public Batches {
     if (count_ == 0)
       throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
     wanted_rows_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
-    updates_per_epoch_ = divided_up(count_, wanted_rows_);
+    updates_per_epoch_ = ceil_div(count_, wanted_rows_);
     tokens_ = wanted_rows_ * o.block;
   }
 
   // Splits the sorted rows of an update into consecutive micro-batches of minimal total cost, by dynamic programming.
-  // The cost of a micro-batch is kPartTokens plus its tokens, padding included. A micro-batch that exceeds micro_tokens
-  // has a single row.
+  // The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. A micro-batch that exceeds
+  // micro_tokens has a single row.
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(update_rows_.size());
@@ -40,7 +40,7 @@ class ExampleBatches : public Batches {
       for (int64_t end = first + 1; end <= rows; ++end) {
         const int64_t tokens = width(first) * (end - first);
         if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
-        const int64_t all = kPartTokens + tokens + cost[static_cast<size_t>(end)];
+        const int64_t all = kMicroBatchCost + tokens + cost[static_cast<size_t>(end)];
         if (end == first + 1 || all < cost[at]) cost[at] = all, next[at] = end;
       }
     }
@@ -50,16 +50,16 @@ class ExampleBatches : public Batches {
     return parts;
   }
 
-  Batch load(int64_t update, const MicroBatch& part) override {
+  Batch load(int64_t update, const MicroBatch& micro_batch) override {
     load_update(update);
     const std::span<const Example> all(update_rows_);
-    Batch batch =
-        load_examples(examples_, all.subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.count)));
+    Batch batch = load_examples(
+        examples_, all.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
     batch.next_weight = next_weight_;
     return batch;
   }
 
-  std::string place(int64_t update) override {
+  std::string describe_rows(int64_t update) override {
     load_update(update);
     return str(update_rows_.size(), " rows, the longest is row ", first_, " of the epoch");
   }

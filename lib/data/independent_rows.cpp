@@ -41,7 +41,7 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
   if (o.sample.blocks > 0) chosen = draw_sample(o.sample.blocks, size(), o.sample.seed);
   else std::iota(chosen.begin(), chosen.end(), 0);
   const auto rows = static_cast<int64_t>(chosen.size());
-  auto next = [this, chosen = std::move(chosen), room = o.batch * o.block, window = std::vector<int64_t>(),
+  auto next = [this, chosen = std::move(chosen), max_batch_tokens = o.batch * o.block, window = std::vector<int64_t>(),
                begin = size_t{0}, at = size_t{0}]() mutable -> std::optional<MiniBatch> {
     if (at == window.size()) {
       const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kSortedRows));
@@ -55,7 +55,7 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
     for (; at < window.size(); ++at) {
       const auto [target, source] = lengths(window[at]);
       widest = std::max({widest, target, source});
-      if (!numbers.empty() && widest * (static_cast<int64_t>(numbers.size()) + 1) > room) break;
+      if (!numbers.empty() && widest * (static_cast<int64_t>(numbers.size()) + 1) > max_batch_tokens) break;
       numbers.push_back(window[at]);
     }
     MiniBatch batch;

@@ -30,7 +30,7 @@ class PairBatches : public Batches {
     batches_.push_back({first, pairs_.size() - first});
     updates_per_epoch_ = static_cast<int64_t>(batches_.size());
     tokens_ = o.tokens;
-    draw_turns(0);
+    shuffle_batches(0);
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override {
@@ -45,14 +45,14 @@ class PairBatches : public Batches {
     return parts;
   }
 
-  Batch load(int64_t update, const MicroBatch& part) override {
+  Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const MicroBatch all = batch_of(update);
     std::vector<Row> rows;
-    for (int64_t i = 0; i < part.count; ++i) rows.push_back(pairs_.row_of(pair_at(all, part.first + i)));
+    for (int64_t i = 0; i < micro_batch.count; ++i) rows.push_back(pairs_.row_of(pair_at(all, micro_batch.first + i)));
     return load_pairs(pairs_, rows);
   }
 
-  std::string place(int64_t update) override {
+  std::string describe_rows(int64_t update) override {
     const MicroBatch all = batch_of(update);
     return str(all.count, " pairs, the first is pair ", pair_at(all, 0) + 1, " of the data");
   }
@@ -62,18 +62,18 @@ class PairBatches : public Batches {
       // Batches differ in their number of tokens, so the remainder of an epoch is converted with the mean of the
       // batches.
       return updates_of(tokens / pairs_.targets(), updates_per_epoch_, length) +
-             divided_up(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
+             ceil_div(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
     });
   }
 
  private:
   void check() const {
-    int64_t longer = 0;
-    for (int64_t i = 0; i < pairs_.size(); ++i) longer += width(i) > options_.block;
-    if (longer > 0)
+    int64_t num_too_long = 0;
+    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += width(i) > options_.block;
+    if (num_too_long > 0)
       throw Error(Exit::usage,
                   Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest source or target"),
-                          str(options_.block, ", which ", longer, " of ", pairs_.size(), " pairs exceed"),
+                          str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
                           "raise train.batch.block and train.batch.tokens, or make the shard with mh-prep translation "
                           "--max-length"});
   }
@@ -90,7 +90,7 @@ class PairBatches : public Batches {
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
   }
 
-  void draw_turns(int64_t epoch) {
+  void shuffle_batches(int64_t epoch) {
     batch_order_.resize(batches_.size());
     std::iota(batch_order_.begin(), batch_order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
@@ -102,7 +102,7 @@ class PairBatches : public Batches {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort(epoch);
-      draw_turns(epoch);
+      shuffle_batches(epoch);
       epoch_ = epoch;
     }
     return batches_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];

@@ -29,15 +29,15 @@ class PrefetchedBatches : public Batches {
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return at(update).parts; }
   // Returns a batch that shares tensors with the prefetched one, which every pass of the update loads.
-  Batch load(int64_t update, const MicroBatch& part) override {
+  Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const Update& now = at(update);
-    const auto same = [&](const MicroBatch& p) { return p.first == part.first && p.count == part.count; };
+    const auto same = [&](const MicroBatch& p) { return p.first == micro_batch.first && p.count == micro_batch.count; };
     return now.batches.at(
         static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
   }
-  std::string place(int64_t update) override {
+  std::string describe_rows(int64_t update) override {
     prefetched_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
-    return batches_->place(update);
+    return batches_->describe_rows(update);
   }
   bool continues(int64_t update) const override { return batches_->continues(update); }
   int64_t updates(const Length& length) const override { return batches_->updates(length); }
@@ -61,10 +61,11 @@ class PrefetchedBatches : public Batches {
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
-          Update made{next++, {}, {}};
-          made.parts = batches_->micro_batches(made.number);
-          for (const MicroBatch& part : made.parts) made.batches.push_back(prepare_(batches_->load(made.number, part)));
-          return made;
+          Update loaded_update{next++, {}, {}};
+          loaded_update.parts = batches_->micro_batches(loaded_update.number);
+          for (const MicroBatch& micro_batch : loaded_update.parts)
+            loaded_update.batches.push_back(prepare_(batches_->load(loaded_update.number, micro_batch)));
+          return loaded_update;
         });
   }
 

@@ -29,9 +29,9 @@ void require_context(int64_t block, int64_t context) {
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
-  const int64_t before = o.memory > 0 ? divided_up(o.memory, o.block) : 0, wide = o.block - o.context;
+  const int64_t before = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, wide = o.block - o.context;
   // A sampled block begins at a multiple of `wide` and has its full context and memory before it in the text.
-  const int64_t first = before + (o.context > 0 ? divided_up(o.context, wide) : 0), all = tokens / wide - first;
+  const int64_t first = before + (o.context > 0 ? ceil_div(o.context, wide) : 0), all = tokens / wide - first;
   const int64_t blocks = sample_size(o.sample, all,
                                      str("the number of full blocks in the text, each of ", o.block, " tokens",
                                          before > 0 ? " with a full memory before it" : ""),
@@ -125,17 +125,17 @@ ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageMod
 
 MiniBatches Text::mini_batches(const ScoringOptions& o) const {
   const StreamRows streams = streams_of(o, tokens);
-  auto next = [this, streams, at_once = o.batch, begin = int64_t{0},
+  auto next = [this, streams, rows_per_pass = o.batch, begin = int64_t{0},
                step = int64_t{0}]() mutable -> std::optional<MiniBatch> {
-    for (; begin < streams.count; begin += at_once, step = 0) {
+    for (; begin < streams.count; begin += rows_per_pass, step = 0) {
       if (step == streams.steps) continue;
-      const int64_t end = std::min(streams.count, begin + at_once);
+      const int64_t end = std::min(streams.count, begin + rows_per_pass);
       MiniBatch batch;
-      int64_t width = 0, following = 0;  // tokens in the longest row of this step, and of the next step
+      int64_t width = 0, next_width = 0;  // tokens in the longest row of this step, and of the next step
       for (int64_t stream = begin; stream < end; ++stream) {
         batch.rows.push_back(streams.row(stream, step));
         width = std::max(width, batch.rows.back().length);
-        if (step + 1 < streams.steps) following = std::max(following, streams.row(stream, step + 1).length);
+        if (step + 1 < streams.steps) next_width = std::max(next_width, streams.row(stream, step + 1).length);
       }
       // All streams of this mini-batch have ended; those of another mini-batch may be one token longer.
       if (width == 0) continue;
@@ -143,7 +143,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
       batch.first_stream = begin;
       batch.begins = step == 0;
       batch.visited = step >= streams.warm_up;
-      batch.last = following == 0;
+      batch.last = next_width == 0;
       batch.done = end - begin;
       ++step;
       return batch;

@@ -14,7 +14,7 @@ int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
 int64_t updates_in_epoch(const BatchOptions& o, int64_t tokens) {
   const int64_t rows = rows_per_update(o);
   return o.order == Batching::streams ? Streams(tokens, rows, o.block).segments()
-                                      : divided_up(divided_up(tokens, o.block), rows);
+                                      : ceil_div(ceil_div(tokens, o.block), rows);
 }
 
 class ShuffledBlocks : public TextBatches {
@@ -22,7 +22,7 @@ class ShuffledBlocks : public TextBatches {
   ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
 
   Rows rows_of(int64_t update) override {
-    const int64_t epoch = update / updates_per_epoch_, blocks = divided_up(text_.tokens, options_.block);
+    const int64_t epoch = update / updates_per_epoch_, blocks = ceil_div(text_.tokens, options_.block);
     if (epoch != epoch_) {
       order_.resize(static_cast<size_t>(blocks));
       std::iota(order_.begin(), order_.end(), 0);
@@ -92,8 +92,8 @@ int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) 
   const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
   return count_updates(length, in_epoch, [&](int64_t count) {
     // The last update of an epoch has fewer tokens, so whole epochs are converted to updates first, then the remainder.
-    if (tokens == 0) return divided_up(count, per_update);
-    return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, divided_up(count % tokens, per_update));
+    if (tokens == 0) return ceil_div(count, per_update);
+    return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, ceil_div(count % tokens, per_update));
   });
 }
 
@@ -113,13 +113,13 @@ std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
   return parts;
 }
 
-Batch TextBatches::load(int64_t update, const MicroBatch& part) {
+Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
   const Rows all = rows_of(update);
-  const auto begin = all.rows.begin() + part.first;
-  return load_rows(text_, {begin, begin + part.count}, all.width);
+  const auto begin = all.rows.begin() + micro_batch.first;
+  return load_rows(text_, {begin, begin + micro_batch.count}, all.width);
 }
 
-std::string TextBatches::place(int64_t update) {
+std::string TextBatches::describe_rows(int64_t update) {
   const auto rows = rows_of(update).rows;
   return str(rows.size(), " rows, the first from token ", rows[0].first);
 }

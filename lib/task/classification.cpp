@@ -39,31 +39,32 @@ class ClassTally : public ExampleTally {
       : names_(examples.task().metrics),
         numbers_(examples.task().is_number()),
         truth_(static_cast<size_t>(examples.size()), -1),
-        found_(truth_) {}
-  void add(const ScoredExamples& seen) override {
-    const at::Tensor logits = require_finite(seen.model.logits(seen.hidden)).select(1, 0);  // (B, classes) or (B, 1)
+        predictions_(truth_) {}
+  void add(const ScoredExamples& outputs) override {
+    const at::Tensor logits =
+        require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
     const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
     const double unit = numbers_ ? kNumberUnit : 1;
-    for (size_t i = 0; i < seen.rows.size(); ++i) {
-      const auto row = static_cast<size_t>(seen.rows[i]);
-      truth_[row] = static_cast<double>(seen.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
-      found_[row] = values.const_data_ptr<double>()[i];
+    for (size_t i = 0; i < outputs.rows.size(); ++i) {
+      const auto row = static_cast<size_t>(outputs.rows[i]);
+      truth_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
+      predictions_[row] = values.const_data_ptr<double>()[i];
     }
   }
   void finish(Evaluation& result) override {
     std::vector<double> truth, found;
     for (size_t i = 0; i < truth_.size(); ++i)
-      if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(found_[i]);
+      if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(predictions_[i]);
     for (const std::string& name : names_)
       if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, found));
-    result.predicted = std::move(found_);
+    result.predicted = std::move(predictions_);
   }
 
  private:
   static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
   std::vector<std::string> names_;              // names of the scores
   bool numbers_;                                // whether the labels are numbers, not classes
-  std::vector<double> truth_, found_;           // label and prediction by row; truth_ is negative for an unknown label
+  std::vector<double> truth_, predictions_;     // label and prediction by row; truth_ is negative for an unknown label
 };
 
 class ClassificationDataset : public ExampleDataset {

@@ -21,12 +21,13 @@ namespace {
 struct Loss {
   double sum = 0, next = 0;
   int64_t scored = 0, nexts = 0;
-  void add(const ScoredExamples& seen) {
-    const nn::SlicedLoss plain = seen.model.loss(seen.hidden, {seen.batch.targets, 0}, 0);
+  void add(const ScoredExamples& outputs) {
+    const nn::SlicedLoss plain = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
     sum += plain.nll.item<double>(), scored += plain.scored;
-    if (!seen.next.defined()) return;
-    const at::Tensor labels = seen.batch.targets.select(1, 0);
-    next += at::cross_entropy_loss(seen.next, labels.to(seen.next.device()), {}, at::Reduction::Sum, -1).item<double>();
+    if (!outputs.next.defined()) return;
+    const at::Tensor labels = outputs.batch.targets.select(1, 0);
+    next += at::cross_entropy_loss(outputs.next, labels.to(outputs.next.device()), {}, at::Reduction::Sum, -1)
+                .item<double>();
     nexts += labels.ge(0).sum().item<int64_t>();
   }
   // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.
@@ -76,9 +77,9 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     const data::Batch batch = load_examples(examples_, batch_examples);
     if (options.observer != nullptr) options.observer->begin(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
-    const ScoredExamples seen{model, rows, batch, hidden, model.sentence_logits(hidden)};
-    loss.add(seen);
-    tally->add(seen);
+    const ScoredExamples outputs{model, rows, batch, hidden, model.sentence_logits(hidden)};
+    loss.add(outputs);
+    tally->add(outputs);
     result.rows += static_cast<int64_t>(rows.size());
     if (options.progress) options.progress(result.rows, all);
   }

@@ -51,39 +51,39 @@ class Documents : public data::ExampleSource {
   mutable int64_t epoch_ = 0;
 };
 
-double share(int64_t right, int64_t all) {
+double fraction_of(int64_t right, int64_t all) {
   return all > 0 ? static_cast<double>(right) / static_cast<double>(all) : std::numeric_limits<double>::quiet_NaN();
 }
 
 class WordTally : public ExampleTally {
  public:
-  void add(const ScoredExamples& seen) override {
-    const at::Tensor& targets = seen.batch.targets;
+  void add(const ScoredExamples& outputs) override {
+    const at::Tensor& targets = outputs.batch.targets;
     at::Tensor scored = targets.ge(0);
     const at::Tensor first = targets.select(1, 0), is_first = scored.select(1, 0).clone();
     scored.select(1, 0).fill_(false);
     const at::Tensor places = scored.flatten().nonzero().squeeze(1);
     const at::Tensor labels = targets.flatten().index_select(0, places);
-    const at::Tensor states = seen.hidden.flatten(0, 1).index_select(0, places.to(seen.hidden.device()));
+    const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, places.to(outputs.hidden.device()));
     for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
       const int64_t n = std::min(kAtOnce, states.size(0) - at);
-      const at::Tensor logits = require_finite(seen.model.logits(states.narrow(0, at, n).unsqueeze(0)));
+      const at::Tensor logits = require_finite(outputs.model.logits(states.narrow(0, at, n).unsqueeze(0)));
       const at::Tensor found = logits[0].argmax(1).to(at::kCPU);
-      right_ += found.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
+      num_correct_words_ += found.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
     }
     words_ += places.numel();
-    if (!seen.next.defined()) return;
-    right_next_ += (seen.next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
+    if (!outputs.next.defined()) return;
+    num_correct_next_ += (outputs.next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
     nexts_ += is_first.sum().item<int64_t>();
   }
   void finish(Evaluation& result) override {
-    result.scores = {{"word_accuracy", share(right_, words_)}};
-    if (nexts_ > 0) result.scores.emplace_back("next_accuracy", share(right_next_, nexts_));
+    result.scores = {{"word_accuracy", fraction_of(num_correct_words_, words_)}};
+    if (nexts_ > 0) result.scores.emplace_back("next_accuracy", fraction_of(num_correct_next_, nexts_));
   }
 
  private:
   static constexpr int64_t kAtOnce = 256;  // number of positions whose logits are in memory at the same time
-  int64_t words_ = 0, right_ = 0, nexts_ = 0, right_next_ = 0;
+  int64_t words_ = 0, num_correct_words_ = 0, nexts_ = 0, num_correct_next_ = 0;
 };
 
 class MaskedWordsDataset : public ExampleDataset {

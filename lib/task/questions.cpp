@@ -43,13 +43,13 @@ class SpanTally : public ExampleTally {
  public:
   explicit SpanTally(const text::Questions& questions, const metrics::AnswerOptions& options)
       : questions_(questions), search_(questions, options) {}
-  void add(const ScoredExamples& seen) override {
-    const std::vector<int64_t>& rows = seen.rows;
+  void add(const ScoredExamples& outputs) override {
+    const std::vector<int64_t>& rows = outputs.rows;
     const at::Tensor scores =
-        require_finite(seen.model.logits(seen.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
+        require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
     const auto width = static_cast<size_t>(scores.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto real = static_cast<size_t>(seen.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
+      const auto real = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
       const auto of = [&](size_t end) {
         return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, real);
       };

@@ -12,11 +12,11 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
   c10::NoGradGuard no_gradient;
   Score score;
   // Scores by stream. A mini-batch has one row of each of its streams, but tokens are reported stream by stream.
-  std::map<int64_t, std::vector<TokenScore>> held;
+  std::map<int64_t, std::vector<TokenScore>> pending_scores;
   const auto report = [&] {
-    for (const auto& [stream, all] : held)
+    for (const auto& [stream, all] : pending_scores)
       for (const TokenScore& token : all) observer.each(token);
-    held.clear();
+    pending_scores.clear();
   };
   data::BatchVisitor visitor;
   visitor.observer = observer.observer;
@@ -33,7 +33,8 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
         score.nll -= static_cast<double>(p[t]);
         ++score.tokens;
         if (observer.each)
-          held[now.stream_of(r)].push_back({row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+          pending_scores[now.stream_of(r)].push_back(
+              {row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }
     }
     if (now.last) report();

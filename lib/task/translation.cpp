@@ -19,7 +19,7 @@ constexpr const char* kBleu = "bleu";
 
 class PairsDataset : public Dataset {
  public:
-  PairsDataset(data::Pairs pairs, const SideTokenizers& tokenizers, std::string shard)
+  PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard)
       : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_(std::move(shard)) {}
   const data::Pairs& corpus() const override { return pairs_; }
   std::string name() const override { return io::kPairsKind; }
@@ -50,7 +50,7 @@ class PairsDataset : public Dataset {
 
  private:
   data::Pairs pairs_;
-  SideTokenizers tokenizers_;
+  SourceTargetTokenizers tokenizers_;
   std::string shard_;
 };
 

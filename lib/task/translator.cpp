@@ -31,7 +31,7 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
 }
 
-std::string as_line(const std::string& text) {
+std::string to_single_line(const std::string& text) {
   std::string line;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t valid = std::min(find_invalid_utf8(rest), rest.size());
@@ -53,8 +53,8 @@ std::string protocol_of(const search::SearchOptions& o, const search::SamplingOp
              o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
 }
 
-Translator::Translator(model::LanguageModel& model, const SideTokenizers& tokenizers, const TranslationOptions& options,
-                       const search::SamplingOptions& sampling)
+Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers,
+                       const TranslationOptions& options, const search::SamplingOptions& sampling)
     : model_(model),
       tokenizers_(tokenizers),
       options_(options),
@@ -66,24 +66,24 @@ Translator::Translator(model::LanguageModel& model, const SideTokenizers& tokeni
   if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
 }
 
-std::vector<int32_t> Translator::source_of(std::string_view line, const std::string& place) {
+std::vector<int32_t> Translator::encode_source(std::string_view line, const std::string& place) {
   std::vector<int32_t> tokens;
   unknown_ += encode(*tokenizers_.source, *source_encoder_, line, place, tokens);
   tokens.push_back(tokenizers_.source->end_of_line());
   return tokens;
 }
 
-std::vector<int32_t> Translator::prefix_of(std::string_view text, const std::string& place) {
+std::vector<int32_t> Translator::encode_prefix(std::string_view text, const std::string& place) {
   std::vector<int32_t> tokens;
   prefix_unknown_ += encode(*tokenizers_.target, *target_encoder_, text, place, tokens);
   return tokens;
 }
 
 std::string Translator::text_of(const search::Hypothesis& h) const {
-  return as_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
+  return to_single_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
 }
 
-void Translator::fit(search::Sentence& s, const Name& name) {
+void Translator::truncate_source(search::Sentence& s, const Name& name) {
   const auto length = static_cast<int64_t>(s.source.size());
   if (length <= options_.max_source) return;
   if (!options_.truncate)
@@ -100,7 +100,7 @@ void Translator::fit(search::Sentence& s, const Name& name) {
 std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<search::Sentence> sentences,
                                                                    const Name& name,
                                                                    const std::function<void(int64_t done)>& done) {
-  for (search::Sentence& s : sentences) fit(s, name);
+  for (search::Sentence& s : sentences) truncate_source(s, name);
   const search::EndTokens ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> found(sentences.size());
   std::vector<size_t> order;
@@ -136,7 +136,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
   return found;
 }
 
-std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
+std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
   if (!tokens.empty() && tokens.back() == tokenizer.end_of_line()) tokens.pop_back();
   std::string text = tokenizer.decode(tokens);
   const std::vector<int32_t> unknown{tokenizer.unknown()};
@@ -176,7 +176,7 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
       [&](int64_t pair, const std::vector<search::Hypothesis>& hypotheses) {
         const std::string text = translator.text_of(hypotheses[0]);
         const std::string decoded =
-            references.empty() ? reference_of(*translator.tokenizers().target, pairs.target(pair)) : std::string();
+            references.empty() ? decode_reference(*translator.tokenizers().target, pairs.target(pair)) : std::string();
         const std::string_view reference =
             references.empty() ? std::string_view(decoded) : references[static_cast<size_t>(pair)];
         sum += bleu.statistics(text, {&reference, 1});

@@ -38,16 +38,16 @@ struct TranslationOptions {
 std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
-struct SideTokenizers {
+struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
-  SideTokenizers(const text::Tokenizers& both)  // NOLINT: implicit
+  SourceTargetTokenizers(const text::Tokenizers& both)  // NOLINT: implicit
       : source(&both.of_source()), target(both.target.get()) {}
 };
 
 class Translator {
  public:
   // All arguments must outlive the translator. Throws Error(usage) for options that the model does not support.
-  Translator(model::LanguageModel& model, const SideTokenizers& tokenizers, const TranslationOptions& options,
+  Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
   // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
@@ -62,26 +62,26 @@ class Translator {
 
   // Returns the tokens of a source sentence, end token included, and counts unknown tokens in unknown(). Throws
   // Error(input) about `place` if the line contains the end-of-line token.
-  std::vector<int32_t> source_of(std::string_view line, const std::string& place);
+  std::vector<int32_t> encode_source(std::string_view line, const std::string& place);
   // Returns the tokens of a target prefix, without an end token, and counts unknown tokens in unknown_in_prefixes().
   // Throws Error(input) about `place` if the text contains the end-of-line token.
-  std::vector<int32_t> prefix_of(std::string_view text, const std::string& place);
+  std::vector<int32_t> encode_prefix(std::string_view text, const std::string& place);
   // Returns the text of a hypothesis as one line of UTF-8. Control characters, which a byte-level model may produce,
   // become blanks; invalid bytes become U+FFFD.
   std::string text_of(const search::Hypothesis& hypothesis) const;
 
   // Sets the observer of all later forward passes; null: no observer.
   void set_observer(attention::Observer* observer) { observer_ = observer; }
-  const SideTokenizers& tokenizers() const { return tokenizers_; }
+  const SourceTargetTokenizers& tokenizers() const { return tokenizers_; }
   int64_t truncated() const { return truncated_; }                 // number of sources truncated so far
-  int64_t unknown() const { return unknown_; }                     // number of unknown tokens in source_of() so far
-  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // number of unknown tokens in prefix_of() so far
+  int64_t unknown() const { return unknown_; }                     // number of unknown tokens in encode_source() so far
+  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // number of unknown tokens in encode_prefix() so far
 
  private:
   // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
-  void fit(search::Sentence& sentence, const Name& name);
+  void truncate_source(search::Sentence& sentence, const Name& name);
   model::LanguageModel& model_;
-  SideTokenizers tokenizers_;
+  SourceTargetTokenizers tokenizers_;
   TranslationOptions options_;
   search::SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
@@ -91,7 +91,7 @@ class Translator {
 
 // Decodes the tokens of a target to a reference text for BLEU. Unknown tokens become a character that no translation
 // contains.
-std::string reference_of(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
+std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
 // Translates the sources of all pairs. `each` receives the hypotheses of every pair, in the order of the pairs; after a
 // stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.

@@ -12,8 +12,8 @@ std::string inherited_sections(const io::Checkpoint& checkpoint) {
   run.procedures.read(config, "train.procedures", mh::train::procedures());
   const auto model = model::build_language_model(
       model::config_of(checkpoint), model::sizes_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
-  run.groups.renew(model->parameters());
-  run.procedures.keep([](const Procedure& procedure) { return procedure.inherited_by_finetuning(); });
+  run.groups.adapt_to_finetuning(model->parameters());
+  run.procedures.retain_if([](const Procedure& procedure) { return procedure.inherited_by_finetuning(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();
   return groups + (groups.empty() || procedures.empty() ? "" : "\n") + procedures;
 }

@@ -36,18 +36,18 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
   const Signature signature = signature_of(batch);
   repeats_ = signature == last_ ? repeats_ + 1 : 1;
   last_ = signature;
-  const bool known = recording_ && recording_->of == signature;
-  if (!known && repeats_ <= kBefore)
+  const bool known = capture_ && capture_->of == signature;
+  if (!known && repeats_ <= kWarmUpUpdates)
     return work_(batch.input.to(model_.parameters().device()), batch.model_targets(), step);
   if (!known) capture(signature, batch, step);
   return launch(batch, step);
 }
 
 void GraphedPass::capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step) {
-  recording_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
+  capture_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
-  Recording& r = recording_.emplace(Recording{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
+  Capture& r = capture_.emplace(Capture{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
   r.input.tokens = copy(batch.input.tokens);
   r.targets.on_device = copy(batch.targets);
   r.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
@@ -62,10 +62,10 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
     });
     r.loss.smoothed = losses[0], r.loss.nll = losses[1];
   } catch (const Error&) {
-    recording_.reset();
+    capture_.reset();
     throw;
   } catch (const std::exception& error) {
-    recording_.reset();
+    capture_.reset();
     throw Error(Exit::device, Problem{"train.cuda_graph",
                                       "kernels that a CUDA graph can capture, without synchronisation with the CPU",
                                       first_line(error.what()), "set train.cuda_graph=false"});
@@ -78,7 +78,7 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
 
 nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardContext& step) {
   const c10::NoGradGuard no_gradient;
-  Recording& r = *recording_;
+  Capture& r = *capture_;
   r.loss.scored = nn::count_scored(batch.targets, model_.vocabulary());
   r.input.tokens.copy_(batch.input.tokens, true);
   r.targets.on_device.copy_(batch.targets, true);

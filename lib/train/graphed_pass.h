@@ -26,7 +26,7 @@ class GraphedPass {
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
   // Number of consecutive updates with equal signatures that run without a graph before the capture. They create
   // objects that cannot be created during a capture, such as handles of cuBLAS.
-  static constexpr int kBefore = 3;
+  static constexpr int kWarmUpUpdates = 3;
 
   // The model must outlive this object. `work` computes the passes; `make` creates an empty graph.
   GraphedPass(model::LanguageModel& model, Work work, MakeGraph make)
@@ -34,11 +34,11 @@ class GraphedPass {
 
   // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
   // parameters. A batch whose signature differs from the captured one runs without a graph, or replaces the graph
-  // once kBefore consecutive updates had this signature. Throws Error(device) if the work cannot be captured, and
-  // Error(failed) for a target outside the vocabulary.
+  // once kWarmUpUpdates consecutive updates had this signature. Throws Error(device) if the work cannot be captured,
+  // and Error(failed) for a target outside the vocabulary.
   nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& step);
   // Returns whether a graph has been captured.
-  bool recorded() const { return recording_.has_value(); }
+  bool is_captured() const { return capture_.has_value(); }
 
  private:
   // The values that must be equal for a replay: shapes of the batch, lengths of its rows, and for each parameter its
@@ -50,7 +50,7 @@ class GraphedPass {
   };
   // A captured graph. Before each launch, launch() copies the batch to input.tokens and targets.on_device, and the
   // update number to `update`; all three are on the GPU.
-  struct Recording {
+  struct Capture {
     Signature of;
     model::Input input;
     model::Targets targets;
@@ -69,7 +69,7 @@ class GraphedPass {
   const MakeGraph make_;
   Signature last_;
   int repeats_ = 0;  // number of consecutive updates with the signature last_, the present one included
-  std::optional<Recording> recording_;
+  std::optional<Capture> capture_;
 };
 
 }  // namespace mh::train

@@ -65,7 +65,7 @@ std::string Groups::toml() const {
   return writer.text();
 }
 
-void Groups::renew(const nn::ParameterList& parameters) {
+void Groups::adapt_to_finetuning(const nn::ParameterList& parameters) {
   for (auto it = groups_.begin(); it != groups_.end();) {
     GroupOptions& group = it->second;
     group.freeze_until.count = 0;
@@ -83,7 +83,7 @@ const GroupOptions* Groups::of(const std::string& parameter) const {
   return nullptr;
 }
 
-std::string Groups::taken(const nn::ParameterList& parameters, const GroupOptions& group) const {
+std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const {
   std::set<std::string> earlier;
   for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
@@ -115,10 +115,10 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
                                        "set rule in this group, or leave momentum out"});
     if (counts.count(&group) == 0)
-      throw Error(
-          Exit::usage,
-          Problem{"train.groups." + name, "a trainable parameter that is in no earlier group", taken(parameters, group),
-                  "a parameter belongs to the first matching group in alphabetical order of the group names"});
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
+                          describe_earlier_groups(parameters, group),
+                          "a parameter belongs to the first matching group in alphabetical order of the group names"});
   }
 }
 

@@ -58,7 +58,7 @@ class Groups {
   std::string toml() const;
   // Adapts the groups to the fine-tuning of a model: sets freeze_until to 0, and removes patterns and groups that match
   // no parameter.
-  void renew(const nn::ParameterList& parameters);
+  void adapt_to_finetuning(const nn::ParameterList& parameters);
   bool empty() const { return groups_.empty(); }
 
   // Returns the group of a parameter: among groups with a matching pattern, the first in alphabetical order of group
@@ -70,7 +70,7 @@ class Groups {
 
  private:
   // Describes, for an error message, the groups that contain all trainable parameters that match `group`.
-  std::string taken(const nn::ParameterList& parameters, const GroupOptions& group) const;
+  std::string describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };
 

@@ -136,18 +136,18 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
   if (slot.is_adam()) {
     const double b1 = options_.optimizer.betas[0], b2 = options_.optimizer.betas[1];
     const auto n = static_cast<double>(slot.steps);
-    const bool correct = options_.optimizer.bias_correction;
+    const bool correct_bias = options_.optimizer.bias_correction;
     apply(slot,
           AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
-                   correct ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                   correct ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
+                   correct_bias ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
+                   correct_bias ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
           batched);
   } else if (slot.rule == "sgd") {
     apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched);
   } else {
-    const double before = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
+    const double previous_lr = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
     apply(slot,
-          NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(before > 0 ? lr / before : 1),
+          NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1),
                   static_cast<float>(lr * wd), s},
           batched);
   }

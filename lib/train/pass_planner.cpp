@@ -21,7 +21,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
   for (nn::Parameter& p : parameters.all()) {
     const GroupOptions* group = run.groups.of(p.name());
     parameters_.push_back(&p);
-    named_.push_back(trainable(p));
+    is_selected_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0
                             : group->frozen      ? kNever
                             : batches == nullptr ? 0
@@ -43,16 +43,17 @@ std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) c
   return passes;
 }
 
-bool PassPlanner::acts(const Pass& pass) const {
+bool PassPlanner::trains_parameter(const Pass& pass) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (const nn::Parameter& p = *parameters_[i]; p.traits().trainable && named_[i] && (!pass.acts || pass.acts(p)))
+    if (const nn::Parameter& p = *parameters_[i];
+        p.traits().trainable && is_selected_[i] && (!pass.trains_parameter || pass.trains_parameter(p)))
       return true;
   return false;
 }
 
 std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
   std::vector<Pass> passes = requested_passes(progress);
-  if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !acts(pass); });
+  if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !trains_parameter(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
     for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, progress);
@@ -61,8 +62,8 @@ std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
 
 bool PassPlanner::trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const {
   const nn::Parameter& p = *parameters_[parameter];
-  return p.traits().trainable && named_[parameter] && progress.update >= freeze_until_[parameter] &&
-         !run_.regularisers.freezes(p, progress) && (!pass.acts || pass.acts(p));
+  return p.traits().trainable && is_selected_[parameter] && progress.update >= freeze_until_[parameter] &&
+         !run_.regularisers.freezes(p, progress) && (!pass.trains_parameter || pass.trains_parameter(p));
 }
 
 void PassPlanner::apply(const Pass& pass, const TrainProgress& progress) {
@@ -72,7 +73,7 @@ void PassPlanner::apply(const Pass& pass, const TrainProgress& progress) {
 int64_t PassPlanner::trained() const {
   int64_t numbers = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i]->traits().trainable && named_[i] && freeze_until_[i] != kNever)
+    if (parameters_[i]->traits().trainable && is_selected_[i] && freeze_until_[i] != kNever)
       numbers += parameters_[i]->master().numel();
   return numbers;
 }
@@ -82,7 +83,7 @@ bool PassPlanner::skips_passes() const {
   const auto points = change_points();
   return std::any_of(points.begin(), points.end(), [&](const TrainProgress& progress) {
     const auto passes = requested_passes(progress);
-    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !acts(pass); });
+    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !trains_parameter(pass); });
   });
 }
 

@@ -67,7 +67,7 @@ class Plugins {
   }
   // Removes the plugins for which `predicate` returns false.
   template <class Wanted>
-  void keep(const Wanted& predicate) {
+  void retain_if(const Wanted& predicate) {
     std::erase_if(entries_, [&](const Entry& entry) { return !predicate(*entry.plugin); });
   }
   const std::vector<Entry>& entries() const { return entries_; }

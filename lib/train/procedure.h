@@ -22,7 +22,7 @@ namespace mh::train {
 struct Pass {
   nn::Requests requests{};  // requests to the attention stages of a method in this pass
   // Returns whether the pass trains a parameter; empty: it trains all parameters.
-  std::function<bool(const nn::Parameter& parameter)> acts;
+  std::function<bool(const nn::Parameter& parameter)> trains_parameter;
   std::vector<bool> skipped{};  // by layer: whether the pass skips it (nn::ForwardContext); empty: no layer is skipped
 };
 

@@ -9,14 +9,14 @@ Registry<Regulariser>& regularisers() {
   return registry;
 }
 
-void ShownTerm::describe(Fields& f) {
+void ObservedTerm::describe(Fields& f) {
   f.field("weight", weight_, "weight of the regularisation term, which is added to the mean loss per token",
           at_least(0));
 }
 
-bool ShownTerm::looks() { return c10::GradMode::is_enabled(); }
+bool ObservedTerm::is_training_pass() { return c10::GradMode::is_enabled(); }
 
-at::Tensor ShownTerm::loss(const TrainProgress&) {
+at::Tensor ObservedTerm::loss(const TrainProgress&) {
   const at::Tensor sum = std::move(sum_);
   sum_ = at::Tensor();
   return sum.defined() ? sum * weight_ : sum;
@@ -31,27 +31,27 @@ at::Tensor known_or(const at::Tensor& lengths, const at::Tensor& like, int64_t p
 
 }  // namespace
 
-at::Tensor ShownTerm::queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ObservedTerm::queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return known_or(lengths_.queries(kind), like, positions);
 }
 
-at::Tensor ShownTerm::keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ObservedTerm::keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return known_or(lengths_.keys(kind), like, positions);
 }
 
-at::Tensor ShownTerm::real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   const at::Tensor known = queries(kind, like, positions);
   return (at::arange(positions, known.options()) < known.unsqueeze(1)).to(at::kFloat);
 }
 
-at::Tensor ShownTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {
-  at::Tensor counts = real(kind, x, x.size(1));
+at::Tensor ObservedTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {
+  at::Tensor counts = query_mask(kind, x, x.size(1));
   const at::Tensor count = counts.sum().clamp_min(1);
   while (counts.dim() < x.dim()) counts = counts.unsqueeze(-1);
   return (x * counts).flatten(0, 1).sum(0) / count;
 }
 
-at::Tensor ShownTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const {
+at::Tensor ObservedTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const {
   const at::Tensor counts = (lengths > 0).to(at::kFloat);
   return (x * counts).sum() / counts.sum().clamp_min(1);
 }
@@ -78,9 +78,9 @@ bool Regularisers::freezes(const nn::Parameter& parameter, const TrainProgress& 
   return false;
 }
 
-bool Regularisers::follow_share() const {
+bool Regularisers::any_depends_on_fraction() const {
   for (const Entry& entry : entries())
-    if (entry.plugin->follows_share()) return true;
+    if (entry.plugin->depends_on_fraction()) return true;
   return false;
 }
 

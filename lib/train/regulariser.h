@@ -37,12 +37,12 @@ class Regulariser {
   // Returns whether the regulariser freezes a parameter at this progress of training.
   virtual bool freezes(const nn::Parameter&, const TrainProgress&) const { return false; }
   // Returns whether the term depends on TrainProgress::fraction(), and thus on the length of training.
-  virtual bool follows_share() const { return false; }
+  virtual bool depends_on_fraction() const { return false; }
 };
 
 // Base class of regularisers whose term is computed from tensors that attention layers show to observers. The term is
 // `weight` times the sum of all arguments of add() during a forward pass. Padding is excluded from all means.
-class ShownTerm : public Regulariser, public attention::Observer {
+class ObservedTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // visits the field `weight`
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
@@ -51,10 +51,10 @@ class ShownTerm : public Regulariser, public attention::Observer {
   at::Tensor loss(const TrainProgress&) override;
 
  protected:
-  explicit ShownTerm(double weight) : weight_(weight) {}
+  explicit ObservedTerm(double weight) : weight_(weight) {}
   // Returns whether gradients are enabled. Without gradients the pass is not a training pass, and subclasses must not
   // call add().
-  static bool looks();
+  static bool is_training_pass();
   // Adds a scalar to the term of the present forward pass.
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
@@ -65,7 +65,7 @@ class ShownTerm : public Regulariser, public attention::Observer {
   // `positions` for each row if begin() received no lengths.
   at::Tensor keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // Returns the query mask (B, positions) fp32: 1 for a query and 0 for padding.
-  at::Tensor real(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.
   at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   // Returns the mean of x (B) over the rows whose length is above 0; 0 if there are none. `lengths`: (B).
@@ -91,7 +91,7 @@ class Regularisers : public Plugins<Regulariser> {
   // Returns whether any regulariser freezes a parameter at this progress of training.
   bool freezes(const nn::Parameter& parameter, const TrainProgress& progress) const;
   // Returns whether any term depends on TrainProgress::fraction(), and thus on the length of training.
-  bool follow_share() const;
+  bool any_depends_on_fraction() const;
 
  private:
   std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();

@@ -39,7 +39,7 @@ bool depends_on_length(const RunConfig& run) {
   const TrainOptions& t = run.train;
   const bool decays_to_end = t.schedule.rule == "linear" ||
                              (t.schedule.rule == "cosine" && t.schedule.period.count == 0) ||
-                             run.regularisers.follow_share();
+                             run.regularisers.any_depends_on_fraction();
   return decays_to_end && t.schedule.length.count == 0;
 }
 

@@ -9,11 +9,12 @@ namespace mh::train {
 
 namespace {
 
-// The batches of two successive phases of training: `first` up to the length `turn`, then `second` from its update 0.
-class Phases : public Batches {
+// The batches of two successive phases of training: `first` up to the length `phase_boundary`, then `second` from its
+// update 0.
+class TwoPhaseBatches : public Batches {
  public:
-  Phases(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& turn)
-      : first_(std::move(first)), second_(std::move(second)), turn_(first_->updates(turn)) {
+  TwoPhaseBatches(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& phase_boundary)
+      : first_(std::move(first)), second_(std::move(second)), phase_boundary_(first_->updates(phase_boundary)) {
     updates_per_epoch_ = first_->updates_per_epoch();
     tokens_ = std::max(first_->tokens_per_update(), second_->tokens_per_update());
   }
@@ -21,23 +22,24 @@ class Phases : public Batches {
     const auto [batches, at] = of(update);
     return batches->micro_batches(at);
   }
-  data::Batch load(int64_t update, const MicroBatch& part) override {
+  data::Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const auto [batches, at] = of(update);
-    return batches->load(at, part);
+    return batches->load(at, micro_batch);
   }
-  std::string place(int64_t update) override {
+  std::string describe_rows(int64_t update) override {
     const auto [batches, at] = of(update);
-    return batches->place(at);
+    return batches->describe_rows(at);
   }
   int64_t updates(const Length& length) const override { return first_->updates(length); }
 
  private:
   std::pair<Batches*, int64_t> of(int64_t update) const {
-    return update < turn_ ? std::pair(first_.get(), update) : std::pair(second_.get(), update - turn_);
+    return update < phase_boundary_ ? std::pair(first_.get(), update)
+                                    : std::pair(second_.get(), update - phase_boundary_);
   }
 
   std::unique_ptr<Batches> first_, second_;
-  int64_t turn_;  // first update of the second phase, whose rows have train.batch.long_block tokens
+  int64_t phase_boundary_;  // first update of the second phase, whose rows have train.batch.long_block tokens
 };
 
 }  // namespace
@@ -56,7 +58,7 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
   longer.train.batch.block = run.train.batch.long_block;
   longer.tasks.replace(run.task().for_long_rows(run.train.batch.block, run.train.batch.long_block));
   longer.train.batch.tokens = std::max(longer.train.batch.tokens, longer.train.batch.block);
-  return std::make_unique<Phases>(make(run), make(longer), run.train.batch.long_from);
+  return std::make_unique<TwoPhaseBatches>(make(run), make(longer), run.train.batch.long_from);
 }
 
 }  // namespace mh::train

@@ -126,7 +126,7 @@ void RunConfig::check_model(model::LanguageModel& built) const {
     train.validation.decode.search.check(built);
     built.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
-  if (train.cuda_graph) check_recordable(built);
+  if (train.cuda_graph) check_cuda_graph(built);
   if (train.attention_path != "fused") return;
   built.require_fused(true);
   if (regularisers.observer() != nullptr)
@@ -141,7 +141,7 @@ void RunConfig::check_model(model::LanguageModel& built) const {
                                        "fused", "remove the procedure, or change train.attention_path"});
 }
 
-void RunConfig::check_recordable(model::LanguageModel& built) const {
+void RunConfig::check_cuda_graph(model::LanguageModel& built) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };

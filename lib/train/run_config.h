@@ -74,7 +74,7 @@ struct RunConfig {
   void check_model(model::LanguageModel& built) const;
   // Throws Error(usage), for train.cuda_graph, if a CUDA graph cannot capture the passes of this model and
   // configuration.
-  void check_recordable(model::LanguageModel& built) const;
+  void check_cuda_graph(model::LanguageModel& built) const;
   // Returns the task of the model, with the options of this configuration.
   const task::Task& task() const { return tasks.of(model.model); }
   // Returns the options with which the task opens a shard, for training (`learn`) or scoring.

@@ -60,7 +60,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
 }
 
 RunFolder::~RunFolder() {
-  if (log_ >= 0) ::close(log_);
+  if (log_fd_ >= 0) ::close(log_fd_);
   if (lock_ >= 0) ::close(lock_);
 }
 
@@ -69,8 +69,8 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
   errno = ENOSPC;  // reported for a short write, which does not set errno
-  if (log_ < 0) log_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log_ < 0 || ::write(log_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+  if (log_fd_ < 0) log_fd_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (log_fd_ < 0 || ::write(log_fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(errno),
                                       "free space, then mh-train --resume --out " + path_});
 }
@@ -87,8 +87,9 @@ void RunFolder::rewind_log(int64_t update, bool is_complete) {
                   Problem{file("log.jsonl"), "an integer \"update\" in each line", line, "delete the line"});
     // Lines with these keys are written after the update. Lines without them (start of the program, procedures) are
     // written before the next update and stay.
-    const bool is_later = parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
-    if (*at < update || (*at == update && (is_complete || !is_later))) kept += line + "\n";
+    const bool is_after_update =
+        parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
+    if (*at < update || (*at == update && (is_complete || !is_after_update))) kept += line + "\n";
   }
   write_file_atomically(file("log.jsonl"), kept);
 }
@@ -112,13 +113,13 @@ std::vector<fs::path> models_in(const std::string& folder) {
 
 }  // namespace
 
-void RunFolder::prune_checkpoints(int64_t keep) {
+void RunFolder::retain_newest_checkpoints(int64_t num_retained) {
   if (!has("checkpoints")) return;
   const auto files = models_in(file("checkpoints"));
-  for (size_t i = 0; i + static_cast<size_t>(keep) < files.size(); ++i) fs::remove(files[i]);
+  for (size_t i = 0; i + static_cast<size_t>(num_retained) < files.size(); ++i) fs::remove(files[i]);
 }
 
-void RunFolder::keep_checkpoints(const std::map<int64_t, double>& updates) {
+void RunFolder::remove_checkpoints_except(const std::map<int64_t, double>& updates) {
   if (!has("checkpoints")) return;
   std::set<fs::path> kept;
   for (const auto& entry : updates) kept.insert(checkpoint(entry.first));

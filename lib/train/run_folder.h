@@ -36,15 +36,15 @@ class RunFolder {
   void rewind_log(int64_t update, bool is_complete);
   // Returns the path of the weights after `update` updates in checkpoints/, and creates checkpoints/.
   std::string checkpoint(int64_t update);
-  // Removes all files of weights from checkpoints/ except the newest `keep`.
-  void prune_checkpoints(int64_t keep);
+  // Removes all files of weights from checkpoints/ except the newest `num_retained`.
+  void retain_newest_checkpoints(int64_t num_retained);
   // Removes all files of weights from checkpoints/ except those of the updates that are keys of `updates`.
-  void keep_checkpoints(const std::map<int64_t, double>& updates);
+  void remove_checkpoints_except(const std::map<int64_t, double>& updates);
 
  private:
   std::string path_;
-  int lock_ = -1;  // file descriptor of the lock file
-  int log_ = -1;   // file descriptor of log.jsonl; -1: not open
+  int lock_ = -1;    // file descriptor of the lock file
+  int log_fd_ = -1;  // file descriptor of log.jsonl; -1: not open
 };
 
 }  // namespace mh::train

@@ -25,16 +25,17 @@ double cosine_cycles(const TrainOptions& o, const ScheduleLengths& l, int64_t co
 
 }  // namespace
 
-int64_t warmup_of_share(const TrainOptions& o, int64_t horizon) {
-  const double updates = o.schedule.warmup_ratio * static_cast<double>(horizon);
+int64_t warmup_from_ratio(const TrainOptions& o, int64_t total_updates) {
+  const double updates = o.schedule.warmup_ratio * static_cast<double>(total_updates);
   return static_cast<int64_t>(o.schedule.decay_from == "start" ? std::floor(updates) : std::ceil(updates));
 }
 
 ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
                                  const std::function<int64_t(const Length&)>& updates) {
   ScheduleLengths lengths;
-  lengths.horizon = o.schedule.length.count > 0 ? updates(o.schedule.length) : end;
-  lengths.warmup = o.schedule.warmup_ratio > 0 ? warmup_of_share(o, lengths.horizon) : updates(o.schedule.warmup);
+  lengths.total_updates = o.schedule.length.count > 0 ? updates(o.schedule.length) : end;
+  lengths.warmup =
+      o.schedule.warmup_ratio > 0 ? warmup_from_ratio(o, lengths.total_updates) : updates(o.schedule.warmup);
   lengths.period = updates(o.schedule.period);
   return lengths;
 }
@@ -50,7 +51,7 @@ double learning_rate(const TrainOptions& o, const ScheduleLengths& l, int64_t co
   if (o.schedule.rule == "cosine" && l.period > 0) return cosine_cycles(o, l, completed);
   if (o.schedule.rule == "constant") return o.lr;
   const int64_t origin = from_start ? 0 : l.warmup;
-  const double length = static_cast<double>(std::max<int64_t>(1, l.horizon - origin));
+  const double length = static_cast<double>(std::max<int64_t>(1, l.total_updates - origin));
   const double t = std::min(1.0, static_cast<double>(completed - origin) / length);
   return o.schedule.rule == "cosine" ? cosine(o.schedule.min_lr, o.lr, t) : o.lr * (1 - t);
 }

@@ -10,14 +10,14 @@ namespace mh::train {
 
 // Lengths of a learning-rate schedule, in updates.
 struct ScheduleLengths {
-  int64_t warmup = 0;   // length of the warm-up
-  int64_t horizon = 0;  // total length of the schedule
-  int64_t period = 0;   // train.schedule.period: cycle of cosine, or half a cycle of cyclic-cosine; 0: no cycles
+  int64_t warmup = 0;         // length of the warm-up
+  int64_t total_updates = 0;  // total length of the schedule
+  int64_t period = 0;         // train.schedule.period: cycle of cosine, or half a cycle of cyclic-cosine; 0: no cycles
 };
 
-// Returns the length in updates of a warm-up given by train.schedule.warmup_ratio. `horizon`: length of the schedule in
-// updates. Rounds down if decay_from is "start", as BERT does, and up otherwise, as transformers does.
-int64_t warmup_of_share(const TrainOptions& options, int64_t horizon);
+// Returns the length in updates of a warm-up given by train.schedule.warmup_ratio. `total_updates`: length of the
+// schedule in updates. Rounds down if decay_from is "start", as BERT does, and up otherwise, as transformers does.
+int64_t warmup_from_ratio(const TrainOptions& options, int64_t total_updates);
 
 // Returns the lengths of the schedule of a run of `end` updates. `updates`: converts a length of training to updates.
 ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,

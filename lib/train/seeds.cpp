@@ -19,8 +19,8 @@ task::NamedScores scores_of(const Validation& validation) {
 }
 
 // Returns for each score the value of `statistic` on the values of the score in all results.
-task::NamedScores over(const std::vector<SeedResult>& results,
-                       const std::function<double(const std::vector<double>&)>& statistic) {
+task::NamedScores apply_to_scores(const std::vector<SeedResult>& results,
+                                  const std::function<double(const std::vector<double>&)>& statistic) {
   task::NamedScores all;
   for (size_t s = 0; s < results[0].scores.size(); ++s) {
     std::vector<double> values;
@@ -76,11 +76,13 @@ int run_seeds(const Seeds& seeds,
 }
 
 task::NamedScores mean_of(const std::vector<SeedResult>& results) {
-  return over(results, [](const std::vector<double>& values) {
+  return apply_to_scores(results, [](const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   });
 }
 
-task::NamedScores deviation_of(const std::vector<SeedResult>& results) { return over(results, analysis::deviation); }
+task::NamedScores deviation_of(const std::vector<SeedResult>& results) {
+  return apply_to_scores(results, analysis::deviation);
+}
 
 }  // namespace mh::train

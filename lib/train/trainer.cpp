@@ -19,7 +19,7 @@ bool Trainer::is_due(const Length& every) const {
 }
 
 TrainProgress Trainer::progress() const {
-  return {state_.update, state_.update / batches_->updates_per_epoch(), lengths_.horizon};
+  return {state_.update, state_.update / batches_->updates_per_epoch(), lengths_.total_updates};
 }
 
 void Trainer::save_state(const std::string& reason, const char* name) const {
@@ -61,13 +61,13 @@ void Trainer::return_to_best() {
 bool Trainer::finish_update() {
   const bool validates_now = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
-  std::vector<attention::Observer*> looking;
+  std::vector<attention::Observer*> active_observers;
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries())
-      if (auto* observer = entry.plugin->observer(progress())) looking.push_back(observer);
-  analysis::Observers observers(looking);
+      if (auto* observer = entry.plugin->observer(progress())) active_observers.push_back(observer);
+  analysis::Observers observers(active_observers);
   const Validation result =
-      validates_now && stop_signal() == 0 ? validate(looking.empty() ? nullptr : &observers) : Validation{};
+      validates_now && stop_signal() == 0 ? validate(active_observers.empty() ? nullptr : &observers) : Validation{};
   state_.is_complete = stop_signal() == 0;
   if (!state_.is_complete) {
     save_state("stopped by a signal");
@@ -86,11 +86,11 @@ bool Trainer::finish_update() {
 void Trainer::save_after_update(const Validation* result, bool better) {
   const bool returns = begin_phase();
   const bool save_due = is_due(config_.train.checkpoint.every);
-  const bool by_best = config_.train.checkpoint.retain_by == "best";
-  const bool retained = by_best && result != nullptr && selection_->retain(*result);
-  if (!by_best && save_due && config_.train.checkpoint.retain > 0) {
+  const bool retains_best = config_.train.checkpoint.retain_by == "best";
+  const bool retained = retains_best && result != nullptr && selection_->retain(*result);
+  if (!retains_best && save_due && config_.train.checkpoint.retain > 0) {
     checkpointer_->save_weights(folder_->checkpoint(state_.update));
-    folder_->prune_checkpoints(config_.train.checkpoint.retain);
+    folder_->retain_newest_checkpoints(config_.train.checkpoint.retain);
   }
   // The state is also saved after a return to the best weights: a later validation may overwrite best.safetensors, and
   // a resume must start from the weights that training returned to.
@@ -99,7 +99,7 @@ void Trainer::save_after_update(const Validation* result, bool better) {
                : returns            ? "new phase"
                : better || retained ? "good model"
                                     : "early stopping");
-  if (retained) selection_->delete_others();
+  if (retained) selection_->delete_unretained();
 }
 
 void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
@@ -107,7 +107,8 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
   save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
-      Problem{str("update ", state_.update + 1, ", ", batches_->place(state_.update)), "a finite loss and gradient",
+      Problem{str("update ", state_.update + 1, ", ", batches_->describe_rows(state_.update)),
+              "a finite loss and gradient",
               str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
                   " is in diverged.safetensors; continue from last.safetensors with --resume and a lower train.lr, or "
@@ -116,8 +117,9 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
 
 void Trainer::begin_epoch() {
   for (const auto& entry : config_.procedures.entries())
-    if (const std::string did = entry.plugin->before_epoch({*model_, *optimizer_}, progress()); !did.empty())
-      folder_->log({{"update", state_.update + 1}, {entry.name, ordered_json::parse(did)}});
+    if (const std::string change_json = entry.plugin->before_epoch({*model_, *optimizer_}, progress());
+        !change_json.empty())
+      folder_->log({{"update", state_.update + 1}, {entry.name, ordered_json::parse(change_json)}});
 }
 
 void Trainer::update() {
@@ -148,9 +150,9 @@ void Trainer::announce() const {
                        {"parameters", model_->parameters().count()},
                        {"updates_per_epoch", batches_->updates_per_epoch()},
                        {"configuration", toml_}};
-  if (!from_.empty()) started["from"] = from_;
+  if (!warm_start_name_.empty()) started["from"] = warm_start_name_;
   folder_->log(started);
-  if (!from_.empty()) log_info("starts from the weights of " + from_);
+  if (!warm_start_name_.empty()) log_info("starts from the weights of " + warm_start_name_);
   if (const int64_t trained = pass_planner_->trained(); trained < model_->parameters().count())
     log_info(str(with_commas(trained), " parameters are trained, all others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
@@ -160,7 +162,7 @@ void Trainer::announce() const {
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
-  if (step_->records())
+  if (step_->uses_cuda_graph())
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes that sample experts or skip layers run without a "
         "graph");

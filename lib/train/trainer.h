@@ -86,7 +86,7 @@ class Trainer {
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<ModelSelection> selection_;
   std::unique_ptr<ProgressLog> progress_;
-  std::string from_;  // file name of the checkpoint of a warm start; "" without a warm start
+  std::string warm_start_name_;  // file name of the checkpoint of a warm start; "" without a warm start
 };
 
 }  // namespace mh::train

@@ -84,7 +84,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
   if (start.checkpoint != nullptr) {
-    from_ = start.checkpoint->name();
+    warm_start_name_ = start.checkpoint->name();
     save_state("start");  // must precede config.toml: a resume without this state would start from random weights
   }
   // Written after all checks, so that a resume that fails a check changes nothing.

@@ -6,7 +6,7 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
                        PassPlanner& planner)
     : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(planner) {
   if (config_.train.cuda_graph)
-    recorded_ = std::make_unique<GraphedPass>(
+    graphed_pass_ = std::make_unique<GraphedPass>(
         model_,
         [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
           return micro_batch(input, targets, context, nullptr);
@@ -42,10 +42,10 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
     if (!pass.skipped.empty()) context.skipped = &pass.skipped;
     if (model_.memory() > 0 && part == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
-    const bool repeats = recorded_ != nullptr && pass.requests.empty() && pass.skipped.empty();
-    const nn::SlicedLoss loss = repeats ? (*recorded_)(batch, context)
-                                        : micro_batch(batch.input.to(device), batch.model_targets(), context,
-                                                      memories.empty() ? nullptr : &memories[part]);
+    const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty() && pass.skipped.empty();
+    const nn::SlicedLoss loss = use_graph ? (*graphed_pass_)(batch, context)
+                                          : micro_batch(batch.input.to(device), batch.model_targets(), context,
+                                                        memories.empty() ? nullptr : &memories[part]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }

@@ -19,7 +19,7 @@ Validator::Validator(const RunConfig& config, const io::ShardFile* shard, const 
 void Validator::check(model::LanguageModel& model) const {
   dataset_->check(model);
   const std::vector<std::string> names = dataset_->score_names();
-  if (!by_loss() && std::find(names.begin(), names.end(), config_.train.validation.metric) == names.end())
+  if (!selects_by_loss() && std::find(names.begin(), names.end(), config_.train.validation.metric) == names.end())
     throw Error(Exit::usage,
                 Problem{"train.validation.metric", "loss, or a score of the task: " + join(names, ", "),
                         config_.train.validation.metric, did_you_mean(config_.train.validation.metric, names)});
@@ -42,16 +42,16 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
 }
 
 double Validator::selection_score(const Validation& v) const {
-  return by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validation.metric);
+  return selects_by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validation.metric);
 }
 
 double Validator::improvement(double before, double after) const {
-  return by_loss() && by_perplexity() ? std::exp(before) - std::exp(after) : before - after;
+  return selects_by_loss() && reports_perplexity() ? std::exp(before) - std::exp(after) : before - after;
 }
 
 nlohmann::ordered_json Validator::line(const Validation& v) const {
   nlohmann::ordered_json line;
-  if (by_perplexity()) line["valid_nll"] = v.loss, line["valid_perplexity"] = std::exp(v.loss);
+  if (reports_perplexity()) line["valid_nll"] = v.loss, line["valid_perplexity"] = std::exp(v.loss);
   else line["valid_loss"] = v.loss;
   for (const auto& [name, value] : v.scores) line["valid_" + name] = value;
   return line;
@@ -59,14 +59,14 @@ nlohmann::ordered_json Validator::line(const Validation& v) const {
 
 std::string Validator::text(const Validation& v) const {
   std::string text = str("validation loss ", rounded(v.loss, 4));
-  if (by_perplexity()) text += str(" nats per token, perplexity ", rounded(std::exp(v.loss), 2));
+  if (reports_perplexity()) text += str(" nats per token, perplexity ", rounded(std::exp(v.loss), 2));
   for (const auto& [name, value] : v.scores)
     text += name == "bleu" ? str(", BLEU ", rounded(value, 2)) : str(", ", name, " ", rounded(value, 4));
   return text;
 }
 
 std::string Validator::summary(const Validation& v) const {
-  if (by_loss()) return "valid " + rounded(by_perplexity() ? std::exp(v.loss) : v.loss, 2);
+  if (selects_by_loss()) return "valid " + rounded(reports_perplexity() ? std::exp(v.loss) : v.loss, 2);
   const bool bleu = config_.train.validation.metric == "bleu";
   return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ",
              rounded(-selection_score(v), bleu ? 2 : 4));

@@ -46,8 +46,8 @@ class Validator {
   std::string summary(const Validation& validation) const;
 
  private:
-  bool by_loss() const { return config_.train.validation.metric == "loss"; }
-  bool by_perplexity() const { return config_.task().traits().perplexity; }
+  bool selects_by_loss() const { return config_.train.validation.metric == "loss"; }
+  bool reports_perplexity() const { return config_.task().traits().perplexity; }
 
   const RunConfig& config_;
   std::unique_ptr<const task::Dataset> dataset_;

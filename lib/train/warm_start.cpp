@@ -20,14 +20,14 @@ std::vector<std::string> never_trained(const std::vector<std::string>& added, nn
 }
 
 void load_partially(const io::Checkpoint& from, model::LanguageModel& model, const TrainOptions& options) {
-  const model::PartialLoad adoption = model::compare_with_checkpoint(from, model.parameters(), from.name());
+  const model::PartialLoad load_plan = model::compare_with_checkpoint(from, model.parameters(), from.name());
   model::load_matching_parameters(from, model.parameters());
-  for (const auto& [names, what] : {std::pair(&adoption.added, " not in the checkpoint, initialised from the seed: "),
-                                    {&adoption.ignored, " of the checkpoint are left out: "}})
+  for (const auto& [names, what] : {std::pair(&load_plan.added, " not in the checkpoint, initialised from the seed: "),
+                                    {&load_plan.ignored, " of the checkpoint are left out: "}})
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", what, join(*names, ", ")));
-  if (adoption.added.empty()) return;
-  if (const auto untrained = never_trained(adoption.added, model.parameters(), options); !untrained.empty())
+  if (load_plan.added.empty()) return;
+  if (const auto untrained = never_trained(load_plan.added, model.parameters(), options); !untrained.empty())
     log_warning(str(
         "new parameters that train.trainable excludes keep their random initial values: ", join(untrained, ", "),
         model::is_task_head_parameter(untrained.back()) ? "; to train the output head, add head to --train-only" : ""));

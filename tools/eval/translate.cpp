@@ -118,14 +118,14 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
       if (!any_bytes) text::check_text(batch, s, false);
       places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       search::Sentence sentence{
-          translator.source_of(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
+          translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
           {},
           lines++};
       if (prefixes != nullptr) {
         if (lines > static_cast<int64_t>(prefixes->lines.size()))
           throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text", str(lines - 1), ""});
         sentence.prefix =
-            translator.prefix_of(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
+            translator.encode_prefix(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }
       window.push_back(std::move(sentence));
       if (window.size() == kLines) write_window();

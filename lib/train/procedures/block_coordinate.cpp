@@ -35,7 +35,7 @@ class BlockCoordinate : public Procedure {
   }
   std::vector<Pass> passes(const TrainProgress& progress) const override {
     Pass gates, others;
-    gates.acts = is_gate, others.acts = is_no_gate;
+    gates.trains_parameter = is_gate, others.trains_parameter = is_no_gate;
     others.requests.add(std::make_shared<attention::SampleExperts>());
     const bool both = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
     return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};

@@ -106,8 +106,8 @@ class HeadRotation : public Procedure {
     nn::ParameterList& parameters = model.parameters();
     check_moments(parameters);
     if (mode_ == Mode::manual) {
-      for (const std::string& text : pairs_) manual_.push_back(analysis::parse_pair(text, key("pairs")));
-      analysis::check_swap(parameters, manual_, options_, key("pairs"));
+      for (const std::string& text : pairs_) manual_pairs_.push_back(analysis::parse_pair(text, key("pairs")));
+      analysis::check_swap(parameters, manual_pairs_, options_, key("pairs"));
       return;
     }
     heads_ = analysis::heads_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
@@ -127,11 +127,11 @@ class HeadRotation : public Procedure {
     if (measure_ == nullptr || next_action(progress) != RotationSchedule::Action::swap) return;
     const auto scores = measure_->mean_scores();
     measure_.reset();
-    planned_.clear();
+    next_pairs_.clear();
     for (const auto& [kind, layers] : heads_) {
       const auto& ranking = scores.at(kind);
       const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_, t_max_);
-      planned_.insert(planned_.end(), pairs.begin(), pairs.end());
+      next_pairs_.insert(next_pairs_.end(), pairs.begin(), pairs.end());
     }
   }
 
@@ -144,9 +144,11 @@ class HeadRotation : public Procedure {
     if (act == RotationSchedule::Action::none) return "";
     const bool undo = act == RotationSchedule::Action::undo;
     if (!undo) {
-      active_ = mode_ == Mode::manual ? manual_ : mode_ == Mode::random ? sampled_pairs(epoch) : planned_;
+      swapped_pairs_ = mode_ == Mode::manual   ? manual_pairs_
+                       : mode_ == Mode::random ? sampled_pairs(epoch)
+                                               : next_pairs_;
       swapped_at_ = epoch;
-      planned_.clear();
+      next_pairs_.clear();
     }
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
       std::vector<at::Tensor> found;
@@ -155,10 +157,10 @@ class HeadRotation : public Procedure {
         if (name.rfind(prefix, 0) == 0) found.push_back(tensor);
       return found;
     };
-    analysis::swap_heads(training.model.parameters(), active_, options_, kSection,
+    analysis::swap_heads(training.model.parameters(), swapped_pairs_, options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
-    const auto texts = analysis::to_strings(active_);
-    if (undo) active_.clear();
+    const auto texts = analysis::to_strings(swapped_pairs_);
+    if (undo) swapped_pairs_.clear();
     log_info(str("epoch ", epoch, ": heads ", undo ? "swapped back: " : "swapped: ", join(texts, " ")));
     return nlohmann::json{{"epoch", epoch}, {undo ? "undone" : "swapped", texts}}.dump();
   }
@@ -166,8 +168,8 @@ class HeadRotation : public Procedure {
   std::string state() const override {
     return nlohmann::json{{"begun", begin_epoch_},
                           {"swapped_at", swapped_at_},
-                          {"active", analysis::to_strings(active_)},
-                          {"planned", analysis::to_strings(planned_)}}
+                          {"active", analysis::to_strings(swapped_pairs_)},
+                          {"planned", analysis::to_strings(next_pairs_)}}
         .dump();
   }
 
@@ -180,7 +182,7 @@ class HeadRotation : public Procedure {
     };
     try {
       begin_epoch_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
-      active_ = pairs(j.at("active")), planned_ = pairs(j.at("planned"));
+      swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
                                        error.what(), ""});
@@ -245,9 +247,9 @@ class HeadRotation : public Procedure {
   // Returns the action that is due before epoch progress.epoch + 1 (counted from 1).
   RotationSchedule::Action next_action(const TrainProgress& progress) const {
     const int64_t epoch = progress.epoch + 1;
-    if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !active_.empty());
+    if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !swapped_pairs_.empty());
     if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Action::none;
-    return active_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
+    return swapped_pairs_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
   }
 
   std::vector<HeadPair> sampled_pairs(int64_t epoch) const {
@@ -273,12 +275,12 @@ class HeadRotation : public Procedure {
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> optimizer_of_;
   std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // by kind of attention: number of heads by layer
-  std::vector<HeadPair> manual_;                                    // pairs of mode manual
+  std::vector<HeadPair> manual_pairs_;                              // pairs of mode manual
   std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
   int64_t begin_epoch_ = 0, swapped_at_ = 0;
-  std::vector<HeadPair> active_, planned_;  // pairs that are swapped now; pairs to swap before the next epoch
+  std::vector<HeadPair> swapped_pairs_, next_pairs_;  // pairs that are swapped now; pairs to swap before the next epoch
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",

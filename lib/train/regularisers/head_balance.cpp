@@ -13,16 +13,16 @@
 namespace mh::train {
 namespace {
 
-class HeadBalance : public ShownTerm, public attention::Subscriber<attention::RoutingObservation> {
+class HeadBalance : public ObservedTerm, public attention::Subscriber<attention::RoutingObservation> {
  public:
-  HeadBalance() : ShownTerm(0.01) {}
+  HeadBalance() : ObservedTerm(0.01) {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     find_matching(parameters, "*.combiner.router.weight",
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
                    "set attention.combiner, or remove the regulariser"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
-    if (!looks()) return;
+    if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
     add((mean_of_positions(layer_spec.kind, observation.probabilities) *
          mean_of_positions(layer_spec.kind, observation.chosen.detach()))

@@ -62,7 +62,7 @@ class NuclearGrowth : public Regulariser {
   bool freezes(const nn::Parameter& p, const TrainProgress& progress) const override {
     return matches(kAlphas, p.name()) && (progress.fraction() < start_ || ratio_of(p) == 0);
   }
-  bool follows_share() const override { return start_ > 0; }
+  bool depends_on_fraction() const override { return start_ > 0; }
 
  private:
   struct Ratio {

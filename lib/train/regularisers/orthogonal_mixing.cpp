@@ -11,11 +11,11 @@
 namespace mh::train {
 namespace {
 
-class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attention::MixingObservation> {
+class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<attention::MixingObservation> {
  public:
-  OrthogonalMixing() : ShownTerm(1e-3) {}
+  OrthogonalMixing() : ObservedTerm(1e-3) {}
   void describe(Fields& f) override {
-    ShownTerm::describe(f);
+    ObservedTerm::describe(f);
     f.field(
         "of", of_,
         "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position (differs "
@@ -31,12 +31,12 @@ class OrthogonalMixing : public ShownTerm, public attention::Subscriber<attentio
 
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     const at::Tensor& m = observation.matrix;
-    if (looks()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
+    if (is_training_pass()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
   }
   at::Tensor loss(const TrainProgress& progress) override {
     if (of_ == "parameters")
       for (const nn::Parameter* p : matrices_) add(distance(p->value()));
-    return ShownTerm::loss(progress);
+    return ObservedTerm::loss(progress);
   }
 
  private:

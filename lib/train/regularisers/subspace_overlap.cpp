@@ -11,19 +11,19 @@
 namespace mh::train {
 namespace {
 
-class SubspaceOverlap : public ShownTerm {
+class SubspaceOverlap : public ObservedTerm {
  public:
-  SubspaceOverlap() : ShownTerm(0.01) {}
+  SubspaceOverlap() : ObservedTerm(0.01) {}
   void describe(Fields& f) override {
-    ShownTerm::describe(f);
+    ObservedTerm::describe(f);
     f.field("of", of_, "subspaces compared: those spanned by the rows or by the columns of the attention matrices",
             {"rows", "columns"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t h = p.size(1);
-    if (!looks() || h < 2) return;
-    const at::Tensor known = p * real(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
+    if (!is_training_pass() || h < 2) return;
+    const at::Tensor known = p * query_mask(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
     const at::Tensor x = of_ == "rows" ? known : known.transpose(-1, -2);
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n); n = Tk for rows, Tq for columns

@@ -78,7 +78,8 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
 }
 
 // Returns the minimum cost of all splits of rows of `widths` tokens into consecutive micro-batches. A micro-batch costs
-// data::kPartTokens plus its padded tokens, and 2^20 more if it has several rows and more than `micro_tokens` tokens.
+// data::kMicroBatchCost plus its padded tokens, and 2^20 more if it has several rows and more than `micro_tokens`
+// tokens.
 int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
   const auto rows = static_cast<int64_t>(widths.size());
   int64_t min_cost = INT64_MAX;
@@ -88,7 +89,7 @@ int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens)
       if (row < rows && (split_mask >> (row - 1) & 1U) == 0) continue;
       const int64_t tokens = widths[static_cast<size_t>(first)] * (row - first);
       if (micro_tokens > 0 && tokens > micro_tokens && row > first + 1) cost += 1 << 20;
-      cost += data::kPartTokens + tokens;
+      cost += data::kMicroBatchCost + tokens;
       first = row;
     }
     min_cost = std::min(min_cost, cost);
@@ -138,7 +139,7 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
           widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
           for (int64_t b = 0; b < micro_batch.count; ++b)
             widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
-          cost += data::kPartTokens + width * micro_batch.count;
+          cost += data::kMicroBatchCost + width * micro_batch.count;
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
           previous_width = width, rows += micro_batch.count;
         }

@@ -94,8 +94,8 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
           }
         }
         RC_ASSERT(rows == 1 || rows * max_length <= o.batch.tokens);
-        RC_ASSERT(batches->place(update) == same_batches->place(update));
-        order.push_back(batches->place(update));
+        RC_ASSERT(batches->describe_rows(update) == same_batches->describe_rows(update));
+        order.push_back(batches->describe_rows(update));
       }
       RC_ASSERT((seen_pairs ==
                  std::multiset<std::pair<pairs::Sentence, pairs::Sentence>>(sentences.begin(), sentences.end())));
@@ -163,7 +163,7 @@ TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of t
     }
     groupings.insert(groups);
     std::vector<std::string> order;
-    for (int64_t u = 5 * epoch; u < 5 * epoch + 5; ++u) order.push_back(batches_of_one->place(u));
+    for (int64_t u = 5 * epoch; u < 5 * epoch + 5; ++u) order.push_back(batches_of_one->describe_rows(u));
     orders.insert(order);
   }
   CHECK(groupings.size() > 2);

@@ -81,7 +81,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
           update = *rc::gen::inRange<int64_t>(0, 50);  // any update, as after a resume; may be past `end`
           break;
         case 1:
-          RC_ASSERT(actual->place(update) == expected->place(update));
+          RC_ASSERT(actual->describe_rows(update) == expected->describe_rows(update));
           break;
         case 2:
           break;  // requests the same update again
@@ -102,7 +102,7 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
       at::Tensor x = at::full({1, 1}, update, at::kLong);
       return {x, x};
     }
-    std::string place(int64_t) override { return ""; }
+    std::string describe_rows(int64_t) override { return ""; }
     int64_t updates(const Length&) const override { return 10; }
   };
   const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);

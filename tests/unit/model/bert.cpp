@@ -109,7 +109,7 @@ struct Reference : reference::Blocks {
   }
 };
 
-Reference reference_of(LanguageModel& model) {
+Reference decode_reference(LanguageModel& model) {
   Reference r{{model, false}};
   r.head_size = 6, r.gelu = true, r.epsilon = 1e-12;
   return r;
@@ -157,7 +157,7 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
       INFO(head);
       auto model = built(tiny(head));
       model->set_path(path);
-      const Reference reference = reference_of(*model);
+      const Reference reference = decode_reference(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
                        sentence = model->sentence_logits(hidden);
       const auto require_close = [](const at::Tensor& actual, const std::vector<double>& expected) {
@@ -207,7 +207,7 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
     const SlicedLoss loss = model->loss(hidden, {targets, 1.5}, 0);
     const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
     REQUIRE(log_p.sizes() == targets.sizes());
-    const Reference reference = reference_of(*model);
+    const Reference reference = decode_reference(*model);
     double nll = 0, next_sentence_nll = 0;  // nll: loss of words, classes, number or span
     int64_t scored = 0;
     for (int64_t b = 0; b < 2; ++b) {

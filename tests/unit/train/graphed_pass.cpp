@@ -106,7 +106,7 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
     }
   };
   for (int i = 0; i < 6; ++i) compare(3, 7);
-  CHECK(graphed_pass.recorded());
+  CHECK(graphed_pass.is_captured());
   CHECK((counts.captures == 1 && counts.launches == 3));
   compare(2, 7);  // a batch of another shape, such as the last batch of an epoch, is not captured
   CHECK((counts.captures == 1 && counts.launches == 3));
@@ -131,7 +131,7 @@ TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests trai
       *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<FailingGraph>(); });
   const mh::data::Batch batch{{some_tokens(1, 2, 9, 1)}, some_tokens(1, 2, 9, 2)};
-  for (int i = 0; i < mh::train::GraphedPass::kBefore; ++i) CHECK_NOTHROW(pass(batch, {}));
+  for (int i = 0; i < mh::train::GraphedPass::kWarmUpUpdates; ++i) CHECK_NOTHROW(pass(batch, {}));
   try {
     pass(batch, {});
     FAIL("a failed capture throws no error");

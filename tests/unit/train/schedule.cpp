@@ -52,12 +52,12 @@ TEST_CASE("linear decay from the first update equals the schedule of BERT") {
 TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, else up as in transformers") {
   TrainOptions o = options_of("linear", 1);
   o.schedule.warmup_ratio = 0.1;
-  CHECK(warmup_of_share(o, 538) == 54);
-  CHECK(warmup_of_share(o, 540) == 54);
-  CHECK(warmup_of_share(o, 531) == 54);
+  CHECK(warmup_from_ratio(o, 538) == 54);
+  CHECK(warmup_from_ratio(o, 540) == 54);
+  CHECK(warmup_from_ratio(o, 531) == 54);
   o.schedule.decay_from = "start";
-  CHECK(warmup_of_share(o, 538) == 53);
-  CHECK(warmup_of_share(o, 540) == 54);
+  CHECK(warmup_from_ratio(o, 538) == 53);
+  CHECK(warmup_from_ratio(o, 540) == 54);
 }
 
 // Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. The loop sets the rate after each

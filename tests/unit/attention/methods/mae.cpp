@@ -924,8 +924,8 @@ TEST_CASE("block coordinate descent runs a G pass for the gate in some epochs an
   Layer l("heads = 2\ncombiner = 'mae'\n", 8);
   int64_t num_gate_parameters = 0;
   for (const auto& p : l.parameters.all()) {
-    CHECK(passes[0].acts(p) != passes[1].acts(p));
-    num_gate_parameters += passes[0].acts(p) ? 1 : 0;
+    CHECK(passes[0].trains_parameter(p) != passes[1].trains_parameter(p));
+    num_gate_parameters += passes[0].trains_parameter(p) ? 1 : 0;
   }
   CHECK(num_gate_parameters == 8);
 }
