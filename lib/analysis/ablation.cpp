@@ -35,8 +35,8 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 
 // Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
 // heads that a group masks. `blocks`: the masked heads of each group.
-HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
-                          at::Device device) {
+HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
+                         at::Device device) {
   HeadScales scales = attention::head_scales(layer);
   if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
   const auto sides = sides_in(layer, side);
@@ -56,14 +56,14 @@ HeadScales scales_without(const AttentionLayer& layer, Side side, const std::vec
 // The plan of a forward pass that scores several ablated models. A group is a set of models that have masked the same
 // heads in all layers so far; each group has one copy of the batch rows. A layer in which the models of a group mask
 // different heads splits the group.
-struct Split {
+struct GroupPlan {
   std::vector<HeadScales> scales;  // per layer; the current scales of the layer if no model masks its heads
   std::vector<size_t> block_of;    // per model: index of its group after the last layer
   int64_t blocks = 1;              // number of groups after the last layer
 };
 
-Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
-  Split result;
+GroupPlan split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
+  GroupPlan result;
   std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // per group: indices of its models
   std::iota(blocks[0].begin(), blocks[0].end(), 0);
   for (const AttentionLayer* layer : model.attention_layers()) {
@@ -92,7 +92,7 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
     blocks = std::move(now);
     result.scales.push_back(attention::head_scales(*layer));
     if (!any) continue;
-    result.scales.back() = scales_without(*layer, side, heads, model.parameters().device());
+    result.scales.back() = masked_scales(*layer, side, heads, model.parameters().device());
     result.scales.back().variants = {static_cast<int64_t>(blocks.size()), std::move(from)};
   }
   result.blocks = static_cast<int64_t>(blocks.size());
@@ -104,9 +104,9 @@ Split split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& 
 
 void score_together(const AnalysisInput& input, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
                     int64_t tokens_at_once) {
-  const Split plan = split(input.model, input.side, without);
+  const GroupPlan plan = split(input.model, input.side, without);
   const auto layers = input.model.attention_layers();
-  const ScalesKept kept(input.model);
+  const InterceptorGuard kept(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
   data::ScoringOptions how = input.how;
   how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
@@ -129,7 +129,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& with
 
 }  // namespace
 
-int64_t heads_in(const AttentionLayer& layer, Side side) {
+int64_t num_heads_of(const AttentionLayer& layer, Side side) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   if (layer_spec.heads == 0) return 0;
   const auto sides = sides_in(layer, side);
@@ -150,7 +150,7 @@ int64_t heads_in(const AttentionLayer& layer, Side side) {
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
   HeadSet all;
   for (const AttentionLayer* layer : model.attention_layers())
-    for (int64_t head = contains(kinds, layer->layer_spec().kind) ? heads_in(*layer, side) : 0; head-- > 0;)
+    for (int64_t head = contains(kinds, layer->layer_spec().kind) ? num_heads_of(*layer, side) : 0; head-- > 0;)
       all[layer->layer_spec().kind].insert({layer->layer_spec().layer, head});
   return all;
 }
@@ -159,7 +159,7 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
   std::map<AttentionKind, std::map<int64_t, int64_t>> heads_by_layer;  // number of heads by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
-      heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = heads_in(*layer, side);
+      heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
   const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head) {
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
@@ -178,20 +178,20 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
   }
 }
 
-ScalesKept::ScalesKept(model::LanguageModel& model) : layers_(model.attention_layers()) {
-  for (const AttentionLayer* layer : layers_) before_.push_back(layer->interceptor());
+InterceptorGuard::InterceptorGuard(model::LanguageModel& model) : layers_(model.attention_layers()) {
+  for (const AttentionLayer* layer : layers_) saved_interceptors_.push_back(layer->interceptor());
 }
 
-ScalesKept::~ScalesKept() {
-  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_interceptor(before_[i]);
+InterceptorGuard::~InterceptorGuard() {
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_interceptor(saved_interceptors_[i]);
 }
 
-Masked::Masked(model::LanguageModel& model, Side side, const HeadSet& heads) : kept_(model) {
+HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadSet& heads) : interceptor_guard_(model) {
   check_heads(model, side, heads, "--heads");
   for (AttentionLayer* layer : model.attention_layers()) {
     const auto masked = heads_of_layer(heads, *layer);
     if (masked.empty()) continue;
-    HeadScales scales = scales_without(*layer, side, {masked}, model.parameters().device());
+    HeadScales scales = masked_scales(*layer, side, {masked}, model.parameters().device());
     for (HeadSide s : kSides)
       if (at::Tensor& scale = scales.of(s); scale.defined()) scale = scale[0];
     set_head_scales(*layer, scales);

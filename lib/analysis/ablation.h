@@ -28,46 +28,46 @@ namespace mh::analysis {
 // Returns the number of heads of a layer on this side; 0 if all heads of the layer were pruned. Throws Error(usage)
 // that names the option --side if the layer has no separate heads on this side, or if `side` is whole and the layer has
 // different numbers of score, value and output heads.
-int64_t heads_in(const attention::AttentionLayer& layer, Side side);
+int64_t num_heads_of(const attention::AttentionLayer& layer, Side side);
 // Returns all heads of the layers whose kind of attention is in `kinds`, or of all layers if `kinds` is empty. Throws
-// like heads_in(), for the selected layers only.
+// like num_heads_of(), for the selected layers only.
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {});
 // Throws Error(usage) that names the option `where` if the model lacks one of the heads.
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
 
 // Saves the interceptors of all layers; the destructor restores them.
-class ScalesKept {
+class InterceptorGuard {
  public:
-  explicit ScalesKept(model::LanguageModel& model);
-  ~ScalesKept();
-  ScalesKept(const ScalesKept&) = delete;
-  ScalesKept& operator=(const ScalesKept&) = delete;
+  explicit InterceptorGuard(model::LanguageModel& model);
+  ~InterceptorGuard();
+  InterceptorGuard(const InterceptorGuard&) = delete;
+  InterceptorGuard& operator=(const InterceptorGuard&) = delete;
 
  private:
   std::vector<attention::AttentionLayer*> layers_;
-  std::vector<std::shared_ptr<attention::Interceptor>> before_;
+  std::vector<std::shared_ptr<attention::Interceptor>> saved_interceptors_;
 };
 
 // Masks `heads` until the destructor runs; heads that were masked before stay masked. Throws like check_heads().
-class Masked {
+class HeadMaskGuard {
  public:
-  Masked(model::LanguageModel& model, Side side, const HeadSet& heads);
+  HeadMaskGuard(model::LanguageModel& model, Side side, const HeadSet& heads);
 
  private:
-  ScalesKept kept_;
+  InterceptorGuard interceptor_guard_;
 };
 
 // Default limit on the tokens of a forward pass, counted in the last layer, where the batch rows are repeated for all
 // models. With 8 layers of width 256 and blocks of 256 tokens, limits of 8192 and 16384 take the same time and 4096
 // takes 10% longer; the activations of 16384 tokens take about 0.3 GB.
-constexpr int64_t kTokensAtOnce = 16384;
+constexpr int64_t kMaxTokensPerPass = 16384;
 
 // Returns, for each set of heads in `without`, the score of the model with this set masked in addition to the heads
 // that are already masked. The scores equal those of separate evaluations except for rounding. Throws Error(usage) like
-// heads_in() and check_heads(). If a signal asks the process to stop, returns early; scores that were not computed are
-// zeros.
+// num_heads_of() and check_heads(). If a signal asks the process to stop, returns early; scores that were not computed
+// are zeros.
 std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
-                                       int64_t tokens_at_once = kTokensAtOnce);
+                                       int64_t tokens_at_once = kMaxTokensPerPass);
 
 // Returns the cross-entropy per scored token, nats; 0 if no token was scored.
 double nll_per_token(const task::Score& score);

@@ -9,7 +9,7 @@
 
 namespace mh::analysis {
 
-void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
+void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) {
   const io::Checkpoint& first = *checkpoints.front();
   const std::string config = model::config_of(first).toml();
   const text::Tokenizers tokenizers = text::tokenizers_of(first);
@@ -31,7 +31,7 @@ void require_alike(const std::vector<const io::Checkpoint*>& checkpoints) {
 
 model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints) {
   const c10::NoGradGuard no_gradient;
-  require_alike(checkpoints);
+  require_same_config(checkpoints);
   model::LoadedModel mean = model::load_model(*checkpoints.front(), at::kCPU);
   nn::ParameterList& parameters = mean.model->parameters();
   std::vector<at::Tensor> sums;

@@ -13,10 +13,10 @@ namespace mh::analysis {
 
 // Throws Error(input) if a checkpoint differs from the first one in its model configuration ([model] and [attention])
 // or its vocabularies. The error names both files and the differences.
-void require_alike(const std::vector<const io::Checkpoint*>& checkpoints);
+void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints);
 
 // Returns the model of the first checkpoint, on the CPU, with the mean of the parameters of all `checkpoints`, of which
-// there must be at least one. Ignores their training states. Throws like require_alike() and model::load_model().
+// there must be at least one. Ignores their training states. Throws like require_same_config() and model::load_model().
 model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints);
 
 }  // namespace mh::analysis

@@ -10,13 +10,13 @@
 namespace mh::analysis {
 
 AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys) {
-  int64_t a_block = 0;
+  int64_t bytes_per_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    a_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
-  if (a_block > 0 && blocks > kMostBytes / a_block)
+    bytes_per_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
+  if (bytes_per_block > 0 && blocks > kMostBytes / bytes_per_block)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMostBytes), " of attention matrices"),
-                                     str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(a_block))),
-                                     str("reduce --blocks to ", kMostBytes / a_block, " or less")});
+                                     str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
+                                     str("reduce --blocks to ", kMostBytes / bytes_per_block, " or less")});
 }
 
 void AttentionDump::probabilities(const attention::LayerSpec& shape, const at::Tensor& p) {

@@ -26,13 +26,13 @@ void EntropyMeans::add(const at::Tensor& p) {
     const at::Tensor none = at::zeros_like(h);
     sum(sums_, at::where(finite, h, none));
     sum(queries_, finite);
-    sum(shares_, at::where(many, h / visible.to(at::kDouble).log(), none));
-    sum(queries_of_many_, many);
+    sum(normalised_sums_, at::where(many, h / visible.to(at::kDouble).log(), none));
+    sum(normalised_queries_, many);
   }
 }
 
 at::Tensor EntropyMeans::entropy() const { return sums_ / queries_; }
 
-at::Tensor EntropyMeans::share() const { return shares_ / queries_of_many_; }
+at::Tensor EntropyMeans::share() const { return normalised_sums_ / normalised_queries_; }
 
 }  // namespace mh::analysis

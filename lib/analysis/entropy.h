@@ -22,8 +22,8 @@ class EntropyMeans {
   at::Tensor entropy() const;  // (h) fp64
   at::Tensor share() const;    // (h) fp64: normalised entropy, over queries with more than one visible key
  private:
-  at::Tensor sums_, shares_;              // (h)
-  at::Tensor queries_, queries_of_many_;  // (h): number of queries in sums_ and in shares_
+  at::Tensor sums_, normalised_sums_;        // (h)
+  at::Tensor queries_, normalised_queries_;  // (h): number of queries in sums_ and in normalised_sums_
 };
 
 }  // namespace mh::analysis

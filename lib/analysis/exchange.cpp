@@ -54,8 +54,8 @@ std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) con
   return moments;
 }
 
-void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
-                 const std::map<std::string, at::Tensor>& moments) {
+void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
+                        const std::map<std::string, at::Tensor>& moments) {
   // Orders the tensors by the position of their data in the file.
   std::vector<io::TensorInfo> infos = checkpoint.tensors();
   std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {

@@ -50,7 +50,7 @@ class OptimizerMoments {
 // Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in
 // `moments` (by tensor name). All other tensors, the order of the tensors and the metadata are unchanged. Closes the
 // sink.
-void write_again(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
-                 const std::map<std::string, at::Tensor>& moments);
+void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
+                        const std::map<std::string, at::Tensor>& moments);
 
 }  // namespace mh::analysis

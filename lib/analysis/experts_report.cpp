@@ -46,7 +46,7 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
     const at::Tensor g = observation.gates.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
     const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
-    if (!first_.defined()) first_ = chosen, of_encoder_ = queries_of_encoder(layer_spec.kind);
+    if (!first_.defined()) first_ = chosen, in_encoder_ = queries_of_encoder(layer_spec.kind);
     at::Tensor entropy = entropy_of_rows(g), units = chosen;
     if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); by_position && lengths.defined()) {
       const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
@@ -66,8 +66,8 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
 
   // Returns the expert of each unit of the last forward pass in the first layer with gates, (B) or (B, Tq).
   const at::Tensor& first() const { return first_; }
-  bool of_encoder() const { return of_encoder_; }  // whether the first layer with gates is in the encoder
-  Words words(int64_t row, int64_t positions) const { return words_of(lengths_, of_encoder_, row, positions); }
+  bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
+  Words words(int64_t row, int64_t positions) const { return words_of(lengths_, in_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> all;
     for (const std::string& name : order_) all.push_back(layers_.at(name));
@@ -78,16 +78,16 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
   Kinds kinds_;
   attention::Lengths lengths_;
   at::Tensor first_;
-  bool of_encoder_ = false;
+  bool in_encoder_ = false;
   std::map<std::string, LayerGates> layers_;
   std::vector<std::string> order_;
 };
 
 // Replaces the gates of each unit by a one-hot vector.
-class OneExpert : public attention::Observer, public attention::Subscriber<GateObservation> {
+class OneHotGates : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   // `seed`: 0 selects the expert with the largest gate; any other value seeds the random choice of an expert.
-  OneExpert(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
+  OneHotGates(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
@@ -152,7 +152,7 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
   return means;
 }
 
-ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t least) {
+ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_count) {
   c10::NoGradGuard no_gradient;
   GateWatch watch(s.kinds);
   std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // number of occurrences, by expert and token id
@@ -165,7 +165,7 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
   visitor.visit = [&](const data::VisitedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first = watch.first().contiguous(),
-                     inputs = (watch.of_encoder() ? input.source : input.tokens).contiguous();
+                     inputs = (watch.in_encoder() ? input.source : input.tokens).contiguous();
     const auto* chosen = first.const_data_ptr<int64_t>();
     const auto* token = inputs.const_data_ptr<int64_t>();
     const int64_t width = inputs.size(1);
@@ -182,7 +182,7 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
     }
   };
   data::for_each_batch(s.model, s.text, s.how, visitor);
-  ExpertReport report{watch.layers(), watch.of_encoder(), {}};
+  ExpertReport report{watch.layers(), watch.in_encoder(), {}};
   const auto cut = [&](std::vector<TokenOfExpert>& chosen_tokens) {
     std::stable_sort(chosen_tokens.begin(), chosen_tokens.end(),
                      [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
@@ -194,7 +194,7 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
   for (const auto& [key, count] : joint) {
     const auto& [expert, id] = key;
     if (!chosen_tokens.empty() && chosen_tokens.back().expert != expert) cut(chosen_tokens);
-    if (count < least) continue;
+    if (count < min_count) continue;
     const double pmi =
         std::log(static_cast<double>(count) * all /
                  (static_cast<double>(counts_by_token[id]) * static_cast<double>(counts_by_expert[expert])));
@@ -205,15 +205,15 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t leas
 }
 
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& s, int64_t seeds,
-                                          const std::function<double(attention::Observer*)>& asked) {
-  const auto score = asked ? asked : [&](attention::Observer* observer) { return perplexity(s, observer); };
+                                          const std::function<double(attention::Observer*)>& evaluate) {
+  const auto score = evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(s, observer); };
   const double none = std::numeric_limits<double>::quiet_NaN();
-  OneExpert own(0, s.kinds);
+  OneHotGates own(0, s.kinds);
   std::vector<ExpertScore> scores{{"own", score(nullptr), none, 1}, {"specialised", score(&own), none, 1}};
   double sum = 0, squares = 0;
   std::vector<double> runs;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
-    OneExpert random(seed, s.kinds);
+    OneHotGates random(seed, s.kinds);
     runs.push_back(score(&random));
     sum += runs.back();
   }

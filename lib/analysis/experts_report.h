@@ -53,9 +53,9 @@ struct ExpertReport {
   std::vector<TokenOfExpert> tokens;  // ordered by expert, then descending PMI, then token
 };
 
-// Runs the model over the text and returns the report. `tokens`: maximum number of tokens per expert; `least`: minimum
-// count of a listed token with its expert. Padding and context positions are not counted.
-ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t least);
+// Runs the model over the text and returns the report. `tokens`: maximum number of tokens per expert; `min_count`:
+// minimum count of a listed token with its expert. Padding and context positions are not counted.
+ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t min_count);
 
 struct ExpertScore {
   std::string gates;  // "own", "specialised", "random"

@@ -20,7 +20,7 @@ at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight) {
 
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where) {
   const c10::NoGradGuard no_gradient;
-  FoldedModel left{config, nullptr, {}};
+  FoldedModel folded_model{config, nullptr, {}};
   std::map<std::string, at::Tensor> matrices;  // combiner matrices, by the name of the output projection's weight
   std::set<std::string> combiners;
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
@@ -29,21 +29,22 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     const at::Tensor matrix = layer->as_linear_map();
     if (!matrix.defined()) continue;
     matrices.emplace(s.name + ".output.weight", matrix);
-    left.layers.push_back(s.name);
-    left.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
+    folded_model.layers.push_back(s.name);
+    folded_model.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
   }
   if (matrices.empty())
     throw Error(Exit::usage, Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
                                      join({combiners.begin(), combiners.end()}, ", "), ""});
-  left.config.attention.lift();
-  left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
-  for (nn::Parameter& p : left.model->parameters().all()) {
+  folded_model.config.attention.lift();
+  folded_model.model =
+      model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());
+  for (nn::Parameter& p : folded_model.model->parameters().all()) {
     const at::Tensor& from = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
     p.master().copy_(matrix == matrices.end() ? from : fold(matrix->second, from));
   }
-  left.model->parameters().refresh_copies();
-  return left;
+  folded_model.model->parameters().refresh_copies();
+  return folded_model;
 }
 
 }  // namespace mh::analysis

@@ -33,15 +33,15 @@ class HeadProducts : public attention::Observer {
 
 // Disables the gradients of all parameters until the destructor runs, so that backward passes compute only the
 // gradients of activations.
-class WithoutParameterGradients {
+class ParameterGradGuard {
  public:
-  explicit WithoutParameterGradients(nn::ParameterList& parameters);
-  ~WithoutParameterGradients();
-  WithoutParameterGradients(const WithoutParameterGradients&) = delete;
-  WithoutParameterGradients& operator=(const WithoutParameterGradients&) = delete;
+  explicit ParameterGradGuard(nn::ParameterList& parameters);
+  ~ParameterGradGuard();
+  ParameterGradGuard(const ParameterGradGuard&) = delete;
+  ParameterGradGuard& operator=(const ParameterGradGuard&) = delete;
 
  private:
-  std::vector<nn::Parameter*> trained_;
+  std::vector<nn::Parameter*> parameters_;
 };
 
 }  // namespace mh::analysis

@@ -19,10 +19,10 @@ Registry<Importance>& importances() {
   return registry;
 }
 
-std::vector<std::string> observing_importances() {
+std::vector<std::string> observer_measure_names() {
   std::vector<std::string> names;
   for (const std::string& name : importances().names())
-    if (importances().make(name, "")->observing_measure(Side::whole) != nullptr) names.push_back(name);
+    if (importances().make(name, "")->make_observer(Side::whole) != nullptr) names.push_back(name);
   return names;
 }
 
@@ -83,7 +83,7 @@ void check_importance(const std::string& name, const std::string& where, model::
 
 std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
-  const auto measure = observing_measure(input.side);
+  const auto measure = make_observer(input.side);
   observe(input, *measure);
   return measure->mean_scores();
 }

@@ -25,33 +25,33 @@ class Importance {
   virtual ~Importance() = default;
   // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
   // returns null if such passes are not sufficient (taylor, ablation) or not used (weight-norm).
-  virtual std::unique_ptr<Measure> observing_measure(Side) const { return nullptr; }
+  virtual std::unique_ptr<Measure> make_observer(Side) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.
   virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
-  // Returns the scores of all heads. The default runs the model over the text with the observer of observing_measure().
+  // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
   virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const;
 
-  template <class Watching>
+  template <class MeasureType>
   class Of;
 };
 
-// The registry entry of a measure that an observer computes without any other work. `Watching`: the class of the
+// The registry entry of a measure that an observer computes without any other work. `MeasureType`: the class of the
 // observer, whose constructor takes a Side.
-template <class Watching>
+template <class MeasureType>
 class Importance::Of : public Importance {
  public:
-  std::unique_ptr<Measure> observing_measure(Side side) const override { return std::make_unique<Watching>(side); }
+  std::unique_ptr<Measure> make_observer(Side side) const override { return std::make_unique<MeasureType>(side); }
   std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer& layer, Side side) const override {
-    return Watching(side).why_undefined(layer);
+    return MeasureType(side).why_undefined(layer);
   }
 };
 
 // Returns the registry of all measures.
 Registry<Importance>& importances();
-// Returns the names of the measures that have an observing_measure(). Head rotation during training supports only these
+// Returns the names of the measures that have an make_observer(). Head rotation during training supports only these
 // measures.
-std::vector<std::string> observing_importances();
+std::vector<std::string> observer_measure_names();
 
 // Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no
 // heads on this side, or if the measure is undefined for these heads. Layers whose heads are all pruned are skipped.

@@ -59,7 +59,7 @@ class Random : public Importance {
 
 const Registration<Ablation> ablation_entry(importances(), "ablation",
                                             "loss with the head masked minus loss of the full model");
-const Registration<Random> by_chance_entry(importances(), "random", "random scores, for comparison");
+const Registration<Random> random_entry(importances(), "random", "random scores, for comparison");
 
 }  // namespace
 

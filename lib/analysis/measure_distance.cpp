@@ -19,8 +19,8 @@ namespace {
 at::Tensor mean_distances(const at::Tensor& x) {
   // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
   constexpr int64_t kByDifferences = 2;
-  const at::Tensor heads = x.to(at::kDouble), apart = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
-  return apart.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
+  const at::Tensor heads = x.to(at::kDouble), distances = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
+  return distances.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
 }
 
 class ProbabilityDistance : public AttentionMeasure {

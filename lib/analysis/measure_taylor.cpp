@@ -11,16 +11,16 @@
 
 namespace mh::analysis {
 
-WithoutParameterGradients::WithoutParameterGradients(nn::ParameterList& parameters) {
+ParameterGradGuard::ParameterGradGuard(nn::ParameterList& parameters) {
   for (nn::Parameter& p : parameters.all())
     if (p.master().requires_grad()) {
-      trained_.push_back(&p);
+      parameters_.push_back(&p);
       p.set_trained(false);
     }
 }
 
-WithoutParameterGradients::~WithoutParameterGradients() {
-  for (nn::Parameter* p : trained_) p->set_trained(true);
+ParameterGradGuard::~ParameterGradGuard() {
+  for (nn::Parameter* p : parameters_) p->set_trained(true);
 }
 
 HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
@@ -43,13 +43,13 @@ at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerS
 std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
   std::vector<at::Tensor> inputs;
   for (const Layer& layer : layers_) inputs.push_back(layer.products);
-  std::vector<Layer> found;
-  std::swap(found, layers_);
-  if (inputs.empty()) return found;
+  std::vector<Layer> result;
+  std::swap(result, layers_);
+  if (inputs.empty()) return result;
   const auto gradients = torch::autograd::grad({loss}, inputs, {}, false, false, true);
-  for (size_t i = 0; i < found.size(); ++i)
-    found[i].products = gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]);
-  return found;
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i].products = gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]);
+  return result;
 }
 
 namespace {
@@ -68,18 +68,18 @@ class Means : public Measure {
 };
 
 // Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
-struct Both : HeadProducts {
+struct ProductsAndMeans : HeadProducts {
   Means means;
-  Both(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
+  ProductsAndMeans(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
   void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 
 class Taylor : public Importance {
  public:
   std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
-    const WithoutParameterGradients only_activations(input.model.parameters());
+    const ParameterGradGuard only_activations(input.model.parameters());
     const c10::AutoGradMode gradients(true);
-    Both products(input.model, input.side);
+    ProductsAndMeans products(input.model, input.side);
     data::BatchVisitor visitor;
     visitor.observer = &products;
     visitor.visit = [&](const data::VisitedBatch& pass) {

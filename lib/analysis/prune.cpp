@@ -64,7 +64,7 @@ KeptHeads kept_heads(const AttentionLayer& layer, const std::set<int64_t>& cut, 
 }
 
 // Returns the tensor of parameter p without the blocks of heads that are not in `kept`.
-at::Tensor part_of(const nn::Parameter& p, const KeptHeads& kept) {
+at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept) {
   at::Tensor part = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.survives_pruning) continue;
@@ -90,8 +90,8 @@ const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name)
 
 }  // namespace
 
-void check_share(model::LanguageModel& model, Side side, const Kinds& kinds, const Share& share, bool per_layer,
-                 const std::string& where) {
+void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& share,
+                        bool per_layer, const std::string& where) {
   std::map<AttentionKind, LayerScores> equal;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
@@ -103,7 +103,7 @@ attention::HeadSide head_side(Side side) {
   return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
 }
 
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const Share& share, bool per_layer,
+HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& share, bool per_layer,
                         const std::string& where) {
   const auto order = ranked(scores, per_layer);
   const auto group = [&](const RankedHead& r) {
@@ -129,8 +129,9 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
   return least;
 }
 
-Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, const std::string& where) {
-  Kept kept;
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& cut, Side side,
+                                     const std::string& where) {
+  KeptHeadsByLayer kept;
   for (const auto& [kind, heads] : cut) {
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
@@ -141,17 +142,19 @@ Kept kept_without(model::LanguageModel& model, const HeadSet& cut, Side side, co
   return kept;
 }
 
-PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const Kept& kept) {
-  PrunedModel left{config, nullptr};
+PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const KeptHeadsByLayer& kept) {
+  PrunedModel pruned_model{config, nullptr};
   for (const auto& [kind, layers] : kept)
     for (const auto& [layer, heads] : layers)
-      left.config.attention.set_layer(kind, layer, layer_at(model, kind, layer, "cut").options_after_pruning(heads));
-  left.model = model::build_language_model(left.config, model.vocabularies(), model.parameters().device());
-  copy_kept(model.parameters(), kept, left.model->parameters());
-  return left;
+      pruned_model.config.attention.set_layer(kind, layer,
+                                              layer_at(model, kind, layer, "cut").options_after_pruning(heads));
+  pruned_model.model =
+      model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
+  copy_remaining_parameters(model.parameters(), kept, pruned_model.model->parameters());
+  return pruned_model;
 }
 
-void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to) {
+void copy_remaining_parameters(nn::ParameterList& from, const KeptHeadsByLayer& kept, nn::ParameterList& to) {
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : to.all()) {
     const nn::Parameter& source = source_of(from, p.name());
@@ -159,7 +162,7 @@ void copy_kept(nn::ParameterList& from, const Kept& kept, nn::ParameterList& to)
     if (const auto layer = layer_of(p.name()))
       if (const auto of_kind = kept.find(layer->kind); of_kind != kept.end())
         if (const auto heads = of_kind->second.find(layer->layer); heads != of_kind->second.end())
-          part = part_of(source, heads->second);
+          part = without_pruned_blocks(source, heads->second);
     if (part.sizes() != p.master().sizes())
       throw Error(Exit::failed,
                   p.name() + ": the shape of the pruned parameter differs from the shape in the pruned model");

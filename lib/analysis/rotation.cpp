@@ -32,7 +32,7 @@ std::vector<Head> ranked_layer(const LayerScores& scores, int64_t layer) {
 
 }  // namespace
 
-int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads) {
+int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads) {
   const int64_t all = std::accumulate(heads.begin(), heads.end(), int64_t{0});
   const auto layers = static_cast<int64_t>(heads.size());
   const int64_t min_heads = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
@@ -114,7 +114,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
   for (const auto& of_kind : all)
     if (contains(named, of_kind.first)) chosen.insert(of_kind);
   for (const auto& [kind, layers] : chosen) {
-    if (const int64_t most = most_pairs(selection, layers); k > most)
+    if (const int64_t most = max_pairs(selection, layers); k > most)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
                                        most > 0 ? "lower it" : "this mode needs more layers or more heads"});
     if (const auto most = static_cast<int64_t>(layers.size()) / 2; t_max > most)

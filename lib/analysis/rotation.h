@@ -25,10 +25,10 @@ enum class Selection { hard, soft, released, random };
 inline bool ranks(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
-int64_t most_pairs(Selection selection, const std::vector<int64_t>& heads);
+int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads);
 
 // Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
-// layer, then the head with the lower index, is the less important one. k must be at most most_pairs().
+// layer, then the head with the lower index, is the less important one. k must be at most max_pairs().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);

@@ -16,7 +16,7 @@ std::vector<double> losses_without(const AnalysisInput& input, const std::vector
   const auto models = static_cast<int64_t>(without.size());
   std::vector<double> values;
   for (int64_t k = 0; k < models; ++k) {
-    const Masked masked(input.model, input.side, without[static_cast<size_t>(k)]);
+    const HeadMaskGuard masked(input.model, input.side, without[static_cast<size_t>(k)]);
     values.push_back(metric([&](int64_t done, int64_t all) {
       if (input.progress) input.progress(k * all + done, models * all);
     }));

@@ -19,9 +19,9 @@ namespace {
 
 // The number of columns of x xᵀ that one matrix product computes. Products of column blocks skip masked keys and most
 // of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
-constexpr int64_t kRows = 64;
+constexpr int64_t kGramColumns = 64;
 constexpr int64_t kSmall = 16;  // largest m for which plain loops are faster than a call of at::mm
-// The number of matrix elements that values_by_tensors() converts to fp64 at once, 0.5 GB.
+// The number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB.
 constexpr int64_t kNumbers = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
@@ -38,8 +38,8 @@ void gram(const at::Tensor& x, double* a) {
     return;
   }
   at::Tensor out = at::from_blob(a, {m, m}, {stride, 1}, at::kDouble);
-  for (int64_t first = 0; first < m; first += kRows) {
-    const int64_t count = std::min(kRows, m - first);
+  for (int64_t first = 0; first < m; first += kGramColumns) {
+    const int64_t count = std::min(kGramColumns, m - first);
     int64_t width = 0;  // columns [width, n) of these rows are zero
     for (int64_t i = first; i < first + count; ++i) {
       const double* row = data + i * n;
@@ -87,9 +87,9 @@ void refuse_infinite() {
 
 }  // namespace
 
-at::Tensor values_by_tensors(const at::Tensor& given) {
+at::Tensor batched_singular_values(const at::Tensor& matrices) {
   c10::NoGradGuard no_gradient;
-  at::Tensor x = given.detach();
+  at::Tensor x = matrices.detach();
   if (x.size(-2) > x.size(-1)) x = x.transpose(-1, -2);
   auto sizes = x.sizes().vec();
   sizes.pop_back();
@@ -107,14 +107,14 @@ at::Tensor values_by_tensors(const at::Tensor& given) {
   return values;
 }
 
-at::Tensor singular_values(const at::Tensor& given) {
+at::Tensor singular_values(const at::Tensor& matrices) {
   c10::NoGradGuard no_gradient;
-  if (!given.is_cpu()) {
+  if (!matrices.is_cpu()) {
     // The check precedes the solver, which may fail or not terminate on values that are not finite.
-    if (!given.detach().isfinite().all().item<bool>()) refuse_infinite();
-    return values_by_tensors(given).to(at::kCPU);
+    if (!matrices.detach().isfinite().all().item<bool>()) refuse_infinite();
+    return batched_singular_values(matrices).to(at::kCPU);
   }
-  at::Tensor x = given.detach();
+  at::Tensor x = matrices.detach();
   auto sizes = x.sizes().vec();
   if (x.size(-2) > x.size(-1)) x = x.transpose(-1, -2), std::swap(sizes[sizes.size() - 2], sizes.back());
   sizes.pop_back();

@@ -26,13 +26,13 @@ namespace mh::analysis {
 // They are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64. Their error is up to about 3e-8 σ_1,
 // which is also the precision that fp32 entries of x allow; values below 2^-24 σ_1 are set to 0. So c_k is accurate to
 // 1e-6 if Σ σ_i is some tens of σ_1, and to 1e-5 for matrices of rank 1. On a CPU each thread takes one matrix at a
-// time and skips the trailing zeros that a causal mask leaves in rows; on a GPU values_by_tensors() runs, and only the
-// values are copied to the host. Throws Error(failed) if x is not finite.
+// time and skips the trailing zeros that a causal mask leaves in rows; on a GPU batched_singular_values() runs, and
+// only the values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
 
 // Returns the same values as singular_values(), computed by batched tensor operations; the result stays on the device
 // of x. x must be finite.
-at::Tensor values_by_tensors(const at::Tensor& x);
+at::Tensor batched_singular_values(const at::Tensor& x);
 
 // Returns the singular values (…, min(m, r, n)) of the products a b, a (…, m, r), b (…, r, n), which have rank r at
 // most. Uses the triangular factors of a and bᵀ, so that the decomposed matrices are at most r × r.

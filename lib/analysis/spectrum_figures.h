@@ -9,7 +9,7 @@
 namespace mh::analysis {
 
 // The reported numbers of one head, or their means over several heads or layers; NaN: undefined.
-struct SpectrumFigures {
+struct SpectrumStatistics {
   double area = 0;
   double effective_rank = 0;
   double rank_share = 0;  // effective_rank / n
@@ -21,9 +21,9 @@ struct SpectrumFigures {
 };
 
 // Returns the numbers of each head; a single element if `place` has one matrix for all heads.
-std::vector<SpectrumFigures> figures_of(const PlaceSpectra& place);
+std::vector<SpectrumStatistics> statistics_of(const PlaceSpectra& place);
 // Returns the means of `all`, which must not be empty.
-SpectrumFigures mean_of(const std::vector<SpectrumFigures>& all);
+SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& all);
 
 // The 10th, 50th and 90th percentiles of the curves c_k of a layer or parameter, [head][k - 1]. The source must have
 // been started with SourceRequest::curves.

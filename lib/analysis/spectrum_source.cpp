@@ -161,12 +161,13 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
     const auto before = static_cast<double>(spectra.spectra.blocks()), now = static_cast<double>(x.size(0));
     spectra.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
-    spectra.picture = spectra.picture.defined() ? (spectra.picture * before + mean * now) / (before + now) : mean;
+    spectra.mean_matrix =
+        spectra.mean_matrix.defined() ? (spectra.mean_matrix * before + mean * now) / (before + now) : mean;
   }
 };
 
 // Base class of sources that read parameters; a parameter counts as one block.
-class OfParameters : public SpectrumSource {
+class ParameterSource : public SpectrumSource {
  public:
   bool reads_text() const override { return false; }
 
@@ -178,14 +179,14 @@ class OfParameters : public SpectrumSource {
   }
 };
 
-class Alphas : public OfParameters {
+class Alphas : public ParameterSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const nn::Parameter& p : model.parameters().all()) {
       if (p.traits().head_axes.size() != 2 || p.master().dim() != 2) continue;
       if (const auto layer = layer_of(p.name()); layer ? !includes(layer->kind) : !request_.kinds.empty()) continue;
-      add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).picture =
+      add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).mean_matrix =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (places().empty())
@@ -194,7 +195,7 @@ class Alphas : public OfParameters {
   }
 };
 
-class OutputValue : public OfParameters {
+class OutputValue : public ParameterSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
@@ -216,7 +217,7 @@ class OutputValue : public OfParameters {
   }
 };
 
-class Weight : public OfParameters {
+class Weight : public ParameterSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);

@@ -39,7 +39,7 @@ struct PlaceSpectra {
   SpectrumMeans spectra;  // statistics of singular values (matrices, h or 1, n)
   EntropyMeans entropy;   // valid only if has_entropy
   bool has_entropy = false;
-  at::Tensor picture = {};  // (h, h): mean matrix across heads; undefined for other sources
+  at::Tensor mean_matrix = {};  // (h, h): mean matrix across heads; undefined for other sources
 };
 
 class SpectrumSource : public attention::Observer {

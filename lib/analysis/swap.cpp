@@ -46,8 +46,8 @@ bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
 
 // Throws Error(usage) unless the two layers of a pair agree in the parameters that would move. `heads`: number of value
 // heads of each layer of the pair's kind.
-void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
-                   const SwapOptions& options, const std::string& where) {
+void require_matching_layers(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
+                             const SwapOptions& options, const std::string& where) {
   const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
@@ -75,14 +75,14 @@ void require_alike(nn::ParameterList& parameters, const std::vector<int64_t>& he
 
 // The tensors of a parameter that a swap changes: the parameter and its extra tensors (`now`), and copies from before
 // the swap (`before`).
-struct Held {
+struct SwappedTensors {
   const nn::Traits* traits;
   LayerName layer;
   std::vector<at::Tensor> now, before;
 };
 
 // Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if both axes of x are heads.
-at::Tensor part_of(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
+at::Tensor head_block(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.blocks();
     return t.narrow(axis.axis, axis.block_of(head) * size, size);
@@ -134,7 +134,7 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
       if (!used.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
     }
-    require_alike(parameters, layers->second, pair, options, where);
+    require_matching_layers(parameters, layers->second, pair, options, where);
   }
 }
 
@@ -154,11 +154,11 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
     return it == of_kind.end() ? head : it->second;
   };
 
-  std::map<std::string, Held> held;
+  std::map<std::string, SwappedTensors> held;
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
     if (!layer || swapped_names.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
-    Held h{&p.traits(), *layer, {p.master()}, {}};
+    SwappedTensors h{&p.traits(), *layer, {p.master()}, {}};
     if (extra_tensors)
       for (const at::Tensor& x : extra_tensors(p)) h.now.push_back(x);
     for (const at::Tensor& x : h.now) h.before.push_back(x.clone());
@@ -174,12 +174,13 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
       for (int64_t j = 0; j < columns; ++j) {
         const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;
         if (row.layer != column.layer) continue;  // heads i and j now come from different layers
-        const Held& other = held.at(prefix_of(kind, row.layer) + part);
+        const SwappedTensors& other = held.at(prefix_of(kind, row.layer) + part);
         if (other.before.size() != h.now.size())
           throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) +
                                         " have different numbers of extra tensors");
         for (size_t t = 0; t < h.now.size(); ++t)
-          part_of(*h.traits, h.now[t], i, j).copy_(part_of(*other.traits, other.before[t], row.head, column.head));
+          head_block(*h.traits, h.now[t], i, j)
+              .copy_(head_block(*other.traits, other.before[t], row.head, column.head));
       }
   }
   parameters.refresh_copies();

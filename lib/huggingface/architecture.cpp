@@ -72,8 +72,8 @@ std::string huggingface_activation(const Json& activation) {
   return "";
 }
 
-void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings) {
-  for (const Key& key : keys) {
+void take_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings) {
+  for (const SettingPair& key : keys) {
     Json value = config.value(key.huggingface_name, key.default_value);
     if (key.default_value.is_number_float()) value = value.get<double>();
     if (key.default_value.is_number_integer() && value < 1)
@@ -83,8 +83,8 @@ void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings&
   }
 }
 
-void write_keys(const std::vector<Key>& keys, const Settings& settings, Json& config) {
-  for (const Key& key : keys) config[key.huggingface_name] = settings.at(key.multihead_names.front());
+void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config) {
+  for (const SettingPair& key : keys) config[key.huggingface_name] = settings.at(key.multihead_names.front());
 }
 
 std::string plain_name(const std::string& tensor, const std::string& prefix) {

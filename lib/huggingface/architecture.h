@@ -25,7 +25,7 @@ std::string toml_of(const Settings& settings);
 
 // A setting that has the same value in transformers and in multihead: its key in config.json, and its keys in the
 // multihead configuration.
-struct Key {
+struct SettingPair {
   const char* huggingface_name;
   Json default_value;  // default in transformers
   std::vector<const char*> multihead_names;
@@ -98,9 +98,9 @@ Json activation_of(const ConfigFile& config, const char* key, const char* defaul
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
 // Copies the settings in `keys` from config.json to `settings`. Throws Error(input) for an integer below 1.
-void take_keys(const std::vector<Key>& keys, const ConfigFile& config, Settings& settings);
+void take_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
 // Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
-void write_keys(const std::vector<Key>& keys, const Settings& settings, Json& config);
+void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config);
 
 // Returns the name of a tensor without the prefix; in old files, the endings gamma and beta become weight and bias.
 std::string plain_name(const std::string& tensor, const std::string& prefix);

@@ -11,8 +11,8 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<Key>& keys() {
-  static const std::vector<Key> all{
+const std::vector<SettingPair>& keys() {
+  static const std::vector<SettingPair> all{
       {"hidden_size", 768, {"model.width"}},
       {"num_hidden_layers", 12, {"model.layers"}},
       {"num_attention_heads", 12, {"attention.heads"}},
@@ -59,7 +59,7 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
 }
 
 // Returns the names that transformers gives to labels by default.
-std::vector<std::string> unnamed(size_t count) {
+std::vector<std::string> default_labels(size_t count) {
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) names.push_back(str("LABEL_", i));
   return names;
@@ -104,7 +104,7 @@ class Bert : public Architecture {
       const bool number = labels.size() == 1;
       if (number) s["model.bert.head"] = "number";
       else s["model.bert.classes"] = labels.size();
-      if (!number && labels != unnamed(labels.size())) s["model.bert.labels"] = labels;
+      if (!number && labels != default_labels(labels.size())) s["model.bert.labels"] = labels;
       const char* problem = problem_of(number);
       config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
@@ -194,7 +194,7 @@ class Bert : public Architecture {
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
     if (const auto named = settings.find("model.bert.labels"); named != settings.end()) labels = named->second;
-    if (labels.empty()) labels = unnamed(head == "number" ? 1 : settings.at("model.bert.classes").get<size_t>());
+    if (labels.empty()) labels = default_labels(head == "number" ? 1 : settings.at("model.bert.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];
       config["label2id"][labels[i]] = i;

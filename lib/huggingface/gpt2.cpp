@@ -9,8 +9,8 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<Key>& keys() {
-  static const std::vector<Key> all{
+const std::vector<SettingPair>& keys() {
+  static const std::vector<SettingPair> all{
       {"n_embd", 768, {"model.width"}},
       {"n_layer", 12, {"model.layers"}},
       {"n_head", 12, {"attention.heads"}},

@@ -62,18 +62,19 @@ class Reader {
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.all()) {
       const std::string plain = plain_name(name, architecture_->prefix());
-      if (const auto [it, fresh] = theirs_.emplace(plain, name); !fresh)
+      if (const auto [it, fresh] = full_names_.emplace(plain, name); !fresh)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
-      plain_.insert(plain);
+      plain_names_.insert(plain);
     }
   }
 
   model::LoadedModel read() {
-    Settings settings = architecture_->settings(config_, plain_);
-    if (const Json& layers = settings.at("model.layers"); layers > plain_.size())
-      throw Error(Exit::input, Problem{config_.path() + ": number of layers",
-                                       str("at most ", plain_.size(), ", the number of tensors"), layers.dump(), ""});
-    settings = with_rows(std::move(settings));
+    Settings settings = architecture_->settings(config_, plain_names_);
+    if (const Json& layers = settings.at("model.layers"); layers > plain_names_.size())
+      throw Error(Exit::input,
+                  Problem{config_.path() + ": number of layers",
+                          str("at most ", plain_names_.size(), ", the number of tensors"), layers.dump(), ""});
+    settings = with_vocabulary_rows(std::move(settings));
     log_token_ids();
     log_ignored_keys();
     names_ = architecture_->names(settings);
@@ -117,7 +118,7 @@ class Reader {
 
   // Reads the vocabulary, and returns the settings with the number of embedding rows in the file if it exceeds the size
   // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.padded is set.
-  Settings with_rows(Settings settings) {
+  Settings with_vocabulary_rows(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
     const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().huggingface_name);
@@ -140,9 +141,9 @@ class Reader {
 
   // Returns the file's tensor called `plain`, or else a tensor under an alternative name; null if the file has neither.
   const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& plain) const {
-    if (const auto found = theirs_.find(plain); found != theirs_.end()) return files_.find(found->second);
+    if (const auto found = full_names_.find(plain); found != full_names_.end()) return files_.find(found->second);
     for (const auto& [copy, of] : names.copies)
-      if (const auto found = theirs_.find(copy); of == plain && found != theirs_.end())
+      if (const auto found = full_names_.find(copy); of == plain && found != full_names_.end())
         return files_.find(found->second);
     return nullptr;
   }
@@ -152,8 +153,9 @@ class Reader {
     std::string expected = "the tensor " + plain;
     for (const auto& [copy, of] : names.copies)
       if (of == plain) expected += " or " + copy;
-    throw Error(Exit::input, Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
-                                     "no tensor of this name", did_you_mean(plain, {plain_.begin(), plain_.end()})});
+    throw Error(Exit::input,
+                Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
+                        "no tensor of this name", did_you_mean(plain, {plain_names_.begin(), plain_names_.end()})});
   }
 
   void log_token_ids() const {
@@ -177,7 +179,7 @@ class Reader {
     for (const TensorPair& pair : names_.pairs) known.push_back(pair.huggingface_name);
     for (const auto& [copy, of] : names_.copies) known.push_back(copy);
     std::vector<std::string> left_out;
-    for (const auto& [plain, name] : theirs_) {
+    for (const auto& [plain, name] : full_names_) {
       if (std::find(known.begin(), known.end(), plain) != known.end() || architecture_->is_buffer(plain)) continue;
       if (!architecture_->is_left_out(plain, settings))
         throw Error(Exit::input, Problem{files_.find(name)->path, "tensors of this model only",
@@ -188,7 +190,7 @@ class Reader {
   }
 
   // Returns the optional components (TensorPair::part) of which the file has no tensor.
-  std::set<std::string> missing_tensors() const {
+  std::set<std::string> missing_components() const {
     std::set<std::string> parts;
     for (const TensorPair& pair : names_.pairs)
       if (!pair.part.empty()) parts.insert(pair.part);
@@ -198,7 +200,7 @@ class Reader {
   }
 
   void fill(nn::ParameterList& parameters) const {
-    const std::set<std::string> from_seed = missing_tensors();
+    const std::set<std::string> from_seed = missing_components();
     if (!from_seed.empty()) parameters.initialise(options_.seed);
     for (const std::string& part : from_seed) log_warning(part + " is missing; it is initialised from the seed");
     std::set<std::string> named;
@@ -249,8 +251,8 @@ class Reader {
 
   void check_copies() const {
     for (const auto& [copy, of] : names_.copies) {
-      if (plain_.count(copy) == 0 || plain_.count(of) == 0) continue;
-      const io::TensorFiles::Entry &a = *files_.find(theirs_.at(copy)), &b = *files_.find(theirs_.at(of));
+      if (plain_names_.count(copy) == 0 || plain_names_.count(of) == 0) continue;
+      const io::TensorFiles::Entry &a = *files_.find(full_names_.at(copy)), &b = *files_.find(full_names_.at(of));
       if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
       if (names_.ineffective.count(copy) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
       else
@@ -267,8 +269,8 @@ class Reader {
   ConfigFile config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> theirs_;  // full name in the file by plain name (plain_name())
-  std::set<std::string> plain_;                // plain names of all tensors in the file
+  std::map<std::string, std::string> full_names_;  // full name in the file by plain name (plain_name())
+  std::set<std::string> plain_names_;              // plain names of all tensors in the file
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

@@ -45,8 +45,8 @@ int main(int argc, char** argv) {
   analysis::HeadSet half;
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
     for (const int64_t head : {0, 1, 4, 7}) half[analysis::AttentionKind::decoder_self].insert({layer, head});
-  const auto left =
-      analysis::prune_heads(config, *whole, analysis::kept_without(*whole, half, analysis::Side::whole, "bench"));
+  const auto left = analysis::prune_heads(config, *whole,
+                                          analysis::heads_after_pruning(*whole, half, analysis::Side::whole, "bench"));
   for (auto* model : {whole.get(), left.model.get()}) model->set_path(attention::parse_path(path));
   const at::Tensor x = at::randn({number(3, 16), number(4, 256), config.model.width});
   std::vector<double> times[2];

@@ -53,10 +53,10 @@ int main(int argc, char** argv) {
   double worst = 0;
   for (int64_t round = 0; round < number(4, 3); ++round) {
     const Spent a =
-        spent([&] { together = analysis::score_without(subject, without, number(7, analysis::kTokensAtOnce)); });
+        spent([&] { together = analysis::score_without(subject, without, number(7, analysis::kMaxTokensPerPass)); });
     const Spent b = spent([&] {
       for (size_t i = 0; i < without.size(); ++i) {
-        const analysis::Masked masked(*m.model, subject.side, without[i]);
+        const analysis::HeadMaskGuard masked(*m.model, subject.side, without[i]);
         singly[i] = task::score(*m.model, text, how).nll;
       }
     });

@@ -80,8 +80,8 @@ bool affects_scores(const std::string& assignment) {
 
 }  // namespace
 
-model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
-                           const std::vector<std::string>& sets) {
+model::LoadedModel load_with_options(const ModelArguments& a, const io::Checkpoint& checkpoint,
+                                     const std::vector<std::string>& sets) {
   static const at::Device device = nn::choose_device(a.device);
   std::vector<std::string> model_settings, task_settings;
   for (const std::string& set : sets) (affects_scores(set) ? task_settings : model_settings).push_back(set);

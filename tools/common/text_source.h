@@ -46,8 +46,8 @@ class TextSource {
 
 // Loads a model with the device, attention path and precision of the arguments. `sets`: assignments KEY=VALUE that
 // override configuration keys of the model, and options of tasks that affect scores.
-model::LoadedModel load_as(const ModelArguments& a, const io::Checkpoint& checkpoint,
-                           const std::vector<std::string>& sets = {});
+model::LoadedModel load_with_options(const ModelArguments& a, const io::Checkpoint& checkpoint,
+                                     const std::vector<std::string>& sets = {});
 
 // Returns the resolved scoring options for a model: options that are not set in `requested` get the values of the
 // model's training. Warns if blocks are longer than in training.

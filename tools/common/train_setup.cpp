@@ -60,7 +60,7 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
   const auto model = model::ModelConfig::read(config);
   const auto sizes = model::sizes_of(text::tokenizers_of(from));
   const std::string where = a.from_option + " " + a.from;
-  if (!a.takes_over) return model::require_same_parameters(model::config_of(from), model, sizes, where);
+  if (!a.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
   const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
   model::compare_with_checkpoint(from, now->parameters(), where);
   model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)), *now,
@@ -72,7 +72,7 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
 Config configuration(const Arguments& a, const io::Checkpoint* from) {
   Config config;
   if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
-  if (from != nullptr && a.takes_over) inherit_config(a, *from, config);
+  if (from != nullptr && a.inherits_training) inherit_config(a, *from, config);
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);
@@ -99,7 +99,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
     config.set(str("train.trainable=[", join(names, ", "), "]"));
   }
   for (const std::string& assignment : a.sets) config.set(assignment);
-  if (from != nullptr && a.takes_over) {
+  if (from != nullptr && a.inherits_training) {
     const auto keys = config.keys_below("train");
     if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
       config.set("train.length=1e");
@@ -125,7 +125,7 @@ std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
   const auto from = initial_checkpoint(a);
   Config config = configuration(a, from.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
-                                          train::WarmStart{from.get(), a.takes_over});
+                                          train::WarmStart{from.get(), a.inherits_training});
 }
 
 void dry_run(const Arguments& a) {

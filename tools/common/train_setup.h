@@ -21,7 +21,7 @@ struct Arguments : ModelArguments {
   std::string train, valid, out, from, format = "table";
   bool resume = false, dry_run = false;
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
-  bool takes_over = false;
+  bool inherits_training = false;
   std::string from_option;  // name of the option for the checkpoint, such as "--from"
   int64_t seed = -1;        // random seed; -1: not set on the command line
   int64_t seeds = 0;        // mh-finetune: number of runs; 0: a single run in the folder --out itself

@@ -22,7 +22,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
 }
 
 model::LoadedModel load(const Arguments& a, const std::string& path) {
-  return load_as(a, io::Checkpoint(path), a.sets);
+  return load_with_options(a, io::Checkpoint(path), a.sets);
 }
 
 bool same_file(const std::string& a, const std::string& b) {

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
        "5\n"
        "  mh-finetune --resume --out ft --set train.length=2000u"});
   train_setup::Arguments a;
-  a.takes_over = true;
+  a.inherits_training = true;
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "checkpoint to start from");
   add_list(app, "--train-only", a.only,

@@ -128,7 +128,7 @@ void show_text(const std::vector<std::string>& inputs, bool ids) {
   sink->close();
 }
 
-struct Shown {
+struct ShowArguments {
   Arguments a;
   std::string format = "table";
   bool ids = false;
@@ -136,8 +136,9 @@ struct Shown {
 
 // Adds the input files and the job of a subcommand that prints these files by `show`. Returns the arguments of the
 // subcommand, to which the caller can bind further options.
-std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)(const Shown&), Jobs& jobs) {
-  const auto shown = std::make_shared<Shown>();
+std::shared_ptr<ShowArguments> add_shown(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
+                                         Jobs& jobs) {
+  const auto shown = std::make_shared<ShowArguments>();
   add_inputs(*app, shown->a, inputs);
   jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*shown); }); }});
   return shown;
@@ -148,14 +149,14 @@ std::shared_ptr<Shown> add_shown(CLI::App* app, const char* inputs, void (*show)
 void add_info(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
   const auto shown = add_shown(
-      sub, "shards", [](const Shown& s) { show_info(s.a.inputs, s.format); }, jobs);
+      sub, "shards", [](const ShowArguments& s) { show_info(s.a.inputs, s.format); }, jobs);
   add_format(*sub, shown->format);
 }
 
 void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto shown = add_shown(
-      sub, "shards", [](const Shown& s) { show_text(s.a.inputs, s.ids); }, jobs);
+      sub, "shards", [](const ShowArguments& s) { show_text(s.a.inputs, s.ids); }, jobs);
   sub->add_flag("--ids", shown->ids, "print token ids instead of text, one record per line");
 }
 
@@ -164,7 +165,7 @@ void add_codes(CLI::App& app, Jobs& jobs) {
                                      "print the merges of a subword-nmt vocabulary, or the pieces of a wordpiece "
                                      "vocabulary, in the file format of subword-nmt or WordPiece");
   add_shown(
-      sub, "vocabularies", [](const Shown& s) { show_codes(s.a.inputs); }, jobs);
+      sub, "vocabularies", [](const ShowArguments& s) { show_codes(s.a.inputs); }, jobs);
 }
 
 }  // namespace mh::prep

@@ -55,7 +55,7 @@ struct Choice {
   std::string by;  // how importance was measured; "" for heads from --heads
 };
 
-Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
+Choice select_heads(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   if (!a.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
@@ -63,12 +63,12 @@ Choice chosen(const Arguments& a, const model::LoadedModel& m, const TextSource*
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
     return {analysis::parse_heads(a.heads, all_kinds, "--heads"), ""};
   }
-  const analysis::Share share = a.fraction.empty()
-                                    ? analysis::Share{a.count, 0}
-                                    : analysis::Share{0, analysis::parse_fraction(a.fraction, "--fraction")};
+  const analysis::PruneAmount share =
+      a.fraction.empty() ? analysis::PruneAmount{a.count, 0}
+                         : analysis::PruneAmount{0, analysis::parse_fraction(a.fraction, "--fraction")};
   const std::string where = a.fraction.empty() ? "--count" : "--fraction";
   const analysis::Side side = analysis::side_named(a.side);
-  analysis::check_share(*m.model, side, kinds, share, a.per_layer, where);
+  analysis::check_prune_amount(*m.model, side, kinds, share, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
   const auto dataset = data->labelled_dataset_for(m);
   const data::ScoringOptions how = scoring_for(m, a.scoring, *dataset);
@@ -110,12 +110,12 @@ void cut(const Arguments& a) {
   check(a);
   const io::Checkpoint checkpoint(a.model);
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
-  const model::LoadedModel m = load_as(a, checkpoint);
+  const model::LoadedModel m = load_with_options(a, checkpoint);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   auto sink = open_sink(a.output);  // opened before the ranking, so that errors appear early
-  const Choice pruned = chosen(a, m, data.get());
-  const analysis::Kept kept = analysis::kept_without(*m.model, pruned.heads, analysis::side_named(a.side),
-                                                     a.heads.empty() ? "--by" : "--heads");
+  const Choice pruned = select_heads(a, m, data.get());
+  const analysis::KeptHeadsByLayer kept = analysis::heads_after_pruning(
+      *m.model, pruned.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel left = analysis::prune_heads(m.config, *m.model, kept);
   run.model = left.config;
   io::Metadata metadata = checkpoint.metadata();

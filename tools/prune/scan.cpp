@@ -28,7 +28,7 @@ struct ScanArguments : MeasureArguments {
 };
 
 // Returns the heads that --heads names; all heads without --heads.
-HeadSet chosen(const ScanArguments& q, LoadedTarget& target) {
+HeadSet select_heads(const ScanArguments& q, LoadedTarget& target) {
   model::LanguageModel& model = *target.model.model;
   const HeadSet all = analysis::all_heads(model, target.side, target.kinds);
   if (q.heads.empty()) return all;
@@ -39,14 +39,14 @@ HeadSet chosen(const ScanArguments& q, LoadedTarget& target) {
   return some;
 }
 
-analysis::Scan scanned(const ScanArguments& q, LoadedTarget& target) {
+analysis::Scan run_scan(const ScanArguments& q, LoadedTarget& target) {
   analysis::Metric metric;
   if (!q.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
       return q.metric.of(target.model, *target.dataset, progress);
     };
   auto cases = analysis::scan_cases(*target.model.model, target.side, target.kinds,
-                                    {chosen(q, target), q.layers, q.all_but_one});
+                                    {select_heads(q, target), q.layers, q.all_but_one});
   return analysis::scan_heads(target.analysis_input("scan"), std::move(cases), metric);
 }
 
@@ -121,14 +121,14 @@ void scan(const ScanArguments& q) {
     throw Error(Exit::usage,
                 Problem{"--summary", "no --layers, since the summary is computed over heads", "both", "leave one out"});
   PruneSession session(q, [&](LoadedTarget& target) {
-    chosen(q, target);
+    select_heads(q, target);
     q.metric.check(target.model, *target.dataset, q.files.back(), q.scoring);
   });
   Table table(Table::format_named(q.format));
   Lines lines;
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
-    const analysis::Scan scan = scanned(q, target);
+    const analysis::Scan scan = run_scan(q, target);
     if (!q.summary) print_cases(q, table, target, scan);
     for (const auto& [place, without] : scan.by_layer)
       lines[place].push_back({i, target.model.name, scan.total(), without, target.how, scan.scores[0].tokens});

@@ -74,7 +74,7 @@ PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(L
 LoadedTarget& PruneSession::load(size_t index) {
   if (loaded_ != nullptr && index_ == index) return *loaded_;
   loaded_.reset();
-  model::LoadedModel model = load_as(q_, *checkpoints_[index], q_.sets);
+  model::LoadedModel model = load_with_options(q_, *checkpoints_[index], q_.sets);
   auto dataset = text_->labelled_dataset_for(model);
   const auto how = scoring_for(model, q_.scoring, *dataset);
   const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");

@@ -26,12 +26,12 @@ using Print = std::function<void(ordered_json row)>;
 // Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
 void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& dataset,
                  const analysis::AnalysisInput& input, const Print& print) {
-  std::function<double(attention::Observer*)> judged;
+  std::function<double(attention::Observer*)> evaluate;
   if (!e.metric.is_perplexity())
-    judged = [&](attention::Observer* observer) {
+    evaluate = [&](attention::Observer* observer) {
       return e.metric.of(m, dataset, progress_bar(e.show, "rows"), observer);
     };
-  for (const auto& s : analysis::evaluate_experts(input, e.random, judged)) {
+  for (const auto& s : analysis::evaluate_experts(input, e.random, evaluate)) {
     ordered_json row{{"model", m.name},
                      {"gates", s.gates},
                      {e.metric.name(), s.score},
@@ -82,7 +82,7 @@ void show_experts(const Experts& e) {
   const io::Checkpoint checkpoint(e.model);
   const TextSource data(e.data);
   data.require_for(checkpoint);
-  model::LoadedModel m = load_as(a, checkpoint, a.sets);
+  model::LoadedModel m = load_with_options(a, checkpoint, a.sets);
   const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
   const auto dataset = data.dataset_for(m);
   analysis::require_experts(*m.model, kinds);

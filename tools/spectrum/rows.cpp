@@ -12,7 +12,7 @@
 namespace mh::spectrum {
 
 using analysis::PlaceSpectra;
-using analysis::SpectrumFigures;
+using analysis::SpectrumStatistics;
 using nlohmann::ordered_json;
 
 namespace {
@@ -37,7 +37,7 @@ std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
   return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
 }
 
-void add_figures(ordered_json& row, const SpectrumFigures& f) {
+void add_figures(ordered_json& row, const SpectrumStatistics& f) {
   row["area"] = f.area;
   row["effective_rank"] = f.effective_rank;
   row["rank_share"] = f.rank_share;
@@ -49,7 +49,7 @@ void add_figures(ordered_json& row, const SpectrumFigures& f) {
 
 // Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves; `by_share`: whether
 // the x axis is k / n instead of k.
-Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumFigures>>& curves,
+Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumStatistics>>& curves,
                bool with_mean, bool by_share) {
   Chart chart{title, by_share ? "k / n, n the smaller dimension" : "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
@@ -58,10 +58,10 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
       curve.x.push_back(static_cast<double>(k + 1) / (by_share ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
-  std::vector<SpectrumFigures> all;
+  std::vector<SpectrumStatistics> all;
   for (const auto& [name, f] : curves) add(name, f.curve, false), all.push_back(f);
   if (!with_mean || all.size() < 2) return chart;
-  if (const SpectrumFigures mean = mean_of(all); !mean.curve.empty()) add("mean", mean.curve, true);
+  if (const SpectrumStatistics mean = mean_of(all); !mean.curve.empty()) add("mean", mean.curve, true);
   return chart;
 }
 
@@ -79,9 +79,9 @@ void Rows::open_curves() {
 
 void Rows::write(const std::string& name, const std::string& title, const Places& places,
                  const ordered_json& settings) {
-  std::map<std::string, std::vector<SpectrumFigures>> layers;  // by kind of attention
+  std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& place : places) {
-    const auto heads = figures_of(*place);
+    const auto heads = statistics_of(*place);
     layers[place->kind].push_back(mean_of(heads));
     if (curves_ != nullptr) write_curves(name, *place, heads);
     if (output_.summary) continue;
@@ -123,7 +123,8 @@ void Rows::write_row(const ordered_json& row) {
   if (output_.plot != "-") table_.row(row);
 }
 
-void Rows::write_curves(const std::string& name, const PlaceSpectra& place, const std::vector<SpectrumFigures>& heads) {
+void Rows::write_curves(const std::string& name, const PlaceSpectra& place,
+                        const std::vector<SpectrumStatistics>& heads) {
   const analysis::CurvePercentiles percentiles = percentiles_of(place);
   for (size_t h = 0; h < heads.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
@@ -138,16 +139,16 @@ void Rows::write_curves(const std::string& name, const PlaceSpectra& place, cons
 void Rows::draw(const std::string& title, const Places& places) {
   std::map<std::string, Curves> layers;  // by kind of attention
   for (const auto& place : places) {
-    if (place->picture.defined())
+    if (place->mean_matrix.defined())
       plot_->add(HeatMap{str(title, ": ", place->name), "head (second axis)", "head (first axis)",
-                         analysis::rows_of(place->picture)});
+                         analysis::rows_of(place->mean_matrix)});
     layers[place->kind].emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name,
-                                     mean_of(figures_of(*place)));
+                                     mean_of(statistics_of(*place)));
   }
   for (const auto& [kind, curves] : layers) {
     plot_->add(
         chart_of(str(title, ": ", output_.of, kind_of_chart(kind, layers.size())), curves, true, output_.by_share));
-    std::vector<SpectrumFigures> all;
+    std::vector<SpectrumStatistics> all;
     for (const auto& [layer, figures] : curves) all.push_back(figures);
     if (output_.models > 1) summaries_[kind].emplace_back(title, mean_of(all));
   }

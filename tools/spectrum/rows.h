@@ -40,10 +40,10 @@ class Rows {
   void close();
 
  private:
-  using Curves = std::vector<std::pair<std::string, analysis::SpectrumFigures>>;
+  using Curves = std::vector<std::pair<std::string, analysis::SpectrumStatistics>>;
   void write_row(const nlohmann::ordered_json& row);
   void write_curves(const std::string& name, const analysis::PlaceSpectra& place,
-                    const std::vector<analysis::SpectrumFigures>& heads);
+                    const std::vector<analysis::SpectrumStatistics>& heads);
   void draw(const std::string& title, const Places& places);
 
   Output output_;

@@ -90,7 +90,7 @@ class Inputs {
   const model::LoadedModel& loaded(size_t index) {  // valid until the next call with another index
     if (loaded_ && index_ == index) return *loaded_;
     loaded_.reset();
-    loaded_ = load_as(*a_.shared, *checkpoints_[index], a_.shared->sets);
+    loaded_ = load_with_options(*a_.shared, *checkpoints_[index], a_.shared->sets);
     index_ = index;
     return *loaded_;
   }

@@ -104,8 +104,8 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
     row.update(settings_of(choice.how, a.shared->precision));
-    for (const char* text_field : {"block", "context", "memory", "blocks"})
-      if (!measured) row[text_field] = none;
+    for (const char* data_option : {"block", "context", "memory", "blocks"})
+      if (!measured) row[data_option] = none;
     if (!draws) row["seed"] = none;
     table.row(row);
   }
@@ -115,7 +115,7 @@ void exchange(const Exchange& a) {
   check(a);
   const io::Checkpoint checkpoint(a.model);
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
-  const model::LoadedModel m = load_as(*a.shared, checkpoint);
+  const model::LoadedModel m = load_with_options(*a.shared, checkpoint);
   nn::ParameterList& parameters = m.model->parameters();
   const analysis::SwapOptions options{has(a.with, "output"), has(a.with, "stages")};
   const auto moments = has(a.with, "optimizer")
@@ -143,8 +143,8 @@ void exchange(const Exchange& a) {
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
-  analysis::write_again(*sink, checkpoint, parameters,
-                        moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
+  analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
+                               moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
   const std::string by = data != nullptr      ? measured_by(a.by, choice.how)
                          : a.mode == "random" ? str("; seed ", choice.how.sample.seed)
                                               : "";
@@ -155,9 +155,9 @@ void exchange(const Exchange& a) {
 void check_scoring(const Exchange& a, const ScoringFields& fields) {
   if (!a.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
-  std::vector<CLI::Option*> text_field = fields.scoring.options();
-  text_field.push_back(blocks);
-  for (const CLI::Option* option : text_field)
+  std::vector<CLI::Option*> data_option = fields.scoring.options();
+  data_option.push_back(blocks);
+  for (const CLI::Option* option : data_option)
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "--data with this option", "none", ""});
   if (a.mode != "random" && seed->count() > 0)

@@ -93,13 +93,13 @@ void report(const Report& r) {
     if (const std::string layers = layers_of(*checkpoint); layers != first)
       throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
                                        "compare models with equal numbers of layers"});
-    const model::LoadedModel m = load_as(a, *checkpoint);
+    const model::LoadedModel m = load_with_options(a, *checkpoint);
     protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));
   }
   Table table(Table::format_named(a.format));
   std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
-    const model::LoadedModel m = load_as(a, *checkpoints[i]);
+    const model::LoadedModel m = load_with_options(a, *checkpoints[i]);
     const auto dataset = data.dataset_for(m);
     const data::ScoringOptions& how = protocols[i];
     Discrepancy seen;

@@ -82,7 +82,7 @@ class HeadRotation : public Procedure {
     if (measure() == nullptr)
       throw Error(Exit::usage,
                   Problem{key("measure"),
-                          "a measure that a validation can compute: " + join(analysis::observing_importances(), ", "),
+                          "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                           measure_name_ + ", which requires more than forward passes",
                           "use another measure, or swap heads with mh-swap, which supports all measures"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
@@ -200,7 +200,7 @@ class HeadRotation : public Procedure {
   }
 
   std::unique_ptr<analysis::Measure> measure() const {
-    return analysis::importances().make(measure_name_, key("measure"))->observing_measure(analysis::Side::whole);
+    return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
   }
 
   // Throws Error(usage) for options that have no effect in this mode, and for missing options of mode manual.

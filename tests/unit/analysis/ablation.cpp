@@ -183,7 +183,7 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
-    CHECK(status_of([&] { Masked(*m, Side::whole, heads); }) == 2);
+    CHECK(status_of([&] { HeadMaskGuard(*m, Side::whole, heads); }) == 2);
   }
   CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("heads 0 to 2"));
@@ -200,7 +200,7 @@ TEST_CASE("score_without() ablates heads in addition to those of a Masked object
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto expected = reference_scores(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const Masked masked(*m, Side::whole, heads({{0, 1}}));
+    const HeadMaskGuard masked(*m, Side::whole, heads({{0, 1}}));
     const auto actual = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
   }
@@ -351,7 +351,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const Masked masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : ranked(importance_of("ablation", s), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);

@@ -309,7 +309,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
                      .view({2, 2, 2, 3});
-  const auto measure = importances().make("received", "")->observing_measure(Side::whole);
+  const auto measure = importances().make("received", "")->make_observer(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(shape, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];

@@ -20,7 +20,7 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
-using analysis::Kept;
+using analysis::KeptHeadsByLayer;
 using analysis::Side;
 using layers::normal;
 using passes::check_close;
@@ -81,7 +81,7 @@ struct SingleLayer {
 std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const KeptHeads& kept) {
   const LayerSpec& s = full.layer->layer_spec();
   auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(kept), s.kind, s.width);
-  analysis::copy_kept(full.parameters, {{s.kind, {{0, kept}}}}, pruned->parameters);
+  analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, kept}}}}, pruned->parameters);
   return pruned;
 }
 
@@ -193,7 +193,8 @@ Heads draw_kept(int64_t heads, bool pairs, bool none) {
 }
 
 // Returns the hidden states of the full model, with all heads masked except the kept ones in the layers of `kept`.
-std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const Kept& kept, bool decodes = true) {
+std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept,
+                                             bool decodes = true) {
   for (AttentionLayer* layer : model.attention_layers())
     if (auto of_kind = kept.find(layer->layer_spec().kind); of_kind != kept.end())
       if (auto it = of_kind->second.find(layer->layer_spec().layer); it != of_kind->second.end())
@@ -331,7 +332,8 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
            {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", Side::output}}) {
     INFO(c.backbone << " " << c.attention << " " << static_cast<int>(c.side));
     Model full(c.backbone, c.attention);
-    const Kept kept = analysis::kept_without(*full.model, self_heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
+    const KeptHeadsByLayer kept =
+        analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
     const auto expected = masked_hidden_states(*full.model, kept);
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept);
     CHECK(pruned.model->parameters().count() < full.model->parameters().count());
@@ -353,8 +355,8 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const Kept rest = analysis::kept_without(*read.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
-                                             c.side == Side::whole ? Side::whole : Side::value, "test");
+    const KeptHeadsByLayer rest = analysis::heads_after_pruning(
+        *read.model, self_heads({{0, 0}, {0, 1}, {1, 2}}), c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool loses_all_heads = c.side == Side::whole || c.side == Side::value;
     const auto again = analysis::prune_heads(read.config, *read.model, rest);
     CHECK((again.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
@@ -368,7 +370,8 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     std::set<analysis::Head> all;
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
-    const Kept kept = analysis::kept_without(*full.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
+    const KeptHeadsByLayer kept =
+        analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept);
     check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
@@ -381,7 +384,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     set_head_scales(*pruned.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
     CHECK(pruned.model->hidden(segments()[0], {}).size(0) == 6);
     CHECK(contains(refusal([&] {
-                     analysis::kept_without(*pruned.model, self_heads({{0, 0}}), Side::whole, "--heads");
+                     analysis::heads_after_pruning(*pruned.model, self_heads({{0, 0}}), Side::whole, "--heads");
                    }),
                    "a layer without heads"));
     CHECK(contains(refusal([&] {
@@ -398,9 +401,9 @@ TEST_CASE("swapping two heads of a pruned layer, together with their stage param
                                 "mixer = 'mixhead-a'\ncombiner = 'alphas'\n"}) {
     INFO(attention);
     Model full("decoder", attention);
-    const auto pruned =
-        analysis::prune_heads(full.config, *full.model,
-                              analysis::kept_without(*full.model, self_heads({{0, 1}, {1, 0}}), Side::whole, "test"));
+    const auto pruned = analysis::prune_heads(
+        full.config, *full.model,
+        analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {1, 0}}), Side::whole, "test"));
     const auto before = hidden_states(*pruned.model);
     analysis::swap_heads(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 1}, {0, 2}}}, {true, true},
                          "test");
@@ -411,7 +414,7 @@ TEST_CASE("swapping two heads of a pruned layer, together with their stage param
 TEST_CASE("swapping heads is refused in a layer whose score and value head counts differ", "[prune]") {
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
-      full.config, *full.model, analysis::kept_without(*full.model, self_heads({{0, 1}}), Side::score, "test"));
+      full.config, *full.model, analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), Side::score, "test"));
   CHECK(contains(refusal([&] {
                    analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
                                         "--pairs");
@@ -425,7 +428,7 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
     return refusal([&] {
       Model full("decoder", attention);
       analysis::prune_heads(full.config, *full.model,
-                            analysis::kept_without(*full.model, self_heads(cut), side, "--heads"));
+                            analysis::heads_after_pruning(*full.model, self_heads(cut), side, "--heads"));
     });
   };
   CHECK(prune_error("", {{0, 1}}, Side::whole).empty());
@@ -450,14 +453,14 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
-      full.config, *full.model, analysis::kept_without(*full.model, self_heads({{0, 1}}), Side::score, "test"));
+      full.config, *full.model, analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), Side::score, "test"));
   CHECK(contains(refusal([&] {
-                   analysis::kept_without(*pruned.model, self_heads({{0, 1}}), Side::whole, "--heads");
+                   analysis::heads_after_pruning(*pruned.model, self_heads({{0, 1}}), Side::whole, "--heads");
                  }),
                  "3 score heads, 4 value heads and 4 output heads"));
   CHECK(contains(
       refusal([&] {
-        analysis::kept_without(*full.model, {{AttentionKind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
+        analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
       }),
       "a kind of attention that the model has: decoder.self; found decoder.cross"));
 }
@@ -497,7 +500,7 @@ TEST_CASE("least_important() selects the heads with the lowest scores in the mod
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
   const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
-  auto least = [&](const analysis::Share& share, bool per_layer = false) {
+  auto least = [&](const analysis::PruneAmount& share, bool per_layer = false) {
     return analysis::least_important(scores, share, per_layer, "--count").at(kind);
   };
   CHECK((least({1, 0}) == Set{{0, 1}}));

@@ -284,13 +284,13 @@ TEST_CASE("hard, soft and released selection give the pairs of a worked example"
   CHECK(texts(pair_soft(kind, five_layers, 1, 2)) ==
         std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
   CHECK(texts(pair_soft(kind, five_layers, 1, 0)) == texts(pair_soft(kind, five_layers, 1, 2)));
-  CHECK(most_pairs(Selection::hard, {4, 4, 3}) == 5);
-  CHECK(most_pairs(Selection::random, {4, 4, 3}) == 5);
-  CHECK(most_pairs(Selection::soft, {4, 4, 3}) == 1);
-  CHECK(most_pairs(Selection::soft, {4}) == 0);
-  CHECK(most_pairs(Selection::released, {4, 4, 4}) == 1);
-  CHECK(most_pairs(Selection::released, {3, 3}) == 0);
-  CHECK(most_pairs(Selection::hard, {}) == 0);
+  CHECK(max_pairs(Selection::hard, {4, 4, 3}) == 5);
+  CHECK(max_pairs(Selection::random, {4, 4, 3}) == 5);
+  CHECK(max_pairs(Selection::soft, {4, 4, 3}) == 1);
+  CHECK(max_pairs(Selection::soft, {4}) == 0);
+  CHECK(max_pairs(Selection::released, {4, 4, 4}) == 1);
+  CHECK(max_pairs(Selection::released, {3, 3}) == 0);
+  CHECK(max_pairs(Selection::hard, {}) == 0);
 }
 
 TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
@@ -312,7 +312,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
-    const int64_t most = most_pairs(Selection::hard, heads);
+    const int64_t most = max_pairs(Selection::hard, heads);
     const auto hard = pair_hard(AttentionKind::decoder_self, scores, most);
     check_disjoint(hard);
     RC_ASSERT(static_cast<int64_t>(hard.size()) == most);
@@ -320,7 +320,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       RC_ASSERT(score(hard[i].a) == sorted[sorted.size() - 1 - i]);
       RC_ASSERT(score(hard[i].b) == sorted[i]);
     }
-    const int64_t soft_k = most_pairs(Selection::soft, heads);
+    const int64_t soft_k = max_pairs(Selection::soft, heads);
     const auto soft = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max =
@@ -336,7 +336,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
     }
-    const int64_t released = most_pairs(Selection::released, heads);
+    const int64_t released = max_pairs(Selection::released, heads);
     check_disjoint(pair_released(AttentionKind::decoder_self, scores, released));
     check_disjoint(pair_random(AttentionKind::decoder_self, heads, most, random));
   }));
@@ -361,7 +361,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
     std::map<std::string, std::unique_ptr<Measure>> all;
-    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->observing_measure(Side::whole);
+    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->make_observer(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
       const int64_t batch = draw(1, 3);
       const at::Tensor p = at::softmax(layers::normal({batch, h, queries, keys}, seed + 1), -1);
@@ -516,7 +516,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
-  auto measure = importances().make("avg-l2", "")->observing_measure(Side::whole);
+  auto measure = importances().make("avg-l2", "")->make_observer(Side::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));

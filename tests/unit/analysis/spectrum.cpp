@@ -206,12 +206,12 @@ TEST_CASE("values_by_tensors() equals singular_values() on batches of fp32 and b
     if (*rc::gen::arbitrary<bool>()) x = x.tril(n - m);
     if (*rc::gen::arbitrary<bool>()) x = x.to(at::kBFloat16);
     x[1].zero_();
-    const at::Tensor expected = singular_values(x), actual = values_by_tensors(x);
+    const at::Tensor expected = singular_values(x), actual = batched_singular_values(x);
     RC_ASSERT(actual.sizes() == expected.sizes());
     RC_ASSERT(actual.scalar_type() == at::kDouble);
     if (m > 0) RC_ASSERT(((actual - expected).abs() <= 1e-7 * expected.narrow(-1, 0, 1)).all().item<bool>());
   }));
-  CHECK(values_by_tensors(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
+  CHECK(batched_singular_values(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
 }
 
 TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK to 1e-6", "[spectrum]") {
@@ -359,7 +359,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     if (m.dim() == 2) m = m.unsqueeze(0);
     else m = full_blocks(recorder.mixing_matrices).flatten(0, 1);
     check_place(*mixing->places()[1], m.unsqueeze(1));
-    CHECK(numbers::close(mixing->places()[1]->picture, m.to(at::kDouble).mean(0)));
+    CHECK(numbers::close(mixing->places()[1]->mean_matrix, m.to(at::kDouble).mean(0)));
   }
 }
 

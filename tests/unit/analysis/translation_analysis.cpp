@@ -181,7 +181,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
     const auto actual = score_without(analysed.subject(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
                                       *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const Masked masked(*analysed.model, Side::whole, sets[i]);
+      const HeadMaskGuard masked(*analysed.model, Side::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed);
       RC_ASSERT(actual[i].tokens == expected.tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) < 2e-5 * expected.nll);
@@ -257,7 +257,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec shape;
     shape.kind = kind;
-    const auto measure = importances().make("confidence", "")->observing_measure(Side::whole);
+    const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
     measure->begin(lengths);
     measure->probabilities(shape, p);
     return measure->mean_scores().at(kind)[0];
@@ -288,7 +288,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
       if (prunes_in_pairs) pruned_heads[kind].insert({0, 3});
     }
     const PrunedModel pruned = prune_heads(analysed.config, *analysed.model,
-                                           kept_without(*analysed.model, pruned_heads, Side::whole, "--heads"));
+                                           heads_after_pruning(*analysed.model, pruned_heads, Side::whole, "--heads"));
     for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
       const int64_t num_pruned = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (prunes_in_pairs ? 2 : 1) : 0;
@@ -300,7 +300,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     const data::Batch batch = data::load_pairs(all, rows);
     {
       c10::NoGradGuard no_gradient;
-      const Masked masked(*analysed.model, Side::whole, pruned_heads);
+      const HeadMaskGuard masked(*analysed.model, Side::whole, pruned_heads);
       const at::Tensor expected = analysed.model->logits(analysed.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
@@ -405,7 +405,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
       HeadSet actual = points[i].masked;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
-      const Masked masked(*analysed.model, Side::whole, expected);
+      const HeadMaskGuard masked(*analysed.model, Side::whole, expected);
       CHECK(points[i].score.nll == Approx(score_by_pair(analysed).nll).epsilon(2e-5));
     }
   }
@@ -586,7 +586,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
       const at::Tensor all = at::cat(recorder.mixing_matrices[place->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(place->spectra.blocks() == all.size(0));
       CHECK(!place->spectra.by_share());
-      CHECK(numbers::close(place->picture, all.mean(0)));
+      CHECK(numbers::close(place->mean_matrix, all.mean(0)));
       const Ranks expected = ranks_of(at::linalg_svdvals(all));
       CHECK(numbers::close(place->spectra.means().curve[0], expected.curve.mean(0)));
     }
