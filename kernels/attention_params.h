@@ -14,7 +14,7 @@ struct Bf16Gemm;  // cpu/bf16_gemm.h
 
 // A range of consecutive keys, [first, first + count), whose rows of r are consecutive too: the distance between query
 // t and key s has row `row` + queries - 1 - t + s - first of r.
-struct Run {
+struct DistanceRun {
   int64_t first, count, row;
 };
 
@@ -29,7 +29,7 @@ struct RelativeParams {
   const float *u = nullptr, *v = nullptr;
   const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
-  const Run* runs = nullptr;                // ranges that cover all keys, in increasing order
+  const DistanceRun* runs = nullptr;        // ranges that cover all keys, in increasing order
   int distances = 0, num_runs = 0;          // `distances` includes kPaddingRows
   const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };

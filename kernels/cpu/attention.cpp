@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "cpu/attention_sizes.h"
-#include "cpu/dropout_decisions.h"
+#include "cpu/dropout_mask.h"
 #include "cpu/relative.h"
 
 namespace mh::kernels {
@@ -73,7 +73,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Bloc
 }
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to d.queries.
-MH_INLINE void with_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
+MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
   add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, params.scale, x, x);
 }
@@ -111,22 +111,24 @@ MH_INLINE void distances_backward(const AttentionParams& params, const Block& b,
   }
 }
 
-// Computes the dropout mask, scale or 0 (decide_range), of query i of a block for its keys b.low … b.low + end - 1.
-MH_INLINE void decide_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end, float* keep) {
+// Computes the dropout mask, scale or 0 (dropout_mask_range), of query i of a block for its keys b.low … b.low + end
+// - 1.
+MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end,
+                                     float* dropout_mask) {
   const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.low);
-  decide_range(params.dropout, params.dropout_first + row, end, keep);
+  dropout_mask_range(params.dropout, params.dropout_first + row, end, dropout_mask);
 }
 
-// Multiplies x (count) by the dropout mask `keep`; dropped elements become 0 even if they are not finite.
-MH_INLINE void drop(const float* keep, int64_t count, float* x) {
+// Multiplies x (count) by the dropout mask `dropout_mask`; dropped elements become 0 even if they are not finite.
+MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
     Floats v, k;
     load(x + j, v);
-    load(keep + j, k);
-    store(kept(k, v), x + j);
+    load(dropout_mask + j, k);
+    store(apply_dropout_mask(k, v), x + j);
   }
-  for (; j < count; ++j) x[j] = kept(keep[j], x[j]);
+  for (; j < count; ++j) x[j] = apply_dropout_mask(dropout_mask[j], x[j]);
 }
 
 // Returns whether decode_forward() computes these parameters.
@@ -152,16 +154,16 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
 }
 
 // The range [first, end) of keys that query i of a block sees, relative to key b.low; empty if end <= first.
-struct Seen {
+struct VisibleRange {
   int64_t first, end;
-  MH_INLINE Seen(const AttentionParams& params, const Block& b, int64_t i)
+  MH_INLINE VisibleRange(const AttentionParams& params, const Block& b, int64_t i)
       : first(std::max<int64_t>(0, params.visible_begin(b.first + i) - b.low)),
         end(std::min(params.visible_end(b.first + i), b.width) - b.low) {}
   MH_INLINE bool none() const { return end <= first; }
 };
 
 // Sets the first `count` elements of x, which belong to masked keys, to `value`.
-MH_INLINE void hide(int64_t count, float value, float* x) {
+MH_INLINE void fill_masked(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
@@ -169,7 +171,7 @@ MH_INLINE void hide(int64_t count, float value, float* x) {
 template <class Tile, class Products>
 MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Distances& distances, Products& products,
                          int64_t row, float* s) {
-  if (params.has_relative()) with_biases(params, b, distances, products.queries());
+  if (params.has_relative()) add_relative_biases(params, b, distances, products.queries());
   products.logits(b, s);
   if (params.has_relative()) add_distances<Tile>(params, b, distances, row, s);
 }
@@ -177,35 +179,35 @@ MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Di
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
 // exp(x - top), where `top` is the running maximum; updates `top` and the running sum of exponentials `sum`; and
 // rescales `values` (d), the running sum of values weighted by exponentials, to the new maximum.
-MH_INLINE void online_softmax(const Seen& see, int64_t width, int64_t d, float* x, float& top, float& sum,
+MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& top, float& sum,
                               float* values) {
-  if (see.none()) return hide(width, 0, x);
-  hide(see.first, -INFINITY, x);
-  const float before = top;
-  top = std::max(top, maximum_of(x, see.end));
-  if (top == -INFINITY && all_hidden(x, see.end)) return hide(width, 0, x);
-  if (sum != 0 && top > before) {
-    const float factor = std::exp(before - top);
+  if (visible.none()) return fill_masked(width, 0, x);
+  fill_masked(visible.first, -INFINITY, x);
+  const float previous_max = top;
+  top = std::max(top, maximum_of(x, visible.end));
+  if (top == -INFINITY && all_masked(x, visible.end)) return fill_masked(width, 0, x);
+  if (sum != 0 && top > previous_max) {
+    const float factor = std::exp(previous_max - top);
     sum *= factor;
     scale_rows(factor, 1, d, values, d);
   }
-  sum += exponentials(x, see.end, width, top);
-  hide(see.first, 0, x);
+  sum += exponentials(x, visible.end, width, top);
+  fill_masked(visible.first, 0, x);
 }
 
 // Computes the forward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
-MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
+MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v;
   const Matrix<T> out = t.out;
   float* const lse = t.lse;
-  const int64_t d = params.key_size, step = forward_span(params), row = row_of(step);
-  Parts parts{scratch};
-  Products products(params, false, row, k, v, parts);
-  float* s = parts.take(kBlock * row);
-  float* sums = parts.take(kBlock * d);
-  const Distances distances(params, step, parts.take(distances_scratch(params, step)));
-  float* keep = parts.at + kDropoutGroup;
+  const int64_t d = params.key_size, step = forward_span(params), row = row_stride_of(step);
+  ScratchAllocator allocator{scratch};
+  Products products(params, false, row, k, v, allocator);
+  float* s = allocator.take(kBlock * row);
+  float* sums = allocator.take(kBlock * d);
+  const Distances distances(params, step, allocator.take(distances_scratch(params, step)));
+  float* dropout_mask = allocator.at + kDropoutGroup;
   for (int64_t first = 0; first < params.queries; first += kBlock) {
     float top[kBlock], sum[kBlock];
     std::fill_n(top, kBlock, -INFINITY), std::fill_n(sum, kBlock, 0.0F), std::fill_n(sums, kBlock * d, 0.0F);
@@ -217,13 +219,13 @@ MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t
       for (int64_t i = 0; i < b.m; ++i) {
         float* x = s + i * row;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
-        const Seen see(params, b, i);
-        online_softmax(see, b.keys(), d, x, top[i], sum[i], sums + i * d);
-        if (!params.has_dropout() || see.none()) continue;
-        decide_query(params, b, i, see.end, keep);
-        drop(keep, see.end, x);
+        const VisibleRange visible(params, b, i);
+        online_softmax(visible, b.keys(), d, x, top[i], sum[i], sums + i * d);
+        if (!params.has_dropout() || visible.none()) continue;
+        dropout_mask_of_query(params, b, i, visible.end, dropout_mask);
+        drop(dropout_mask, visible.end, x);
       }
-      products.weigh_values(b, s, sums);
+      products.accumulate_out(b, s, sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
       lse[first + i] = log_sum(top[i], sum[i]);
@@ -235,24 +237,25 @@ MH_INLINE void forward_by(const AttentionParams& params, const HeadTensors<T>& t
 
 // Computes the backward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
-MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
+MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
   const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
   const Matrix<T> out = t.out;
   const float* const lse = t.lse;
-  const int64_t d = params.key_size, keys = Products::keys(params), step = backward_span(params), row = row_of(step);
-  Parts parts{scratch};
-  Products products(params, true, row, k, v, parts);
-  float* dk = parts.take(keys * d);
-  float* dv = parts.take(keys * d);
-  float* dq = parts.take(params.queries * d);
-  float* p = parts.take(kBlock * row);
-  float* ds = parts.take(kBlock * row);
-  float* sums = parts.take(kBlock * d);
-  float* dy = parts.take(kBlock * d);
-  float* slopes = parts.take(row);                     // derivative of sigsoftmax_logits() for one query
-  float* deltas = parts.take(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
-  const Distances distances(params, step, parts.take(distances_scratch(params, step)));
-  float* keep = parts.at + kDropoutGroup;
+  const int64_t d = params.key_size, keys = Products::keys(params), step = backward_span(params),
+                row = row_stride_of(step);
+  ScratchAllocator allocator{scratch};
+  Products products(params, true, row, k, v, allocator);
+  float* dk = allocator.take(keys * d);
+  float* dv = allocator.take(keys * d);
+  float* dq = allocator.take(params.queries * d);
+  float* p = allocator.take(kBlock * row);
+  float* ds = allocator.take(kBlock * row);
+  float* sums = allocator.take(kBlock * d);
+  float* dy = allocator.take(kBlock * d);
+  float* slopes = allocator.take(row);                     // derivative of sigsoftmax_logits() for one query
+  float* deltas = allocator.take(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
+  const Distances distances(params, step, allocator.take(distances_scratch(params, step)));
+  float* dropout_mask = allocator.at + kDropoutGroup;
   if (params.has_relative()) {
     for (float* gradient : {t.du, t.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(t.dr, distances.count * d, 0.0F);
@@ -269,7 +272,7 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
     deltas[i] = sum_of(sum);
   }
   const float scale = params.head_scale(params.head);
-  double of_scale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
+  double head_dscale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
   // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
   // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += step)
@@ -278,29 +281,30 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
       const int64_t width = b.keys();
       if (width <= 0) continue;
       products.take_queries(b, q);
-      products.take_given(b, dout);
+      products.pack_dout(b, dout);
       logits_of<Tile>(params, b, distances, products, row, p);
-      products.with_values(b, ds);
+      products.compute_dp(b, ds);
       for (int64_t i = 0; i < b.rows; ++i) {
         float *pi = p + i * row, *dsi = ds + i * row;
-        const Seen see(params, b, std::min(i, b.m - 1));
+        const VisibleRange visible(params, b, std::min(i, b.m - 1));
         // The padding rows of the tile and the fully masked rows have no gradient.
-        if (i >= b.m || see.none() || lse[first + i] == INFINITY) {
+        if (i >= b.m || visible.none() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;
         }
         const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
         if (has_slope) sigsoftmax_logits(pi, width, slopes);
-        exponentials(pi, see.end, width, lse[first + i]);
-        hide(see.first, 0, pi);
-        if (params.has_dropout()) decide_query(params, b, i, see.end, keep), drop(keep, see.end, dsi);
+        exponentials(pi, visible.end, width, lse[first + i]);
+        fill_masked(visible.first, 0, pi);
+        if (params.has_dropout())
+          dropout_mask_of_query(params, b, i, visible.end, dropout_mask), drop(dropout_mask, visible.end, dsi);
         const float delta = deltas[first + i];
-        Floats of_row{};
+        Floats dscale_lanes{};
         for (int64_t j = 0; j < width; j += lanes) {
           Floats a, g;
           load(pi + j, a);
           load(dsi + j, g);
-          if (t.dscale != nullptr) of_row += a * g;
+          if (t.dscale != nullptr) dscale_lanes += a * g;
           g = a * (g * scale - delta);
           if (has_slope) {
             load(slopes + j, a);
@@ -308,11 +312,11 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
           }
           store(g, dsi + j);
         }
-        of_scale += sum_of(of_row);
-        if (params.has_dropout()) drop(keep, see.end, pi);
+        head_dscale += sum_of(dscale_lanes);
+        if (params.has_dropout()) drop(dropout_mask, visible.end, pi);
       }
       std::fill_n(sums, kBlock * d, 0.0F);
-      products.to_queries(b, ds, sums);
+      products.accumulate_dq(b, ds, sums);
       if (params.has_relative()) {
         distances_backward<Tile>(params, b, distances, row, ds, t.dr, dy);
         add_rows(sums, b.m, d, params.scale, t.du);
@@ -320,13 +324,13 @@ MH_INLINE void backward_by(const AttentionParams& params, const HeadTensors<T>& 
         add_to(dy, b.m * d, sums);
       }
       add_to(sums, b.m * d, dq + first * d);
-      products.to_keys(b, ds, dk);
-      products.to_values(b, p, dv);
+      products.accumulate_dk(b, ds, dk);
+      products.accumulate_dv(b, p, dv);
     }
   pack(dq, params.queries, d, params.scale, t.dq);
   pack(dk, params.keys, d, Products::scales_queries ? 1 : params.scale, t.dk);
   pack(dv, params.keys, d, params.head_scale(params.head), t.dv);
-  if (t.dscale != nullptr) *t.dscale = static_cast<float>(of_scale);
+  if (t.dscale != nullptr) *t.dscale = static_cast<float>(head_dscale);
 }
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
@@ -337,15 +341,15 @@ template <Level L, class T>
 void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   if (is_decode(params)) return decode_forward(params, x, scratch);
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return forward_by<Tile, Bf16Products>(params, x, scratch);
-  forward_by<Tile, Fp32Products<Tile, T>>(params, x, scratch);
+    if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, x, scratch);
+  forward_tiled<Tile, Fp32Products<Tile, T>>(params, x, scratch);
 }
 
 template <Level L, class T>
 void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return backward_by<Tile, Bf16Products>(params, x, scratch);
-  backward_by<Tile, Fp32Products<Tile, T>>(params, x, scratch);
+    if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, x, scratch);
+  backward_tiled<Tile, Fp32Products<Tile, T>>(params, x, scratch);
 }
 
 template struct AttentionLoops<kLevel, float>;

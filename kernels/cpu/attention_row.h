@@ -20,17 +20,17 @@ MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
   v = lane < static_cast<int32_t>(count) ? v : others;
 }
 
-// Replaces the first `seen` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0. Returns the
-// sum of the exponentials.
-MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximum) {
+// Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0.
+// Returns the sum of the exponentials.
+MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
-  for (; i < padded(seen); i += lanes) {
+  for (; i < padded(num_visible); i += lanes) {
     Floats v;
     load(s + i, v);
     v = v - maximum;
     exp_negative(v);
-    replace_from(seen - i, 0, v);
+    replace_from(num_visible - i, 0, v);
     sum += v;
     store(v, s + i);
   }
@@ -38,22 +38,22 @@ MH_INLINE float exponentials(float* s, int64_t seen, int64_t width, float maximu
   return sum_of(sum);
 }
 
-// Returns the maximum of the first `seen` logits of s; -inf if there are none.
-MH_INLINE float maximum_of(const float* s, int64_t seen) {
+// Returns the maximum of the first `num_visible` logits of s; -inf if there are none.
+MH_INLINE float maximum_of(const float* s, int64_t num_visible) {
   Floats top;
   fill(top, -INFINITY);
-  for (int64_t i = 0; i < seen; i += lanes) {
+  for (int64_t i = 0; i < num_visible; i += lanes) {
     Floats v;
     load(s + i, v);
-    replace_from(seen - i, -INFINITY, v);
+    replace_from(num_visible - i, -INFINITY, v);
     top = v > top ? v : top;
   }
   return max_of(top);
 }
 
-// Returns whether the first `seen` logits of s are all -inf, as in a fully masked row. A NaN is not -inf.
-MH_INLINE bool all_hidden(const float* s, int64_t seen) {
-  for (int64_t i = 0; i < seen; ++i)
+// Returns whether the first `num_visible` logits of s are all -inf, as in a fully masked row. A NaN is not -inf.
+MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
+  for (int64_t i = 0; i < num_visible; ++i)
     if (!(s[i] == -INFINITY)) return false;
   return true;
 }
@@ -86,7 +86,7 @@ template <class T>
 MH_INLINE void fetch(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
-constexpr int64_t kAhead = 4;  // prefetch distance in keys
+constexpr int64_t kPrefetchDistance = 4;  // prefetch distance in keys
 
 // Access to keys and values: key(j) and value(j) return the addresses of key j and value j, (d) each.
 template <class Key, class Value>
@@ -106,7 +106,7 @@ MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAn
   const Value& value = of.value;
   for (int64_t j = 0; j < keys; ++j) {
     const T* k = key(j);
-    if (j + kAhead < keys) fetch(key(j + kAhead), d);
+    if (j + kPrefetchDistance < keys) fetch(key(j + kPrefetchDistance), d);
     fetch(value(j), d);
     Floats sum{};
     for (int64_t c = 0; c < d; c += lanes) {
@@ -118,7 +118,7 @@ MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAn
     s[j] = sum_of(sum);
   }
   const float top = maximum_of(s, keys);
-  const bool hidden = top == -INFINITY && all_hidden(s, keys);
+  const bool hidden = top == -INFINITY && all_masked(s, keys);
   const float total = exponentials(s, hidden ? 0 : keys, padded(keys), top), inverse = hidden ? 0 : factor / total;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighed_sum<4>(s, keys, value, c, inverse, out);

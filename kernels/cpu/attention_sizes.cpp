@@ -9,11 +9,11 @@ using Fp32 = Fp32Products<Tile4x1, float>;  // scratch sizes are the same for al
 // Return the number of floats of scratch memory without the packed operands of Fp32Products or Bf16Products.
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
-  return kBlock * row_of(span) + kBlock * params.key_size + distances_scratch(params, span) +
+  return kBlock * row_stride_of(span) + kBlock * params.key_size + distances_scratch(params, span) +
          decisions_scratch(params, span);
 }
 int64_t backward_floats(const AttentionParams& params, int64_t keys) {
-  const int64_t span = backward_span(params), row = row_of(span);
+  const int64_t span = backward_span(params), row = row_stride_of(span);
   return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row + 2 * kBlock * params.key_size + row +
          padded(params.queries) + distances_scratch(params, span) + decisions_scratch(params, span);
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cpu/block_products.h"
-#include "cpu/dropout_decisions.h"
+#include "cpu/dropout_mask.h"
 #include "cpu/relative.h"
 
 namespace mh::kernels {
@@ -18,7 +18,7 @@ MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span)
   return params.has_relative() ? kBlock * (distances_of(span, kBlock) + params.key_size) : 0;
 }
 
-// Returns the floats of the dropout mask of one query, with the padding that decide_range() writes.
+// Returns the floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
 MH_INLINE int64_t decisions_scratch(const AttentionParams& params, int64_t span) {
   return params.has_dropout() ? span + 2 * kDropoutGroup : 0;
 }
@@ -37,6 +37,6 @@ MH_INLINE int64_t backward_span(const AttentionParams& params) { return span_of(
 
 // Returns the row stride of a tile of logits: one cache line more than the span, so that rows are not a power of two
 // apart.
-MH_INLINE int64_t row_of(int64_t span) { return span + lanes; }
+MH_INLINE int64_t row_stride_of(int64_t span) { return span + lanes; }
 
 }  // namespace mh::kernels

@@ -27,7 +27,7 @@ float best_block_bound(const std::vector<float>& maxima, size_t count) {
 
 }  // namespace
 
-int64_t best_entries(std::span<const float> logits, std::span<const int32_t> without, std::span<Entry> best,
+int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
                      double* log_sum) {
   const auto n = static_cast<int64_t>(logits.size()), blocks = n / block, whole = blocks * block;
   const float* x = logits.data();
@@ -43,23 +43,23 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> wit
   for (int64_t i = whole; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *log_sum = std::log(sum) + maximum;
 
-  size_t found = 0;
+  size_t num_best = 0;
   // Lower bound, exclusive, of the candidates. If a logit is NaN, which is unordered, every entry is a candidate.
-  float least = std::isnan(*log_sum) ? -INFINITY : best_block_bound(maxima, best.size() + without.size());
+  float lower_bound = std::isnan(*log_sum) ? -INFINITY : best_block_bound(maxima, best.size() + excluded.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
-    if (!(maxima[static_cast<size_t>(b)] > least)) continue;
+    if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
     for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
-      if (!(x[i] > least)) continue;
+      if (!(x[i] > lower_bound)) continue;
       const auto index = static_cast<int32_t>(i);
-      if (std::find(without.begin(), without.end(), index) != without.end()) continue;
-      if (found < best.size()) ++found;
-      size_t place = found - 1;
+      if (std::find(excluded.begin(), excluded.end(), index) != excluded.end()) continue;
+      if (num_best < best.size()) ++num_best;
+      size_t place = num_best - 1;
       for (; place > 0 && best[place - 1].logit < x[i]; --place) best[place] = best[place - 1];
       best[place] = {x[i], index};
-      if (found == best.size()) least = std::max(least, best.back().logit);
+      if (num_best == best.size()) lower_bound = std::max(lower_bound, best.back().logit);
     }
   }
-  return static_cast<int64_t>(found);
+  return static_cast<int64_t>(num_best);
 }
 
 }  // namespace mh::kernels

@@ -23,40 +23,40 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
 
 // Copies `from` (rows, size), with row r at from + r * position, to a left operand `to` (filled, padded size), whose
 // other elements become zero.
-MH_INLINE void copy_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
-  const int64_t wide = padded(size);
-  std::fill_n(to, filled * wide, uint16_t{0});
+  const int64_t padded_size = padded(size);
+  std::fill_n(to, padded_rows * padded_size, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r)
-    std::memcpy(to + r * wide, from + r * position, static_cast<size_t>(size) * sizeof(uint16_t));
+    std::memcpy(to + r * padded_size, from + r * row_stride, static_cast<size_t>(size) * sizeof(uint16_t));
 }
 
 // Copies `from` (rows, size), with row r at from + r * position, to a right operand `to` (filled, padded size), whose
-// other elements become zero. `filled` is even.
-MH_INLINE void pair_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+// other elements become zero. `padded_rows` is even.
+MH_INLINE void pair_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
-  const int64_t wide = padded(size);
-  for (int64_t r = 0; r < filled; r += 2)
-    for (int64_t i = 0; i < wide; i += lanes) {
+  const int64_t padded_size = padded(size);
+  for (int64_t r = 0; r < padded_rows; r += 2)
+    for (int64_t i = 0; i < padded_size; i += lanes) {
       Words low{}, high{};
-      if (r < rows) load_words(from + r * position + i, size - i, low);
-      if (r + 1 < rows) load_words(from + (r + 1) * position + i, size - i, high);
+      if (r < rows) load_words(from + r * row_stride + i, size - i, low);
+      if (r + 1 < rows) load_words(from + (r + 1) * row_stride + i, size - i, high);
       low |= high << 16;
-      const int64_t first = i / kGemmColumns * kGemmColumns, columns = std::min(kGemmColumns, wide - first);
-      std::memcpy(to + first * filled + r * columns + 2 * (i - first), &low, sizeof low);
+      const int64_t first = i / kGemmColumns * kGemmColumns, columns = std::min(kGemmColumns, padded_size - first);
+      std::memcpy(to + first * padded_rows + r * columns + 2 * (i - first), &low, sizeof low);
     }
 }
 
 // Transposes `from` (rows, size), with row r at from + r * position, to a right operand `to` (padded size, filled),
-// whose other elements become zero. `filled` is a multiple of 64.
-MH_INLINE void transpose_rows(const uint16_t* from, int64_t position, int64_t rows, int64_t filled, int64_t size,
+// whose other elements become zero. `padded_rows` is a multiple of 64.
+MH_INLINE void transpose_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                               uint16_t* to) {
-  const int64_t wide = padded(size);
-  std::fill_n(to, filled * wide, uint16_t{0});
+  const int64_t padded_size = padded(size);
+  std::fill_n(to, padded_rows * padded_size, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r) {
-    uint16_t* column = to + r / kGemmColumns * kGemmColumns * wide + 2 * (r % kGemmColumns);
+    uint16_t* column = to + r / kGemmColumns * kGemmColumns * padded_size + 2 * (r % kGemmColumns);
     for (int64_t i = 0; i < size; i += 2)
-      std::memcpy(column + i * kGemmColumns, from + r * position + i,
+      std::memcpy(column + i * kGemmColumns, from + r * row_stride + i,
                   static_cast<size_t>(std::min<int64_t>(2, size - i)) * sizeof(uint16_t));
   }
 }
@@ -137,20 +137,22 @@ struct GemmTile {
 
   // Computes sums (m, wide) += tile (m, keys) · right (keys, wide), where `right` is a right operand of `rows` rows,
   // one for each key from key 0 on.
-  MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t wide, float* sums) const {
+  MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t padded_size, float* sums) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       round_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      gemm_product<true>(gemm, m, wide, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s}, {sums, wide});
+      gemm_product<true>(gemm, m, padded_size, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s},
+                         {sums, padded_size});
     }
   }
   // Computes to (keys, wide) += tileᵀ (keys, m) · right (m, wide), where `right` is a right operand of m rows, and `to`
   // has a row for each key from key 0 on.
-  MH_INLINE void over_queries(const uint16_t* right, int64_t wide, float* to) const {
+  MH_INLINE void over_queries(const uint16_t* right, int64_t padded_size, float* to) const {
     for (int64_t s = low; s < width; s += kGemmColumns) {
       transpose_tile(
           at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      gemm_product<true>(gemm, kGemmColumns, wide, m, {rounded, m}, {right, m}, {to + s * wide, wide});
+      gemm_product<true>(gemm, kGemmColumns, padded_size, m, {rounded, m}, {right, m},
+                         {to + s * padded_size, padded_size});
     }
   }
 };

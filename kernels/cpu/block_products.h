@@ -49,7 +49,7 @@ MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_
 }
 
 // Allocates consecutive arrays from scratch memory: take() returns the address of the next `floats` floats.
-struct Parts {
+struct ScratchAllocator {
   float* at;
   MH_INLINE float* take(int64_t floats) {
     float* const part = at;
@@ -75,11 +75,12 @@ class Fp32Products {
 
   // Packs keys and values into scratch memory. row: row stride of the tiles.
   MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const T> k,
-                         Matrix<const T> v, Parts& parts)
+                         Matrix<const T> v, ScratchAllocator& allocator)
       : d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
-    plain_ = parts.take(keys_ * d_), transposed_k_ = parts.take(keys_ * d_), rows_ = parts.take(kBlock * d_);
+    plain_ = allocator.take(keys_ * d_), transposed_k_ = allocator.take(keys_ * d_),
+    rows_ = allocator.take(kBlock * d_);
     if (backward) {
-      transposed_v_ = parts.take(keys_ * d_), given_ = parts.take(kBlock * d_);
+      transposed_v_ = allocator.take(keys_ * d_), packed_dout_ = allocator.take(kBlock * d_);
       unpack(v, params.keys, keys_, d_, 1.0F, plain_);
       transpose_keys(plain_, transposed_v_);
     }
@@ -93,12 +94,12 @@ class Fp32Products {
     unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, rows_);
   }
   // Packs the output gradient dO of a block.
-  MH_INLINE void take_given(const Block& b, Matrix<const T> dout) {
-    unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, given_);
+  MH_INLINE void pack_dout(const Block& b, Matrix<const T> dout) {
+    unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, packed_dout_);
   }
   // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
   MH_INLINE float* queries() { return rows_; }
-  // Whether the packed queries are scaled. If they are, the dk of to_keys() is complete; otherwise the caller
+  // Whether the packed queries are scaled. If they are, the dk of accumulate_dk() is complete; otherwise the caller
   // multiplies it by params.scale.
   static constexpr bool scales_queries = true;
 
@@ -107,16 +108,18 @@ class Fp32Products {
     product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {transposed_k_ + b.low, keys_}, {s, row_});
   }
   // Computes sums (block, size) += P V.
-  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
+  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
   // Computes dp (block, row) = dO Vᵀ.
-  MH_INLINE void with_values(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {given_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
+  MH_INLINE void compute_dp(const Block& b, float* dp) const {
+    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
   }
   // Computes sums (block, size) += dS K.
-  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
+  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
   // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
-  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
-  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const { over_queries(b, p, given_, dv); }
+  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
+  MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
+    over_queries(b, p, packed_dout_, dv);
+  }
 
  private:
   // Computes to (size, keys) = fromᵀ, for `from` (keys, size).
@@ -141,7 +144,7 @@ class Fp32Products {
   // plain_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys, and in
   // the backward pass values.
   float *plain_, *transposed_k_, *transposed_v_ = nullptr;
-  float *rows_, *given_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
+  float *rows_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
 
 // Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlock
@@ -172,9 +175,9 @@ class Bf16Products {
   }
 
   MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const uint16_t> k,
-                         Matrix<const uint16_t> v, Parts& parts)
+                         Matrix<const uint16_t> v, ScratchAllocator& allocator)
       : gemm_(*params.bf16), d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
-    const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(parts.take(numbers / 2)); };
+    const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(allocator.take(numbers / 2)); };
     transposed_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
     rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);
     transpose_rows(k.data, k.stride, params.keys, keys_, d_, transposed_k_);
@@ -183,16 +186,16 @@ class Bf16Products {
     if (!backward) return;
     transposed_v_ = take(keys_ * d_);
     transpose_rows(v.data, v.stride, params.keys, keys_, d_, transposed_v_);
-    paired_rows_ = take(kBlock * d_), given_ = take(kBlock * d_), paired_given_ = take(kBlock * d_);
+    paired_rows_ = take(kBlock * d_), packed_dout_ = take(kBlock * d_), paired_dout_ = take(kBlock * d_);
   }
 
   MH_INLINE void take_queries(const Block& b, Matrix<const uint16_t> q) {
     take_rows(b, q, rows_);
     if (paired_rows_ != nullptr) pair_rows(rows_, d_, kBlock, kBlock, d_, paired_rows_);
   }
-  MH_INLINE void take_given(const Block& b, Matrix<const uint16_t> dout) {
-    take_rows(b, dout, given_);
-    pair_rows(given_, d_, kBlock, kBlock, d_, paired_given_);
+  MH_INLINE void pack_dout(const Block& b, Matrix<const uint16_t> dout) {
+    take_rows(b, dout, packed_dout_);
+    pair_rows(packed_dout_, d_, kBlock, kBlock, d_, paired_dout_);
   }
   MH_INLINE float* queries() { return nullptr; }  // queries are bf16; a bias cannot be added
   static constexpr bool scales_queries = false;   // scaling would round the bf16 queries
@@ -201,18 +204,18 @@ class Bf16Products {
     with_transposed(b, rows_, transposed_k_, s);
     scale_rows(scale_, b.m, b.keys(), s, row_);
   }
-  MH_INLINE void weigh_values(const Block& b, const float* p, float* sums) const {
+  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const {
     gemm_tile(b, p).over_keys(pairs_, keys_, d_, sums);
   }
-  MH_INLINE void with_values(const Block& b, float* dp) const { with_transposed(b, given_, transposed_v_, dp); }
-  MH_INLINE void to_queries(const Block& b, const float* ds, float* sums) const {
+  MH_INLINE void compute_dp(const Block& b, float* dp) const { with_transposed(b, packed_dout_, transposed_v_, dp); }
+  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const {
     gemm_tile(b, ds).over_keys(pairs_, keys_, d_, sums);
   }
-  MH_INLINE void to_keys(const Block& b, const float* ds, float* dk) const {
+  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const {
     gemm_tile(b, ds).over_queries(paired_rows_, d_, dk);
   }
-  MH_INLINE void to_values(const Block& b, const float* p, float* dv) const {
-    gemm_tile(b, p).over_queries(paired_given_, d_, dv);
+  MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
+    gemm_tile(b, p).over_queries(paired_dout_, d_, dv);
   }
 
  private:
@@ -228,9 +231,9 @@ class Bf16Products {
   // Right operands: keys transposed, and in the backward pass values transposed; pairs_: values in the forward pass,
   // keys in the backward pass.
   uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;
-  // rows_: queries; given_: dO in the backward pass; both left operands (block, size). paired_rows_ and paired_given_:
-  // the same rows as right operands, in the backward pass.
-  uint16_t *rows_, *paired_rows_ = nullptr, *given_ = nullptr, *paired_given_ = nullptr;
+  // rows_: queries; packed_dout_: dO in the backward pass; both left operands (block, size). paired_rows_ and
+  // paired_dout_: the same rows as right operands, in the backward pass.
+  uint16_t *rows_, *paired_rows_ = nullptr, *packed_dout_ = nullptr, *paired_dout_ = nullptr;
   uint16_t* rounded_;  // scratch of GemmTile (block, 64)
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 // Returns the address of position t, in the cache row that the table `rows` names.
 template <class T>
-struct Through {
+struct CacheRowAddress {
   const CachedRows<T>& from;
   const int32_t* rows;
   MH_INLINE const T* operator()(int64_t t) const { return from.data + rows[t] * from.row_stride + t * from.stride; }
@@ -28,7 +28,8 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     store(v, scaled + i);
   }
   attend_one(scaled, query.length, size,
-             KeysAndValues{Through<T>{query.keys, query.rows}, Through<T>{query.values, query.rows}}, 1, s, out);
+             KeysAndValues{CacheRowAddress<T>{query.keys, query.rows}, CacheRowAddress<T>{query.values, query.rows}}, 1,
+             s, out);
 }
 
 template struct CachedAttentionLoops<kLevel, float>;

@@ -9,10 +9,11 @@ namespace mh::kernels {
 namespace {
 
 // Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
-// maximum, and if `smooth` the sum of the logits; the exponentials; the gradient, which replaces the logits. `kept`
-// (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
+// maximum, and if `smooth` the sum of the logits; the exponentials; the gradient, which replaces the logits.
+// `exponential_row` (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
 template <bool smooth, class T>
-MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* kept, CrossEntropyRow& result) {
+MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
+                      CrossEntropyRow& result) {
   const int64_t n = params.vocabulary, whole = n - n % lanes;
   float at_target = to_float(x[target]);
 
@@ -47,7 +48,7 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* k
       v = v - maximum;
       exp_negative(v);
       sums += v;
-      if (params.gradient) store(v, kept + i);
+      if (params.gradient) store(v, exponential_row + i);
     }
     exponentials += sum_of(sums);
   }
@@ -70,7 +71,7 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* k
   float inverse = static_cast<float>(1 / exponentials), share = static_cast<float>(e / static_cast<double>(n));
   for (int64_t i = 0; i < whole; i += lanes) {
     Floats v;
-    load(kept + i, v);
+    load(exponential_row + i, v);
     v = v * inverse;
     if constexpr (smooth) v = v - share;
     store(v, x + i);

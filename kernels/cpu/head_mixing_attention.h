@@ -113,7 +113,7 @@ void head_mixing_backward(const AttentionParams& params, const QueryPart& part, 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
 // of `to` (length, size). from: `parts` matrices (length, size padded to 16), `step` floats apart.
 template <class T>
-void head_mixing_gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to) {
+void head_mixing_sum_parts(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to) {
   at_level([&](auto at) { HeadMixingLoops<at, T>::gather(from, parts, step, length, size, to); });
 }
 

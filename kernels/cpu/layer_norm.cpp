@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cpu/dropout_decisions.h"
+#include "cpu/dropout_mask.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
@@ -18,9 +18,10 @@ MH_INLINE T* row_at(T* x, int64_t at) {
 // Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
 MH_INLINE const float* decide_row(const SumNorm& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
-  float* keep = scratch + kDropoutGroup;
-  decide_range(*params.dropout, params.dropout_first + static_cast<uint64_t>(r * params.size), params.size, keep);
-  return keep;
+  float* dropout_mask = scratch + kDropoutGroup;
+  dropout_mask_range(*params.dropout, params.dropout_first + static_cast<uint64_t>(r * params.size), params.size,
+                     dropout_mask);
+  return dropout_mask;
 }
 
 }  // namespace
@@ -34,17 +35,17 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
   float *s = row_at(t.sum, first * size), *n = row_at(t.norm, first * size);
   float *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
-    const float* keep = decide_row(params, first + r, scratch);
+    const float* dropout_mask = decide_row(params, first + r, scratch);
     float* sums = s != nullptr ? s + r * size : n + r * size;
     Floats sum{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, b;
       load_partial(x + i, size - i, a);
       load_partial(y + i, size - i, b);
-      if (keep != nullptr) {
+      if (dropout_mask != nullptr) {
         Floats k;
-        load_partial(keep + i, size - i, k);
-        b = kept(k, b);
+        load_partial(dropout_mask + i, size - i, k);
+        b = apply_dropout_mask(k, b);
       }
       a = a + b;
       sum += a;
@@ -61,16 +62,16 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
         for (int64_t j = size - i; j < lanes; ++j) a[j] = 0;
       squares += a * a;
     }
-    const float by = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);
+    const float inv_stddev = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, w, b;
       load_partial(sums + i, size - i, a);
       load_partial(params.weight + i, size - i, w);
       load_partial(params.bias + i, size - i, b);
-      a = (a - middle) * by * w + b;
+      a = (a - middle) * inv_stddev * w + b;
       store_partial(a, size - i, n + r * size + i);
     }
-    if (mean != nullptr) mean[r] = middle, factor[r] = by;
+    if (mean != nullptr) mean[r] = middle, factor[r] = inv_stddev;
   }
 }
 
@@ -87,7 +88,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   const int64_t piece = t.piece > 0 ? first / t.piece * size : 0;
   float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
-    const float* keep = decide_row(params, first + r, scratch);
+    const float* dropout_mask = decide_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};
@@ -121,10 +122,10 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
         d += (g * w - mean_g - a * mean_gs) * factor[r];
       }
       store_partial(d, size - i, dx + i);
-      if (keep != nullptr) {
+      if (dropout_mask != nullptr) {
         Floats k;
-        load_partial(keep + i, size - i, k);
-        d = kept(k, d);
+        load_partial(dropout_mask + i, size - i, k);
+        d = apply_dropout_mask(k, d);
       }
       store_partial(d, size - i, dy + i);
     }

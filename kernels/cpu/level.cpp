@@ -10,13 +10,13 @@ namespace mh::kernels {
 namespace {
 
 // The level in use.
-std::atomic<Level>& used() {
+std::atomic<Level>& level_in_use() {
   static std::atomic<Level> level = best_level();
   return level;
 }
 
 // The L2 cache size set by use_second_level_cache(), in bytes; 0: none set.
-std::atomic<int64_t>& detected_cache() {
+std::atomic<int64_t>& l2_override() {
   static std::atomic<int64_t> bytes{0};
   return bytes;
 }
@@ -55,7 +55,7 @@ Level best_level() { return Level::baseline; }
 #endif
 
 int64_t second_level_cache() {
-  if (const int64_t bytes = detected_cache(); bytes > 0) return bytes;
+  if (const int64_t bytes = l2_override(); bytes > 0) return bytes;
   static const int64_t found = [] {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
     const int64_t size = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -67,9 +67,9 @@ int64_t second_level_cache() {
   }();
   return found;
 }
-void use_second_level_cache(int64_t bytes) { detected_cache() = bytes; }
+void use_second_level_cache(int64_t bytes) { l2_override() = bytes; }
 
-Level level() { return used(); }
-void use_level(Level level) { used() = std::min(level, best_level()); }
+Level level() { return level_in_use(); }
+void use_level(Level level) { level_in_use() = std::min(level, best_level()); }
 
 }  // namespace mh::kernels

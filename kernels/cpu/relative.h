@@ -19,7 +19,7 @@ struct DistanceRange {
 
 // Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
 // low … width - 1.
-MH_INLINE DistanceRange distance_range(const Run& run, int64_t queries, int64_t first, int64_t m, int64_t low,
+MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m, int64_t low,
                                        int64_t width) {
   const int64_t skipped = std::max<int64_t>(0, low - run.first);
   const int64_t keys = std::min(width - run.first, run.count) - skipped;

@@ -19,7 +19,7 @@ MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floa
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
 }
 // Sets the lanes of x that are not allowed, or from lane `count` on, to -inf.
-MH_INLINE void hide(const bool* allowed, int64_t count, Floats& x) {
+MH_INLINE void mask_lanes(const bool* allowed, int64_t count, Floats& x) {
   Bytes b{};
   std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));
   Ints seen = __builtin_convertvector(b, Ints);
@@ -55,7 +55,7 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
 }
 
 // Computes softmax_row() of `all` entries.
-template <SoftmaxOf of>
+template <SoftmaxKind of>
 MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t all) {
   int64_t n = all;
   if (allowed != nullptr) n = end_of(allowed, n);  // entries after the last allowed one are not read
@@ -64,8 +64,8 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x;
     load_padded(a + s, n - s, -infinity, x);
-    if (allowed != nullptr) hide(allowed + s, n - s, x);
-    if constexpr (of == SoftmaxOf::sigmoid) x = x >= 0 ? x : x + x;
+    if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
+    if constexpr (of == SoftmaxKind::sigmoid) x = x >= 0 ? x : x + x;
     highest = x > highest ? x : highest;
   }
   const float top = max_of(highest);
@@ -74,8 +74,8 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
     for (int64_t s = 0; s < n; s += lanes) {
       Floats x, e;
       load_padded(a + s, n - s, -infinity, x);
-      if (allowed != nullptr) hide(allowed + s, n - s, x);
-      if constexpr (of == SoftmaxOf::sigmoid) {
+      if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
+      if constexpr (of == SoftmaxKind::sigmoid) {
         Floats exponent;
         sigmoid_parts(x, exponent, e);
         x = exponent - top;
@@ -103,7 +103,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
 }
 
 // Computes softmax_row_backward() of `all` entries.
-template <SoftmaxOf of>
+template <SoftmaxKind of>
 MH_INLINE void backward_row(const float* a, const float* p, const float* dp, float* da, int64_t all) {
   const int64_t n = end_of(p, all);
   Floats sums{};
@@ -119,7 +119,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(p + s, n - s, 0, x);
     load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner);
-    if constexpr (of == SoftmaxOf::sigmoid) {
+    if constexpr (of == SoftmaxKind::sigmoid) {
       // The derivative of the exponent: d(2a - softplus(a))/da = 1 + σ(-a).
       Floats l, e, exponent, one;
       load_padded(a + s, n - s, 0, l);
@@ -135,15 +135,15 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
 }  // namespace
 
 template <Level L>
-void SoftmaxLoops<L>::forward(SoftmaxOf of, const float* a, const bool* allowed, float* p, int64_t n) {
-  if (of == SoftmaxOf::exponential) forward_row<SoftmaxOf::exponential>(a, allowed, p, n);
-  else forward_row<SoftmaxOf::sigmoid>(a, allowed, p, n);
+void SoftmaxLoops<L>::forward(SoftmaxKind of, const float* a, const bool* allowed, float* p, int64_t n) {
+  if (of == SoftmaxKind::exponential) forward_row<SoftmaxKind::exponential>(a, allowed, p, n);
+  else forward_row<SoftmaxKind::sigmoid>(a, allowed, p, n);
 }
 
 template <Level L>
-void SoftmaxLoops<L>::backward(SoftmaxOf of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
-  if (of == SoftmaxOf::exponential) backward_row<SoftmaxOf::exponential>(nullptr, p, dp, da, n);
-  else backward_row<SoftmaxOf::sigmoid>(a, p, dp, da, n);
+void SoftmaxLoops<L>::backward(SoftmaxKind of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  if (of == SoftmaxKind::exponential) backward_row<SoftmaxKind::exponential>(nullptr, p, dp, da, n);
+  else backward_row<SoftmaxKind::sigmoid>(a, p, dp, da, n);
 }
 
 template struct SoftmaxLoops<kLevel>;

@@ -119,12 +119,12 @@ MH_INLINE V interleave_pairs_high(const V& a, const V& b) {
 // Transposes a matrix (16, 16) in four stages, each of which interleaves row i with row i + 8.
 MH_INLINE void transpose(Floats (&rows)[lanes]) {
   for (int stage = 0; stage < 4; ++stage) {
-    Floats dealt[lanes];
+    Floats interleaved[lanes];
     for (int i = 0; i < lanes / 2; ++i) {
-      dealt[2 * i] = interleave_low(rows[i], rows[i + lanes / 2]);
-      dealt[2 * i + 1] = interleave_high(rows[i], rows[i + lanes / 2]);
+      interleaved[2 * i] = interleave_low(rows[i], rows[i + lanes / 2]);
+      interleaved[2 * i + 1] = interleave_high(rows[i], rows[i + lanes / 2]);
     }
-    for (int i = 0; i < lanes; ++i) rows[i] = dealt[i];
+    for (int i = 0; i < lanes; ++i) rows[i] = interleaved[i];
   }
 }
 

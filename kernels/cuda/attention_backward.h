@@ -173,9 +173,9 @@ struct KeyGradientTiles {
 };
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
-// the head reads: to head a.key_head(head) of dk and head a.value_head(head) of dv if tensors.kv_read_once, and
-// otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of keys, batch * heads). kRelative: each
-// run of keys begins a new tile, and surplus blocks do nothing.
+// the head reads: to head a.key_head(head) of dk and head a.value_head(head) of dv if tensors.one_reader_per_kv_head,
+// and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of keys, batch * heads). kRelative:
+// each run of keys begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
@@ -262,12 +262,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int tile = first + thread.warp() * 16;
   if constexpr (kComputeDk)
     store_rows<kSize, Z::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
-                                  row_of(dk, b, tensors.kv_read_once ? key_head : head, 0), dk.row_stride, tile, keys,
-                                  a.key_size, a.aligned);
+                                  row_of(dk, b, tensors.one_reader_per_kv_head ? key_head : head, 0), dk.row_stride,
+                                  tile, keys, a.key_size, a.aligned);
   if constexpr (kComputeDv)
     store_rows<kSize, Z::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                  row_of(dv, b, tensors.kv_read_once ? value_head : head, 0), dv.row_stride, tile, keys,
-                                  a.value_size, a.aligned);
+                                  row_of(dv, b, tensors.one_reader_per_kv_head ? value_head : head, 0), dv.row_stride,
+                                  tile, keys, a.value_size, a.aligned);
 }
 
 }  // namespace mh::kernels

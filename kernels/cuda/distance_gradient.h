@@ -17,7 +17,7 @@ struct DistanceGradientTiles {
   static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad,
                        kProductRowStride = kProductStride<32>;
   static constexpr int kWindowRows = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
-  using Keys = Sliding<T, kSize, kWindowRows, kQueries>;
+  using Keys = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], q_v[kQueries * kStride];

@@ -31,6 +31,6 @@ MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
 }
 
 // Returns whether the element with this random word is kept.
-MH_DEVICE bool keeps(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
+MH_DEVICE bool is_kept(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
 
 }  // namespace mh::kernels

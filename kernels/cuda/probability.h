@@ -140,9 +140,9 @@ MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, in
     const uint64_t element = dropout_element(a, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(a.dropout, element / 4);
-    uint32_t bits = keeps(a.dropout, word_at(words, word));
+    uint32_t bits = is_kept(a.dropout, word_at(words, word));
     if (word == 3) words = philox(a.dropout, element / 4 + 1);
-    return bits | uint32_t{keeps(a.dropout, word_at(words, (word + 1) % 4))} << 1;
+    return bits | uint32_t{is_kept(a.dropout, word_at(words, (word + 1) % 4))} << 1;
   });
   apply_keep_bits(keep_bits, a.dropout.scale, sums);
 }
@@ -155,7 +155,7 @@ MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& a, int64_t b, int
   return accumulator_bits<kColumns, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
     const uint64_t element = dropout_element(a, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
-    return uint32_t{keeps(a.dropout, word_at(philox(a.dropout, element / 4), static_cast<unsigned>(element % 4)))};
+    return uint32_t{is_kept(a.dropout, word_at(philox(a.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });
 }
 

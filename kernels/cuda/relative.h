@@ -12,14 +12,14 @@
 namespace mh::kernels {
 
 // Returns the keys of a run that are in the range `visible`.
-MH_DEVICE KeyRange intersect(const KeyRange& visible, const Run& run) {
+MH_DEVICE KeyRange intersect(const KeyRange& visible, const DistanceRun& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
 // Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for
 // queries or keys of a tile that do not exist.
-MH_DEVICE int distance_row(const AttentionParams& a, const Run& run, int query, int key) {
+MH_DEVICE int distance_row(const AttentionParams& a, const DistanceRun& run, int query, int key) {
   return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
 }
 
@@ -70,7 +70,7 @@ constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 // buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index of a row
 // in the ring buffer.
 template <class T, int kSize, int kWindowRows, int kStep>
-struct Sliding {
+struct SlidingWindow {
   static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
@@ -192,7 +192,7 @@ template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
-  using Rows = Sliding<T, kSize, kWindowRows, kKeys>;
+  using Rows = SlidingWindow<T, kSize, kWindowRows, kKeys>;
   alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
   alignas(16) Rows rows;                                        // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
@@ -201,13 +201,13 @@ struct QueryDistances {
   // of them, for the first tile of a run, at slide_row 0; advance() loads those that the previous tile of keys did not
   // need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run, int first,
                        int key) {
     rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
-                         int key, int slide_row) {
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run,
+                         int first, int key, int slide_row) {
     rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, a, head,
                                         distance_row(a, run, first - 1, key));
   }
@@ -253,7 +253,7 @@ struct QueryDistances {
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
-  using Rows = Sliding<T, kSize, kWindowRows, kQueries>;
+  using Rows = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
   alignas(16) Rows rows;                                        // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
@@ -262,13 +262,13 @@ struct KeyDistances {
   // all of them, for the first tile, at slide_row 0; advance() loads those that the previous tile of queries did not
   // need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run, int first,
                        int query) {
     rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const Run& run, int first,
-                         int query, int slide_row) {
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run,
+                         int first, int query, int slide_row) {
     rows.template load_distances<kQueries>(thread, slide_row, a, head,
                                            distance_row(a, run, query + kQueries - 1, first));
   }

@@ -14,7 +14,7 @@ namespace mh::attention {
 
 namespace {
 
-using kernels::SoftmaxOf;
+using kernels::SoftmaxKind;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -29,7 +29,7 @@ void each_row(const at::Tensor& x, const Visit& visit) {
   });
 }
 
-void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, at::Tensor& p) {
+void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind of, at::Tensor& p) {
   const int64_t size = a.size(-1);
   const auto* from = a.const_data_ptr<float>();
   auto* to = p.data_ptr<float>();
@@ -50,9 +50,9 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of, 
 }
 
 // Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
-at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of) {
+at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind of) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
-  const at::Tensor x = of == SoftmaxOf::sigmoid ? a + at::log_sigmoid(a) : a;
+  const at::Tensor x = of == SoftmaxKind::sigmoid ? a + at::log_sigmoid(a) : a;
   if (!allowed.defined()) return at::softmax(x, -1);
   return at::softmax(x.masked_fill(~allowed, -INFINITY), -1).masked_fill_(~allowed, 0);
 }
@@ -60,7 +60,7 @@ at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxOf of
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const std::optional<at::Tensor>& given,
                             int64_t kind, bool in_place) {
-    const auto of = static_cast<SoftmaxOf>(kind);
+    const auto of = static_cast<SoftmaxKind>(kind);
     const at::Tensor allowed = given.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
     if (has_row_kernel(a)) {
@@ -69,7 +69,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     } else {
       p = composed(a, allowed, of);
     }
-    context->save_for_backward({p, of == SoftmaxOf::sigmoid ? a : at::Tensor()});
+    context->save_for_backward({p, of == SoftmaxKind::sigmoid ? a : at::Tensor()});
     context->saved_data["kind"] = kind;
     return p;
   }
@@ -79,10 +79,10 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
-    const auto of = static_cast<SoftmaxOf>(context->saved_data["kind"].toInt());
+    const auto of = static_cast<SoftmaxKind>(context->saved_data["kind"].toInt());
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
-      if (of == SoftmaxOf::sigmoid) da = da * (1 + at::sigmoid(-a));
+      if (of == SoftmaxKind::sigmoid) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};
     }
     const bool reusable = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
@@ -100,7 +100,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
-at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf of, bool in_place) {
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxKind of, bool in_place) {
   std::optional<at::Tensor> mask;
   if (allowed.defined()) mask = allowed;
   return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of), in_place);
@@ -109,15 +109,15 @@ at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxOf 
 }  // namespace
 
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::exponential, false);
+  return apply(logits, allowed, SoftmaxKind::exponential, false);
 }
 
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::exponential, can_reuse_storage(logits) && logits.is_contiguous());
+  return apply(logits, allowed, SoftmaxKind::exponential, can_reuse_storage(logits) && logits.is_contiguous());
 }
 
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxOf::sigmoid, false);
+  return apply(logits, allowed, SoftmaxKind::sigmoid, false);
 }
 
 }  // namespace mh::attention

@@ -175,7 +175,7 @@ struct Case {
         const mh::kernels::AttentionParams& policy = policy_case.policy;
         const uint64_t element = policy.dropout_first +
                                  static_cast<uint64_t>(((b * heads + h) * policy.queries + t) * policy.dropout_row + s);
-        return mh::kernels::keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
+        return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
                    : 0.0;
       };
@@ -220,7 +220,8 @@ struct Case {
   Case& operator=(const Case&) = delete;
 };
 
-// The tensors of a case. dk has one head for each query head, and dv one for each output head (kv_read_once is false).
+// The tensors of a case. dk has one head for each query head, and dv one for each output head (one_reader_per_kv_head
+// is false).
 template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;
@@ -232,7 +233,7 @@ struct CaseTensors {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.any_rows(), x.k = k.any_rows(), x.v = v.any_rows(), x.out = out.any_rows(),
     x.dout = dout.any_rows();
-    x.dq = dq.any_rows(), x.dk = dk.any_rows(), x.dv = dv.any_rows(), x.kv_read_once = false;
+    x.dq = dq.any_rows(), x.dk = dk.any_rows(), x.dv = dv.any_rows(), x.one_reader_per_kv_head = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }

@@ -7,7 +7,7 @@
 namespace host {
 
 struct Launcher {
-  Device& device;
+  EmulatedGpu& device;
   int limit = 163 << 10;  // maximum shared memory of a block in bytes, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {

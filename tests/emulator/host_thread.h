@@ -137,10 +137,10 @@ class Stack {
 class Thread;
 
 // The emulated GPU.
-class Device {
+class EmulatedGpu {
  public:
   // seed: seed of the random order in which the threads of a block run; 0: ascending order, 1: descending order.
-  explicit Device(uint32_t seed = 0) : seed_(seed), random_(seed) {}
+  explicit EmulatedGpu(uint32_t seed = 0) : seed_(seed), random_(seed) {}
 
   using Body = std::function<void(const Thread&, void*)>;
   // Runs body(thread, shared memory) for each thread of each block, one block after another. Throws std::runtime_error
@@ -176,11 +176,11 @@ class Device {
   };
 
   static void enter() {
-    Device* device = running();
+    EmulatedGpu* device = running();
     device->run_thread();
   }
-  static Device*& running() {
-    static thread_local Device* device = nullptr;
+  static EmulatedGpu*& running() {
+    static thread_local EmulatedGpu* device = nullptr;
     return device;
   }
   void run_thread();
@@ -229,7 +229,7 @@ class Device {
 // The operations of one emulated thread; cuda/thread.h documents them.
 class Thread {
  public:
-  Thread(Device& device, int index) : device_(device), index_(index) {}
+  Thread(EmulatedGpu& device, int index) : device_(device), index_(index) {}
 
   int lane() const { return index_ % 32; }
   int warp() const { return index_ / 32; }
@@ -241,7 +241,7 @@ class Thread {
   int blocks_x() const { return device_.grid_.x; }
 
   void barrier() const {
-    device_.wait_for_all(device_.block_, device_.threads_, "a block barrier", [](Device::Rendezvous&) {});
+    device_.wait_for_all(device_.block_, device_.threads_, "a block barrier", [](EmulatedGpu::Rendezvous&) {});
   }
   void warp_barrier() const {
     int unused = 0;
@@ -343,7 +343,7 @@ class Thread {
   void wait_group() const {
     auto& groups = fiber().committed_groups;
     while (groups.size() > kGroups) {
-      for (const Device::Copy& copy : groups.front()) {
+      for (const EmulatedGpu::Copy& copy : groups.front()) {
         std::memset(copy.to, 0, 16);
         if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);  // with 0 bytes, `from` may be null
       }
@@ -352,15 +352,15 @@ class Thread {
   }
 
  private:
-  Device::Fiber& fiber() const { return *device_.fibers_[static_cast<size_t>(index_)]; }
+  EmulatedGpu::Fiber& fiber() const { return *device_.fibers_[static_cast<size_t>(index_)]; }
 
   // Waits until all lanes of the warp have reached the operation; the last of them calls action(arguments of all
   // lanes).
   template <class Argument, class Action>
   void warp_operation(const char* operation, Argument& argument, const Action& action) const {
-    Device::Rendezvous& warp = device_.warps_[static_cast<size_t>(index_ / 32)];
+    EmulatedGpu::Rendezvous& warp = device_.warps_[static_cast<size_t>(index_ / 32)];
     warp.arguments[lane()] = &argument;
-    device_.wait_for_all(warp, 32, operation, [&](Device::Rendezvous& point) {
+    device_.wait_for_all(warp, 32, operation, [&](EmulatedGpu::Rendezvous& point) {
       Argument* lanes[32];
       for (int i = 0; i < 32; ++i) lanes[i] = static_cast<Argument*>(point.arguments[i]);
       action(lanes);
@@ -413,11 +413,11 @@ class Thread {
     });
   }
 
-  Device& device_;
+  EmulatedGpu& device_;
   int index_;
 };
 
-inline void Device::run_thread() {
+inline void EmulatedGpu::run_thread() {
   current().stack.complete_first_switch(scheduler_);
   (*body_)(Thread(*this, current_), shared_);
   // A thread must not end with pending copies, which could overwrite what other threads write to shared memory later.
@@ -429,13 +429,13 @@ inline void Device::run_thread() {
   current().stack.switch_to(scheduler_, true);
 }
 
-inline void Device::run_block() {
+inline void EmulatedGpu::run_block() {
   std::memset(shared_, 0xFF, shared_bytes_);
   warps_.assign(static_cast<size_t>(threads_ / 32), {});
   block_ = {};
   for (auto& fiber : fibers_) {
     fiber->done = false, fiber->waits_for = nullptr, fiber->committed_groups.clear(), fiber->open_group.clear();
-    fiber->stack.begin(&Device::enter);
+    fiber->stack.begin(&EmulatedGpu::enter);
   }
   std::vector<int> order(static_cast<size_t>(threads_));
   for (int i = 0; i < threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? threads_ - 1 - i : i;
@@ -458,7 +458,7 @@ inline void Device::run_block() {
   }
 }
 
-inline void Device::run(Grid grid, int threads, size_t shared_bytes, const Body& body) {
+inline void EmulatedGpu::run(Grid grid, int threads, size_t shared_bytes, const Body& body) {
   grid_ = grid, threads_ = threads, body_ = &body, shared_bytes_ = shared_bytes;
   running() = this;
   if (threads % 32 != 0)

@@ -44,7 +44,7 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   if (!t[kR].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors run_rows;  // for each run (Tq, keys of the run): row of r that a query and a key use
-  for (const kernels::Run& run : x.policy.relative.runs)
+  for (const kernels::DistanceRun& run : x.policy.relative.runs)
     run_rows.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
                        at::arange(run.count).unsqueeze(0));
   const at::Tensor rows_of_r = at::cat(run_rows, 1)

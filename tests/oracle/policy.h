@@ -32,7 +32,7 @@ struct PolicyCase {
   // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without relative positions.
   Doubles u, v_bias, r;
   int64_t distances = 0;
-  std::vector<mh::kernels::Run> runs;  // runs of consecutive keys, together all keys
+  std::vector<mh::kernels::DistanceRun> runs;  // runs of consecutive keys, together all keys
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
   std::function<double(double)> round_sum = [](double x) { return x; };
@@ -70,8 +70,8 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
   r.lse = r.lse_size = zeros(c.batch * c.in * n);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
-  std::vector<const mh::kernels::Run*> run_of(static_cast<size_t>(m));
-  for (const mh::kernels::Run& run : c.runs)
+  std::vector<const mh::kernels::DistanceRun*> run_of(static_cast<size_t>(m));
+  for (const mh::kernels::DistanceRun& run : c.runs)
     for (int64_t s = run.first; s < run.first + run.count; ++s) run_of[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
@@ -87,7 +87,7 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto row_of_r = [&](int64_t j, int64_t s) {
-        const mh::kernels::Run& run = *run_of[static_cast<size_t>(s)];
+        const mh::kernels::DistanceRun& run = *run_of[static_cast<size_t>(s)];
         return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {

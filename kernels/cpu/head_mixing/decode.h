@@ -9,24 +9,24 @@ namespace {
 
 // The keys or values of key/value head h at the positions 0 … seen - 1, which a query sees.
 template <class T>
-struct SeenRows {
+struct VisibleRows {
   const Heads<const T>& of;
-  int64_t h, seen;
+  int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
-  // Prefetches columns first … first + size - 1 of position t + kAhead. The rows of a key/value cache are too far apart
-  // for the hardware prefetcher.
+  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance. The rows of a key/value cache are
+  // too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
-    if (of.table != nullptr && t + kAhead < seen) fetch(at(t + kAhead) + first, size);
+    if (of.table != nullptr && t + kPrefetchDistance < num_visible) fetch(at(t + kPrefetchDistance) + first, size);
   }
 };
 
 // Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s that a query
 // sees. x: mixed probabilities of one head.
 template <int vectors, class T>
-void weighed_values(const Layout& l, const float* x, const SeenRows<T>& v, int64_t first, int64_t size, T* out) {
+void weighed_values(const Layout& l, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
-  for (int64_t s = 0; s < v.seen; ++s) {
+  for (int64_t s = 0; s < v.num_visible; ++s) {
     const float weight = x[key_offset(l, s)];
     const T* value = v.at(s) + first;
     v.prefetch(s, first, vectors * lanes);
@@ -58,7 +58,7 @@ struct DecodeScratch {
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
 // stores them in the logits x if `first` is 0, and otherwise adds them. q: column `first` of the query.
 template <int vectors, class T>
-void decode_products(const Layout& l, const T* q, float scale, int64_t size, const SeenRows<T>& k, int64_t first,
+void decode_products(const Layout& l, const T* q, float scale, int64_t size, const VisibleRows<T>& k, int64_t first,
                      float* x) {
   Floats row[vectors];
   for (int i = 0; i < vectors; ++i) {
@@ -66,7 +66,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
     row[i] = row[i] * scale;
   }
   const bool whole = size == vectors * lanes;
-  for (int64_t s = 0; s < k.seen; ++s) {
+  for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
@@ -95,7 +95,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.l, q.at(j, t) + first, params.scale, size,
-               SeenRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.query(t) + j * chunk);
+               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.query(t) + j * chunk);
     }
 }
 
@@ -120,7 +120,7 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
   const DecodeScratch scratch(params, shared);
   for (int64_t t = 0; t < params.queries; ++t) {
     const float* x = scratch.query(t) + i * chunk;
-    const SeenRows<T> values{v, params.value_head(i), params.visible_end(t)};
+    const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
       weighed_values<4>(scratch.l, x, values, c, params.value_size, out.at(i, t));

@@ -53,8 +53,8 @@ struct Layout {
   MH_INLINE int64_t tile() const { return rows * query(); }
   MH_INLINE int64_t step() const { return heads * chunk; }  // chunk stride
   MH_INLINE int64_t keys() const { return chunks * chunk; }
-  // Returns the head stride of a dropout mask of one query, with the padding that decide_range() writes.
-  MH_INLINE int64_t decisions() const { return span + 2 * kDropoutGroup; }
+  // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
+  MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
 };
 
 // Returns the layout of a tile of one query and all keys.
@@ -68,7 +68,7 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 // queries of one head with rows of r; and the operands of products, which are the rounded tile of GemmTile in bf16, or
 // the queries with the position bias v and their products with r in fp32.
 MH_INLINE int64_t decisions_scratch(const AttentionParams& params, const Layout& l) {
-  return params.has_dropout() ? l.heads * l.decisions() : 0;
+  return params.has_dropout() ? l.heads * l.dropout_mask_stride() : 0;
 }
 MH_INLINE int64_t by_distance_scratch(const AttentionParams& params, const Layout& l) {
   return params.has_relative() ? l.rows * distances_of(l.span, l.rows) : 0;

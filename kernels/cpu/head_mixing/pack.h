@@ -12,29 +12,30 @@ namespace {
 // Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * position; the rows
 // from `length` on become zero.
 template <class T>
-void unpack_rows(const T* from, int64_t position, int64_t length, int64_t size, float factor, int64_t rows, float* to) {
-  const int64_t wide = padded(size);
+void unpack_rows(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
+                 float* to) {
+  const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < length; ++r)
-    for (int64_t i = 0; i < wide; i += lanes) {
+    for (int64_t i = 0; i < padded_size; i += lanes) {
       Floats v;
-      load_partial(from + r * position + i, size - i, v);
+      load_partial(from + r * row_stride + i, size - i, v);
       v = v * factor;
-      store(v, to + r * wide + i);
+      store(v, to + r * padded_size + i);
     }
-  std::fill_n(to + length * wide, (rows - length) * wide, 0.0F);
+  std::fill_n(to + length * padded_size, (rows - length) * padded_size, 0.0F);
 }
 
 // Transposes `from` (length, size), with row r at from + r * position, chunk by chunk into to (chunks, size, chunk);
 // the columns from `length` on become zero.
 template <class T>
-void unpack_transposed(const T* from, int64_t position, int64_t length, int64_t size, float* to) {
+void unpack_transposed(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* block = to + first / chunk * size * chunk + first % chunk;
     for (int64_t i = 0; i < size; i += lanes) {
       Floats rows[lanes];
       for (int64_t j = 0; j < lanes; ++j) {
-        if (j < count) load_partial(from + (first + j) * position + i, size - i, rows[j]);
+        if (j < count) load_partial(from + (first + j) * row_stride + i, size - i, rows[j]);
         else rows[j] = Floats{};
       }
       transpose(rows);
@@ -57,19 +58,19 @@ struct Packed {
 // (cpu/bf16_operands.h). The operand of a head takes half of the floats that Packed reserves for it.
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const Packed<float>& packed) {
-  const auto of_head = [&](float* part, int64_t i, int64_t wide) {
-    return reinterpret_cast<uint16_t*>(part + i * l.keys() * wide);
+  const auto head_operand = [&](float* part, int64_t i, int64_t padded_size) {
+    return reinterpret_cast<uint16_t*>(part + i * l.keys() * padded_size);
   };
   if (head < params.in_heads) {
     transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
-                   of_head(packed.transposed_k, head, l.dk));
+                   head_operand(packed.transposed_k, head, l.dk));
     if (backward)
       pair_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
-                of_head(packed.keys, head, l.dk));
+                head_operand(packed.keys, head, l.dk));
     return;
   }
   head -= params.in_heads;
-  uint16_t* to = of_head(packed.values, head, l.dv);
+  uint16_t* to = head_operand(packed.values, head, l.dv);
   if (backward)
     transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
   else pair_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);

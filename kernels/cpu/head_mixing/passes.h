@@ -43,25 +43,25 @@ void logits_of(const AttentionParams& params, const Layout& l, const VisibleKeys
 }
 
 // One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
-struct OneHead {
+struct HeadTile {
   const float* numbers;
   uint16_t* rounded;
 };
 
 // Computes sums (rows, wide) += tile (rows, keys) · right (keys, wide) for one head; right: packed fp32 or bf16.
-void add_over_keys(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
-                   const OneHead& tile, const float* right, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, wide, tile.numbers, right, sums);
+void add_over_keys(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t padded_size,
+                   const HeadTile& tile, const float* right, float* sums) {
+  if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, padded_size, tile.numbers, right, sums);
   gemm_tile(*params.bf16, l, visible, tile.numbers, tile.rounded)
-      .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), wide, sums);
+      .over_keys(reinterpret_cast<const uint16_t*>(right), l.keys(), padded_size, sums);
 }
 // Computes sums (keys, wide) += tileᵀ (keys, l.rows) · rows (l.rows, wide) for one head. rows: packed by take_tile(),
 // in bf16 with paired right operands.
-void add_over_queries(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t wide,
-                      const OneHead& tile, const float* rows, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, wide, tile.numbers, rows, sums);
+void add_over_queries(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t padded_size,
+                      const HeadTile& tile, const float* rows, float* sums) {
+  if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, padded_size, tile.numbers, rows, sums);
   gemm_tile(*params.bf16, l, visible, tile.numbers, tile.rounded)
-      .over_queries(reinterpret_cast<const uint16_t*>(rows) + l.rows * wide, wide, sums);
+      .over_queries(reinterpret_cast<const uint16_t*>(rows) + l.rows * padded_size, padded_size, sums);
 }
 
 // Computes to (heads, count, size) = of.factor * sums (heads, l.rows, padded size), for the `count` queries of a tile.
@@ -100,8 +100,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* tops = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = tops + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
   float* unused = sums + l.rows * params.in_heads;                    // (in): sums that are not needed again
-  float* keep = unused + padded(params.in_heads);
-  float* positions = keep + decisions_scratch(params, l);
+  float* dropout_mask = unused + padded(params.in_heads);
+  float* positions = dropout_mask + decisions_scratch(params, l);
   const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
   const bool once = l.span >= params.keys;
@@ -110,7 +110,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     if (count <= 0) continue;
     const Queries queries{first, count};
     take_tile(params, l, query_rows(params), tensors.q, queries, false, rows);
-    if (params.has_relative()) with_biases(params, l, count, rows, positions);
+    if (params.has_relative()) add_relative_biases(params, l, count, rows, positions);
     std::fill_n(tops, l.rows * params.in_heads, -INFINITY), std::fill_n(sums, l.rows * params.in_heads, 0.0F);
     std::fill_n(values, params.out_heads * l.rows * l.dv, 0.0F);
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
@@ -133,7 +133,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         if (!once) exponentials_of(params, l, query, {tops + i * params.in_heads, 1}, x, nullptr, unused);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
                        matrix);
-        mix_query(params, l, query, matrix, x, keep, mixed);
+        mix_query(params, l, query, matrix, x, dropout_mask, mixed);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_over_keys(params, l, visible, l.dv, {tile + i * chunk, rounded_tile}, from.values + i * l.keys() * l.dv,
@@ -162,11 +162,11 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* g = lane_sums + numbers * lanes;                  // (rows, in, out): G
   float* dropped = g + l.rows * numbers;                   // (heads, chunk): probabilities after dropout
   float* mixed = dropped + l.heads * chunk;                // (heads, chunk): mixed probabilities or gradients
-  float* of_query = mixed + l.heads * chunk;               // (rows, in): sums of probabilities
-  float* scaled = of_query + l.rows * params.in_heads;     // (in, out): matrix divided by the sums
+  float* prob_sums = mixed + l.heads * chunk;              // (rows, in): sums of probabilities
+  float* scaled = prob_sums + l.rows * params.in_heads;    // (in, out): matrix divided by the sums
   float* unused = scaled + padded(numbers);                // (in): sums that are not needed again
-  float* keep = unused + padded(params.in_heads);
-  float* slopes = keep + decisions_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
+  float* dropout_mask = unused + padded(params.in_heads);
+  float* slopes = dropout_mask + decisions_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
   float* positions = slopes + l.query();
   const DistanceScratch distances{positions, positions + of_tile};
   auto* rounded_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
@@ -184,38 +184,39 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const Queries queries{first, count};
     take_tile(params, l, query_rows(params), tensors.q, queries, true, rows);
     take_tile(params, l, result_rows(params), tensors.dout, queries, true, drows);
-    if (params.has_relative()) with_biases(params, l, count, rows, positions);
+    if (params.has_relative()) add_relative_biases(params, l, count, rows, positions);
     std::fill_n(sums, 2 * of_tile, 0.0F);
     std::fill_n(g, l.rows * numbers, 0.0F);
-    std::fill_n(of_query, l.rows * params.in_heads, 0.0F);
-    const auto over_span = [&](int64_t key, bool weighs, bool unmixes) {
+    std::fill_n(prob_sums, l.rows * params.in_heads, 0.0F);
+    const auto over_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, l, queries, key);
       logits_of(params, l, visible, rows, from.transposed_k, distances, p);
       with_keys(params, l, result_rows(params), visible, drows, from.values, d);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.reach(i));
         float *x = p + i * l.query(), *y = d + i * l.query();
-        const OneQuery numbers_of{x, y, keep};
-        float *of_heads = of_query + i * params.in_heads, *g_of_query = g + i * numbers;
-        exponentials_of(params, l, query, {lse + query.t, params.queries}, x, unmixes ? slopes : nullptr,
-                        weighs ? of_heads : unused);
-        if (params.has_dropout()) decide_query(params, l, query, keep);
-        if (params.has_dropout() && !params.dropout_before_mixing) undrop_query(params, l, query, keep, y);
-        if (weighs) weigh_query(params, l, query, numbers_of, mixing, g_of_query);
-        if (!unmixes) continue;
-        if (weighs) divide_by_sums(params, g_of_query, of_heads, g_of_query);
-        unmix_query(params, l, query, numbers_of, mixing, of_heads, g_of_query);
+        const QueryElements numbers_of{x, y, dropout_mask};
+        float *of_heads = prob_sums + i * params.in_heads, *g_of_query = g + i * numbers;
+        exponentials_of(params, l, query, {lse + query.t, params.queries}, x, compute_ds ? slopes : nullptr,
+                        compute_g ? of_heads : unused);
+        if (params.has_dropout()) dropout_mask_of_query(params, l, query, dropout_mask);
+        if (params.has_dropout() && !params.dropout_before_mixing)
+          dropout_query_backward(params, l, query, dropout_mask, y);
+        if (compute_g) weigh_query(params, l, query, numbers_of, mixing, g_of_query);
+        if (!compute_ds) continue;
+        if (compute_g) divide_by_sums(params, g_of_query, of_heads, g_of_query);
+        mix_query_backward(params, l, query, numbers_of, mixing, of_heads, g_of_query);
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
             multiply_chunk(params.in_heads, std::min(chunk, query.width - c * chunk), slopes + c * l.step(),
                            y + c * l.step());
       }
-      if (!unmixes) return;
+      if (!compute_ds) return;
       for (int64_t i = count; i < visible.queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, d}) std::fill_n(tile + i * l.query(), l.query(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
         const int64_t at = j * l.keys() * l.dk, of_head = j * l.rows * l.dk;
-        const OneHead logits{d + j * chunk, rounded_tile};
+        const HeadTile logits{d + j * chunk, rounded_tile};
         add_over_keys(params, l, visible, l.dk, logits, from.keys + at, sums + of_head);
         if (params.has_relative()) distances_backward(params, l, visible, j, distances, d, {tensors.dr, dy});
         add_over_queries(params, l, visible, l.dk, logits, rows + of_head, dk + at);
@@ -228,7 +229,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
     for (int64_t key = from_key; !once && key < end; key += l.span) over_span(key, true, false);
     for (int64_t i = 0; !once && i < count; ++i)
-      divide_by_sums(params, g + i * numbers, of_query + i * params.in_heads, g + i * numbers);
+      divide_by_sums(params, g + i * numbers, prob_sums + i * params.in_heads, g + i * numbers);
     for (int64_t key = from_key; key < end; key += l.span) over_span(key, once, true);
     for (int64_t i = 0; i < count; ++i) {
       if (by_query)
@@ -252,14 +253,14 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
 template <Level L, class T>
 void HeadMixingLoops<L, T>::gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size,
                                    Heads<T> to) {
-  const int64_t wide = padded(size);
+  const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {
       Floats sum;
-      load(from + r * wide + s, sum);
+      load(from + r * padded_size + s, sum);
       for (int64_t part = 1; part < parts; ++part) {
         Floats more;
-        load(from + part * step + r * wide + s, more);
+        load(from + part * step + r * padded_size + s, more);
         sum += more;
       }
       store_partial(sum, size - s, to.at(0, r) + s);

@@ -58,28 +58,30 @@ struct TileRows {
 // chunk), into a tile, in fp32.
 void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& visible, const float* rows,
                         const float* transposed, float* tile) {
-  const int64_t size = of.size, wide = padded(size);
+  const int64_t size = of.size, padded_size = padded(size);
   for (int64_t j = 0; j < of.heads; ++j)
     for (int64_t c = 0; c * chunk < visible.width; ++c) {
-      const float *a = rows + j * l.rows * wide, *b = transposed + ((j * l.chunks + c) * chunk + visible.begin) * size;
+      const float *a = rows + j * l.rows * padded_size,
+                  *b = transposed + ((j * l.chunks + c) * chunk + visible.begin) * size;
       float* to = tile + c * l.step() + j * chunk;
       if (visible.all_see((c + 1) * chunk)) {
-        product<Tile, false>(visible.queries, padded(std::min(chunk, visible.width - c * chunk)), size, {a, wide, 1},
-                             {b, chunk}, {to, l.query()});
+        product<Tile, false>(visible.queries, padded(std::min(chunk, visible.width - c * chunk)), size,
+                             {a, padded_size, 1}, {b, chunk}, {to, l.query()});
         continue;
       }
       for (int64_t y = 0; y < visible.queries; y += 8)
         product<Tile, false>(8, padded(std::clamp<int64_t>(visible.reach(y) - c * chunk, 0, chunk)), size,
-                             {a + y * wide, wide, 1}, {b, chunk}, {to + y * l.query(), l.query()});
+                             {a + y * padded_size, padded_size, 1}, {b, chunk}, {to + y * l.query(), l.query()});
     }
 }
 
 // Computes sums (queries, wide) += tile (queries, keys) · values (keys, wide) for one head, in fp32.
-void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
+void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(queries, wide, count, {tile + c * l.step() + y * l.query(), l.query(), 1},
-                        {values + (visible.begin + c * chunk) * wide, wide}, {sums + y * wide, wide});
+    product<Tile, true>(queries, padded_size, count, {tile + c * l.step() + y * l.query(), l.query(), 1},
+                        {values + (visible.begin + c * chunk) * padded_size, padded_size},
+                        {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     if (visible.all_see((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
@@ -90,21 +92,22 @@ void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t wide
 }
 
 // Computes sums (keys, wide) += tileᵀ (keys, queries) · rows (queries, wide) for one head, in fp32.
-void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t wide, const float* tile,
+void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     const int64_t count = padded(std::min(chunk, visible.width - c * chunk));
     const float* a = tile + c * l.step();
-    float* to = sums + (visible.begin + c * chunk) * wide;
+    float* to = sums + (visible.begin + c * chunk) * padded_size;
     if (visible.all_see((c + 1) * chunk)) {
-      product<Tile, true>(count, wide, visible.queries, {a, 1, l.query()}, {rows, wide}, {to, wide});
+      product<Tile, true>(count, padded_size, visible.queries, {a, 1, l.query()}, {rows, padded_size},
+                          {to, padded_size});
       continue;
     }
     int64_t from = 0;  // first group of 8 queries that sees the keys x … x + 7
     for (int64_t x = 0; x < count; x += 8) {
       while (from < visible.queries && padded(visible.reach(from)) <= c * chunk + x) from += 8;
-      product<Tile, true>(8, wide, visible.queries - from, {a + x + from * l.query(), 1, l.query()},
-                          {rows + from * wide, wide}, {to + x * wide, wide});
+      product<Tile, true>(8, padded_size, visible.queries - from, {a + x + from * l.query(), 1, l.query()},
+                          {rows + from * padded_size, padded_size}, {to + x * padded_size, padded_size});
     }
   }
 }
@@ -114,14 +117,15 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t w
 // half.
 void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, const VisibleKeys& visible,
                     const float* rows, const float* transposed, float* tile) {
-  const int64_t wide = padded(of.size);
+  const int64_t padded_size = padded(of.size);
   for (int64_t j = 0; j < of.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * chunk + key_offset(l, s);
-      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * wide);
-      const auto* right =
-          reinterpret_cast<const uint16_t*>(transposed + j * l.keys() * wide) + (visible.begin + s) * wide;
-      gemm_product<false>(gemm, l.rows, kGemmColumns, wide, {left, wide}, {right, wide}, {to, l.query()});
+      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * padded_size);
+      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * l.keys() * padded_size) +
+                          (visible.begin + s) * padded_size;
+      gemm_product<false>(gemm, l.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
+                          {to, l.query()});
       if (of.factor != 1) scale_rows(of.factor, visible.queries, kGemmColumns, to, l.query());
     }
 }
@@ -146,16 +150,16 @@ void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Q
                float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < of.heads; ++j) {
-      const int64_t wide = padded(of.size);
-      auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * wide);
+      const int64_t padded_size = padded(of.size);
+      auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * padded_size);
       copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, of.size, rows);
-      if (paired) pair_rows(rows, wide, l.rows, l.rows, wide, rows + l.rows * wide);
+      if (paired) pair_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
     }
 }
 
 // Replaces the scaled queries `rows` (in, l.rows, dk) by scale * (q + u), and writes scale * (q + v) to `positions`
 // (in, l.rows, dk), for the first `count` queries.
-void with_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* positions) {
+void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* positions) {
   const RelativeParams& r = params.relative;
   std::fill_n(positions, params.in_heads * l.rows * l.dk, 0.0F);
   for (int64_t j = 0; j < params.in_heads; ++j)
@@ -174,7 +178,8 @@ void with_biases(const AttentionParams& params, const Layout& l, int64_t count, 
 
 // Returns the keys of a run that a tile sees, counted from the first key of the span, and the rows of r at their
 // distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible, const Run& run) {
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
+                                       const DistanceRun& run) {
   DistanceRange z =
       distance_range(run, params.queries, visible.query, visible.count, visible.begin, visible.begin + visible.width);
   z.key -= visible.begin;

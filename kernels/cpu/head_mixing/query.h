@@ -11,19 +11,19 @@ namespace {
 
 // One query and a span of keys. The keys are counted from the first key of the span.
 struct Query {
-  int64_t t, begin;      // index of the query; first key of the span
-  int64_t unseen, seen;  // the query sees the keys [unseen, seen), which may be empty
-  int64_t width;         // number of keys with logits in the tile
+  int64_t t, begin;                    // index of the query; first key of the span
+  int64_t visible_begin, visible_end;  // the query sees the keys [unseen, seen), which may be empty
+  int64_t width;                       // number of keys with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t numbers)
       : t(query),
         begin(key),
-        unseen(std::max<int64_t>(0, params.visible_begin(query) - key)),
-        seen(std::clamp<int64_t>(params.visible_end(query) - key, 0, numbers)),
+        visible_begin(std::max<int64_t>(0, params.visible_begin(query) - key)),
+        visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, numbers)),
         width(numbers) {}
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
-void hide_before(const Layout& l, int64_t first, float value, float* x) {
+void fill_masked_before(const Layout& l, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
     std::fill_n(x + key_offset(l, s), n, value);
@@ -37,52 +37,53 @@ void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
                       slopes != nullptr ? slopes + c * l.step() : nullptr);
 }
 
-// Returns the maximum of the first `seen` logits of one head of one query; -inf if there are none.
-float maximum_in(const Layout& l, const float* x, int64_t seen) {
+// Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
+float maximum_in(const Layout& l, const float* x, int64_t visible_end) {
   float top = -INFINITY;
-  for (int64_t c = 0; c * chunk < seen; ++c)
-    top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, seen - c * chunk)));
+  for (int64_t c = 0; c * chunk < visible_end; ++c)
+    top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, visible_end - c * chunk)));
   return top;
 }
-// Replaces the first `seen` of `width` logits of one head of one query by exp(x - maximum), and the others, of masked
-// keys, by 0. Returns the sum of the exponentials.
-float exponentials_in(const Layout& l, float* x, int64_t seen, int64_t width, float maximum) {
+// Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
+// masked keys, by 0. Returns the sum of the exponentials.
+float exponentials_in(const Layout& l, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
-    const int64_t visible_count = std::clamp<int64_t>(seen - c * chunk, 0, chunk);
+    const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
     sum += exponentials(x + c * l.step(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
   }
   return sum;
 }
 
-// Returns whether the first `seen` logits of one head of one query are all -inf.
-bool all_hidden_in(const Layout& l, const float* x, int64_t seen) {
-  for (int64_t c = 0; c * chunk < seen; ++c)
-    if (!all_hidden(x + c * l.step(), std::min(chunk, seen - c * chunk))) return false;
+// Returns whether the first `visible_end` logits of one head of one query are all -inf.
+bool all_masked_in_head(const Layout& l, const float* x, int64_t visible_end) {
+  for (int64_t c = 0; c * chunk < visible_end; ++c)
+    if (!all_masked(x + c * l.step(), std::min(chunk, visible_end - c * chunk))) return false;
   return true;
 }
 
-// Computes the dropout mask keep (heads, l.decisions()), scale or 0, of one query for the keys of a span that it sees.
-// The mask of a head begins kDropoutGroup elements after the start of its row.
-void decide_query(const AttentionParams& params, const Layout& l, const Query& q, float* keep) {
+// Computes the dropout mask keep (heads, l.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
+// it sees. The mask of a head begins kDropoutGroup elements after the start of its row.
+void dropout_mask_of_query(const AttentionParams& params, const Layout& l, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
-    decide_range(params.dropout,
-                 params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row) +
-                                                              q.t * params.dropout_row + q.begin),
-                 q.seen, keep + h * l.decisions() + kDropoutGroup);
+    dropout_mask_range(params.dropout,
+                       params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row) +
+                                                                    q.t * params.dropout_row + q.begin),
+                       q.visible_end, dropout_mask + h * l.dropout_mask_stride() + kDropoutGroup);
 }
 
 // Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
 // query sees. Up to a multiple of 16 keys, masked ones become 0.
-void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* keep, const float* x, float* y) {
+void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* dropout_mask, const float* x,
+                float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats k, v;
-      load(keep + h * l.decisions() + kDropoutGroup + c * chunk + s, k);
+      load(dropout_mask + h * l.dropout_mask_stride() + kDropoutGroup + c * chunk + s, k);
       load(x + h * chunk + s, v);
       replace_from(count - s, 0, k);
-      store(kept(k, v), y + h * chunk + s);
+      store(apply_dropout_mask(k, v), y + h * chunk + s);
     }
 }
 
@@ -113,24 +114,24 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* tops,
                           float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
-    float* of_head = x + j * chunk;
-    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, of_head, nullptr);
-    const int64_t seen = q.seen > q.unseen ? q.seen : 0;
-    if (seen > 0) hide_before(l, q.unseen, -INFINITY, of_head);
+    float* head_elements = x + j * chunk;
+    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, head_elements, nullptr);
+    const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
+    if (visible_end > 0) fill_masked_before(l, q.visible_begin, -INFINITY, head_elements);
     const float before = tops[j];
-    tops[j] = std::max(before, maximum_in(l, of_head, seen));
-    if (tops[j] == -INFINITY && all_hidden_in(l, of_head, seen)) {
-      hide_before(l, q.width, 0, of_head);
+    tops[j] = std::max(before, maximum_in(l, head_elements, visible_end));
+    if (tops[j] == -INFINITY && all_masked_in_head(l, head_elements, visible_end)) {
+      fill_masked_before(l, q.width, 0, head_elements);
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(before - tops[j]);
-    sums[j] += exponentials_in(l, of_head, seen, q.width, tops[j]);
-    if (seen > 0) hide_before(l, q.unseen, 0, of_head);
+    sums[j] += exponentials_in(l, head_elements, visible_end, q.width, tops[j]);
+    if (visible_end > 0) fill_masked_before(l, q.visible_begin, 0, head_elements);
   }
 }
 
 // One number for each head, `stride` floats apart.
-struct OfEachHead {
+struct PerHeadValues {
   const float* data;
   int64_t stride;
 };
@@ -138,17 +139,17 @@ struct OfEachHead {
 // Replaces the logits x of a query by exp(x - tops[j]) for each query head j, or by zeros if tops[j] is infinite (a
 // fully masked row), and adds their sums to sums (in). tops: maxima, or log-sum-exps. slopes: receives the derivative
 // of sigsoftmax_logits(), if it is not null.
-void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, OfEachHead tops, float* x,
+void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues tops, float* x,
                      float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
-    float* of_head = x + j * chunk;
-    if (has_slope) sigsoftmax_in(l, q.width, of_head, slopes != nullptr ? slopes + j * chunk : nullptr);
+    float* head_elements = x + j * chunk;
+    if (has_slope) sigsoftmax_in(l, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float top = tops.data[j * tops.stride];
-    const int64_t unseen = std::min(q.unseen, q.width);
-    hide_before(l, unseen, -INFINITY, of_head);
-    sums[j] += exponentials_in(l, of_head, std::isinf(top) ? 0 : q.seen, q.width, top);
-    hide_before(l, unseen, 0, of_head);
+    const int64_t visible_begin = std::min(q.visible_begin, q.width);
+    fill_masked_before(l, visible_begin, -INFINITY, head_elements);
+    sums[j] += exponentials_in(l, head_elements, std::isinf(top) ? 0 : q.visible_end, q.width, top);
+    fill_masked_before(l, visible_begin, 0, head_elements);
   }
 }
 
@@ -165,35 +166,37 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
 // the mixing matrix, with rows divided by the sums of the exponentials. keep, mixed: scratch.
 void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
-               float* keep, float* mixed) {
+               float* dropout_mask, float* mixed) {
   const bool has_dropout = params.has_dropout();
-  if (has_dropout) decide_query(params, l, q, keep);
+  if (has_dropout) dropout_mask_of_query(params, l, q, dropout_mask);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
+                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float* logits_chunk = x + c * l.step();
     if (has_dropout && params.dropout_before_mixing)
-      drop_chunk(l, params.in_heads, c, count, keep, logits_chunk, logits_chunk);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, wide, mixed);
-    copy_chunk(params.out_heads, wide, mixed, logits_chunk);
+      drop_chunk(l, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, chunk_width, mixed);
+    copy_chunk(params.out_heads, chunk_width, mixed, logits_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      drop_chunk(l, params.out_heads, c, count, keep, mixed, logits_chunk);
+      drop_chunk(l, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
   }
 }
 
 // Applies dropout after mixing to gradients: replaces d, the gradients of a query's mixed probabilities after dropout,
 // by the gradients before dropout.
-void undrop_query(const AttentionParams& params, const Layout& l, const Query& q, const float* keep, float* d) {
+void dropout_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const float* dropout_mask,
+                            float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.step();
-    drop_chunk(l, params.out_heads, c, std::clamp<int64_t>(q.seen - c * chunk, 0, chunk), keep, dy, dy);
+    drop_chunk(l, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask, dy, dy);
   }
 }
 
 // The elements of one query in the two tiles of the backward pass, and its dropout mask. p (in heads): probabilities
 // before the division by their sums; d (out heads): gradients of mixed probabilities.
-struct OneQuery {
+struct QueryElements {
   float *p, *d;
-  const float* keep;
+  const float* dropout_mask;
 };
 // Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped (heads, chunk), scaled (in, out), mixed
 // (heads, chunk).
@@ -203,17 +206,18 @@ struct MixScratch {
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
-void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
+void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& of,
                  const MixScratch& scratch, float* g) {
   const int64_t numbers = params.in_heads * params.out_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, numbers * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
+                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     const float* x = of.p + c * l.step();
     if (has_dropout) {
-      copy_chunk(params.in_heads, wide, x, scratch.dropped);
-      drop_chunk(l, params.in_heads, c, count, of.keep, x, scratch.dropped);
+      copy_chunk(params.in_heads, chunk_width, x, scratch.dropped);
+      drop_chunk(l, params.in_heads, c, count, of.dropout_mask, x, scratch.dropped);
       x = scratch.dropped;
     }
     outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.lane_sums);
@@ -228,25 +232,26 @@ void weigh_query(const AttentionParams& params, const Layout& l, const Query& q,
 // Replaces of.p by the mixed probabilities after dropout (out heads), and of.d by the gradients of the logits (in
 // heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys, divided by the
 // sums.
-void unmix_query(const AttentionParams& params, const Layout& l, const Query& q, const OneQuery& of,
-                 const MixScratch& scratch, const float* sums, const float* g) {
+void mix_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& of,
+                        const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = params.in_heads, out = params.out_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
-  const float* const keep = of.keep;
+  const float* const dropout_mask = of.dropout_mask;
   float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
   divide_by_sums(params, matrix, sums, scaled);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t wide = std::min(chunk, q.width - c * chunk), count = std::clamp<int64_t>(q.seen - c * chunk, 0, wide);
+    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
+                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
-    mix_chunk(out, in, {matrix, out, 1}, dy, wide, mixed);  // dP_j, the gradients of the probabilities
-    if (dropout_before_mixing) drop_chunk(l, in, c, count, keep, mixed, mixed);
+    mix_chunk(out, in, {matrix, out, 1}, dy, chunk_width, mixed);  // dP_j, the gradients of the probabilities
+    if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
       for (int64_t i = 0; i < out; ++i) delta += matrix[j * out + i] * g[j * out + i];
-      for (int64_t s = 0; s < wide; s += lanes) {
+      for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
         load(x + j * chunk + s, a);
         load(mixed + j * chunk + s, b);
@@ -254,10 +259,10 @@ void unmix_query(const AttentionParams& params, const Layout& l, const Query& q,
         store(b, dy + j * chunk + s);
       }
     }
-    if (dropout_before_mixing) drop_chunk(l, in, c, count, keep, x, x);
-    mix_chunk(in, out, {scaled, 1, out}, x, wide, mixed);
-    copy_chunk(out, wide, mixed, x);
-    if (dropout_after_mixing) drop_chunk(l, out, c, count, keep, mixed, x);
+    if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, x, x);
+    mix_chunk(in, out, {scaled, 1, out}, x, chunk_width, mixed);
+    copy_chunk(out, chunk_width, mixed, x);
+    if (dropout_after_mixing) drop_chunk(l, out, c, count, dropout_mask, mixed, x);
   }
 }
 

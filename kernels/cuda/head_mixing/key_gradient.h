@@ -59,9 +59,10 @@ template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
 // ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
-// reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If tensors.kv_read_once,
-// the gradients are written to heads a.key_head(j) of dk and a.value_head(i) of dv, and otherwise to heads j and i.
-// Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of `order` is 16 * plan.strips keys.
+// reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
+// tensors.one_reader_per_kv_head, the gradients are written to heads a.key_head(j) of dk and a.value_head(i) of dv, and
+// otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of `order` is
+// 16 * plan.strips keys.
 //
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
@@ -351,15 +352,15 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < a.in_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
-                row_of(dk, b, tensors.kv_read_once ? a.key_head(warp_head + o) : warp_head + o, 0), dk.row_stride,
-                first + 16 * warp.strip, rows_end, a.key_size, a.aligned);
+                row_of(dk, b, tensors.one_reader_per_kv_head ? a.key_head(warp_head + o) : warp_head + o, 0),
+                dk.row_stride, first + 16 * warp.strip, rows_end, a.key_size, a.aligned);
         }
         if constexpr (kComputeDv) {
           if (warp_head + o < a.out_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
-                row_of(dv, b, tensors.kv_read_once ? a.value_head(warp_head + o) : warp_head + o, 0), dv.row_stride,
-                first + 16 * warp.strip, rows_end, a.value_size, a.aligned);
+                row_of(dv, b, tensors.one_reader_per_kv_head ? a.value_head(warp_head + o) : warp_head + o, 0),
+                dv.row_stride, first + 16 * warp.strip, rows_end, a.value_size, a.aligned);
         }
       }
     });

@@ -49,7 +49,7 @@ struct VisibleKeyTiles {
   int last;
   MH_DEVICE StreamedTile operator()(int n) const {
     for (int i = 0; i < a.relative.num_runs; ++i) {
-      const Run& run = a.relative.runs[i];
+      const DistanceRun& run = a.relative.runs[i];
       const KeyRange range = intersect(visible, run);
       const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0, from = range.first + 16 * n;
       if (n < tiles) return {from, range.end, distance_row(a, run, last, from), a.relative.distances};
@@ -88,7 +88,7 @@ struct QueryTilesOfDistances {
   MH_DEVICE StreamedTile operator()(int n) const {
     const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
     for (int i = 0; i < a.relative.num_runs; ++i) {
-      const Run& run = a.relative.runs[i];
+      const DistanceRun& run = a.relative.runs[i];
       const KeyRange keys = intersect({0, real_keys}, run);
       const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
       if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))

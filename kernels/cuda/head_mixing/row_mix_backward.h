@@ -442,8 +442,8 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
 }
 
 // Computes x.dk, for each query head j the gradient of the keys that it reads, and x.dv, for each output head i the
-// gradient of the values that it reads. If x.kv_read_once, the gradients are written to heads a.key_head(j) of x.dk and
-// a.value_head(i) of x.dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks()).
+// gradient of the values that it reads. If x.one_reader_per_kv_head, the gradients are written to heads a.key_head(j)
+// of x.dk and a.value_head(i) of x.dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks()).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
@@ -568,12 +568,12 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     MH_FOR (strip, kKeys / 16) {
       if (head < a.in_heads)
         store_rows<kSize, kStride>(thread, staging, dk_sums[o][strip], {1, 1},
-                                   row_of(x.dk, b, x.kv_read_once ? a.key_head(head) : head, 0), x.dk.row_stride,
-                                   first + 16 * strip, keys, a.key_size, a.aligned);
+                                   row_of(x.dk, b, x.one_reader_per_kv_head ? a.key_head(head) : head, 0),
+                                   x.dk.row_stride, first + 16 * strip, keys, a.key_size, a.aligned);
       if (head < a.out_heads)
         store_rows<kSize, kStride>(thread, staging, dv_sums[o][strip], {1, 1},
-                                   row_of(x.dv, b, x.kv_read_once ? a.value_head(head) : head, 0), x.dv.row_stride,
-                                   first + 16 * strip, keys, a.value_size, a.aligned);
+                                   row_of(x.dv, b, x.one_reader_per_kv_head ? a.value_head(head) : head, 0),
+                                   x.dv.row_stride, first + 16 * strip, keys, a.value_size, a.aligned);
     }
   }
 }

@@ -13,9 +13,9 @@ namespace mh::attention {
 
 // Relative positions of a score (kernels::RelativeParams); the tensors are undefined if the score has none.
 struct RelativePositions {
-  at::Tensor u, v;                 // (h, dk): query biases for products with keys (u) and with distances (v)
-  at::Tensor r;                    // (h, D, dk): projected embeddings of D distances
-  std::vector<kernels::Run> runs;  // runs of keys at consecutive positions; together all keys
+  at::Tensor u, v;                         // (h, dk): query biases for products with keys (u) and with distances (v)
+  at::Tensor r;                            // (h, D, dk): projected embeddings of D distances
+  std::vector<kernels::DistanceRun> runs;  // runs of keys at consecutive positions; together all keys
 };
 
 // The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors
@@ -63,7 +63,7 @@ class PackedRelative {
 
  private:
   at::Tensor u_, v_, rows_, transposed_;
-  std::vector<kernels::Run> runs_;
+  std::vector<kernels::DistanceRun> runs_;
   kernels::RelativeParams params_{};
 };
 

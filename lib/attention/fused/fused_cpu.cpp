@@ -78,12 +78,13 @@ void forward_heads(const Operands& x, bool gradient, const ForwardResult& result
       });
 }
 
-// Writes all gradients to d. `kv_read_once`: one query head reads each key/value head, and d.k and d.v have the heads
-// of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative
-// positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h, d), d.r
-// (B h, D, d), d.head_scales (B, h).
+// Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
+// the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
+// relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h,
+// d), d.r (B h, D, d), d.head_scales (B, h).
 template <class T>
-void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool kv_read_once, OperandGradients& d) {
+void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool one_reader_per_kv_head,
+                    OperandGradients& d) {
   const Operands& x = saved.x;
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
@@ -102,8 +103,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool kv
               kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, all, b, h);
               t.dout = head_of<const T>(dout, b, h);
               t.dq = head_of<T>(d.q, b, h);
-              t.dk = head_of<T>(d.k, b, kv_read_once ? all.key_head(h) : h);
-              t.dv = head_of<T>(d.v, b, kv_read_once ? all.value_head(h) : h);
+              t.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? all.key_head(h) : h);
+              t.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? all.value_head(h) : h);
               if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
               if (all.has_relative())
                 t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
@@ -129,13 +130,13 @@ struct PlainOnCpu {
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
-    const bool kv_read_once = x.spec.is_kv_permutation(x.k.size(1));
+    const bool one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
-    OperandGradients d = empty_gradients(x, kv_read_once);
+    OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
-    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, kv_read_once, d);
-    else backward_heads<uint16_t>(saved, dout, kv_read_once, d);
-    if (!kv_read_once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, one_reader_per_kv_head, d);
+    else backward_heads<uint16_t>(saved, dout, one_reader_per_kv_head, d);
+    if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& p = x.spec.relative; d.u.defined())
       d.u = sum_over_rows(d.u, p.u), d.v_bias = sum_over_rows(d.v_bias, p.v), d.r = sum_over_rows(d.r, p.r);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);

@@ -30,10 +30,10 @@ bool aligned(const at::Tensor& x) {
 }
 
 // Returns the runs of keys in device memory, (number of runs, 3) int64.
-at::Tensor on_device(const std::vector<kernels::Run>& runs, at::Device device) {
-  static_assert(sizeof(kernels::Run) == 3 * sizeof(int64_t));
+at::Tensor on_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
+  static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
   std::vector<int64_t> numbers(3 * runs.size());
-  std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::Run));
+  std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
   // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
   // gaps of a memory are random, so several runs are copied in every call.
   return runs.size() == 1 ? nn::cached_constant(device, numbers) : nn::to_device(at::tensor(numbers), device);
@@ -79,7 +79,7 @@ struct DeviceParams {
                        .rows = p.r.const_data_ptr(),
                        .head_stride = p.r.stride(0),
                        .row_stride = p.r.stride(1),
-                       .runs = static_cast<const kernels::Run*>(runs_.const_data_ptr()),
+                       .runs = static_cast<const kernels::DistanceRun*>(runs_.const_data_ptr()),
                        .distances = static_cast<int>(p.r.size(1)),
                        .num_runs = static_cast<int>(p.runs.size())};
     const int64_t bytes = p.r.element_size();
@@ -110,7 +110,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
 OperandGradients allocate_gradients(const Operands& x, AttentionTensors& t) {
   OperandGradients d = empty_gradients(x, false);
   t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
-  t.kv_read_once = false;
+  t.one_reader_per_kv_head = false;
   return d;
 }
 

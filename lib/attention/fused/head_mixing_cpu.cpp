@@ -162,13 +162,13 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResu
   });
 }
 
-// Writes all gradients to d. `kv_read_once`: one query head reads each key/value head, and d.k and d.v have the heads
-// of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of relative
-// positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to 16), d.r
-// (B parts, h, D, dk padded to 16).
+// Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
+// the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
+// relative positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to
+// 16), d.r (B parts, h, D, dk padded to 16).
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing,
-                   bool kv_read_once, OperandGradients& d) {
+                   bool one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.x;
   const kernels::AttentionParams& all = mixing.all();
   const int64_t parts = mixing.parts(), h = all.in_heads, hv = all.out_heads, numbers = h * hv;
@@ -215,16 +215,16 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         const kernels::AttentionParams a = mixing.row_params(b);
         const float* from = part_gradients->data() + row * parts * part_floats;
         const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
-          kernels::head_mixing_gather(of_head, parts, part_floats, a.keys, head_size,
-                                      kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
+          kernels::head_mixing_sum_parts(of_head, parts, part_floats, a.keys, head_size,
+                                         kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
         };
         if (head < h) {
           gather(from + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
-                 kv_read_once ? a.key_head(head) : head);
+                 one_reader_per_kv_head ? a.key_head(head) : head);
         } else {
           const int64_t of = head - h;
           gather(from + key_floats + of * (kernels::head_mixing_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
-                 kv_read_once ? a.value_head(of) : of);
+                 one_reader_per_kv_head ? a.value_head(of) : of);
         }
       }
     });
@@ -251,16 +251,16 @@ struct MixingOnCpu {
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix;
-    const bool kv_read_once = x.spec.is_kv_permutation(x.k.size(1));
+    const bool one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
     const HeadMixingParams mixing(x, true);
-    OperandGradients d = empty_gradients(x, kv_read_once);
+    OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                             : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
-    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, kv_read_once, d);
-    else backward_rows<uint16_t>(saved, dout, mixing, kv_read_once, d);
-    if (!kv_read_once) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, one_reader_per_kv_head, d);
+    else backward_rows<uint16_t>(saved, dout, mixing, one_reader_per_kv_head, d);
+    if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& p = x.spec.relative; d.u.defined())
       d.u = sum_over_parts(d.u, p.u), d.v_bias = sum_over_parts(d.v_bias, p.v), d.r = sum_over_parts(d.r, p.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);

@@ -66,7 +66,7 @@ int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 // Relative positions over random runs of consecutive keys, and their gradients.
 struct Positions {
   std::vector<float> u, v, rows, transposed, du, dv, dr;
-  std::vector<Run> runs;
+  std::vector<DistanceRun> runs;
   RelativeParams relative{};
 
   Positions() = default;
@@ -221,7 +221,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
     head_mixing_backward(h, {part, parts}, part_tensors, scratch.data());
   });
   const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_gather(from, parts, part_floats, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
+    head_mixing_sum_parts(from, parts, part_floats, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
   };
   in_threads(h.in_heads, [&](int64_t i) { gather(sums.data() + i * (key_floats / h.in_heads), h.key_size, dk, i); });
   in_threads(h.out_heads, [&](int64_t i) {
@@ -270,8 +270,8 @@ struct Passes {
     head_mixing_forward(h, {}, x, scratch.data());
     x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;
     head_mixing_backward(h, {}, x, scratch.data());
-    head_mixing_gather<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
-    head_mixing_gather<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
+    head_mixing_sum_parts<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
+    head_mixing_sum_parts<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
   }
 
  private:

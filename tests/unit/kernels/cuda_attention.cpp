@@ -22,7 +22,7 @@ void check_case(int64_t max_length, bool relative) {
   CaseTensors<T> x(z, random);
   Tensor<T> r(1, 0, 0, 0, x.q.by_position);
   if (relative) z.add_positions(r, random);
-  host::Device device(static_cast<uint32_t>(pick(0, 5)));
+  host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::scale_tiles(a)), NAN);
@@ -111,7 +111,7 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   CHECK(best_num_splits(1, 0, 132) == 1);
   CHECK(best_num_splits(0, 64, 132) == 1);
 
-  host::Device device;
+  host::EmulatedGpu device;
   AttentionParams a;
   a.out_heads = 8, a.queries = 1, a.keys = 4096, a.causal = true;
   using Launches = AttentionLaunches<Bf16, 64>;
@@ -124,7 +124,7 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
 }
 
 TEST_CASE("relative positions of every head size fit into the shared memory of an A100; 48 KiB are refused", "[cuda]") {
-  host::Device device;
+  host::EmulatedGpu device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{

@@ -133,7 +133,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
   std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse, g,
                      dr = unwritten(c.batch * c.in * c.distances * c.key_size);
-  host::Device device(static_cast<uint32_t>(pick(0, 5)));
+  host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   const int min_kib = min_shared_kib<T, kSize>(a, relative);
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib
@@ -146,7 +146,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any_rows(), tensors.k = k.any_rows(), tensors.v = v.any_rows(),
   tensors.out = out.any_rows(), tensors.dout = dout.any_rows();
-  tensors.dq = dq.any_rows(), tensors.dk = dk.any_rows(), tensors.dv = dv.any_rows(), tensors.kv_read_once = false;
+  tensors.dq = dq.any_rows(), tensors.dk = dk.any_rows(), tensors.dv = dv.any_rows(),
+  tensors.one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.prob_sums = sums.data(), tensors.g = g.data();
@@ -264,7 +265,7 @@ TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared 
     CHECK(find_invalid_plan<Bf16, 64>(limit, true) == "");
     CHECK(find_invalid_plan<Fp16, 256>(limit, true) == "");
   }
-  host::Device device;
+  host::EmulatedGpu device;
   const host::Launcher ampere{device, 163 << 10};
   CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(ampere, 32, 32, false)) == "");
   CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(host::Launcher{device, 48 << 10}, 32, 32, false)) ==

@@ -99,7 +99,7 @@ void check_updates() {
     updates.push_back({plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(), t.first.data(),
                        UpdateRule<Plan>::kHasSecond ? t.second.data() : nullptr,
                        t.copy.empty() ? nullptr : t.copy.data()});
-  host::Device device(static_cast<uint32_t>(pick(0, 9)));
+  host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
   for (size_t i = 0; i < count; ++i)
     for (size_t k = 0; k < tensors[i].p.size(); ++k) {
@@ -137,7 +137,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
       }
     }
     std::vector<double> sums(expected.size(), NAN);
-    host::Device device(static_cast<uint32_t>(pick(0, 9)));
+    host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
     RC_ASSERT(squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
     // The difference of two sums of the same squares in double precision.

@@ -66,7 +66,7 @@ void check_cross_entropy() {
   std::vector<int64_t> targets;
   for (int64_t r = 0; r < rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
   std::vector<CrossEntropyRow> losses(static_cast<size_t>(rows), {NAN, NAN});
-  host::Device device(static_cast<uint32_t>(pick(0, 9)));
+  host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, rows, logits.data(), targets.data(), losses.data()) ==
             nullptr);
 
@@ -135,7 +135,7 @@ void check_sum_norm() {
   if (has_sum) t.sum = sum.data();
   if (has_norm) t.norm = norm.data();
   if (has_norm && has_sum) t.mean = mean.data(), t.factor = factor.data();
-  host::Device device(static_cast<uint32_t>(pick(0, 9)));
+  host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   const host::Launcher launcher{device};
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);
 
@@ -238,7 +238,7 @@ void check_dropout() {
   const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
   const auto x = random_values<T>(count + offset);
   std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
-  host::Device device;
+  host::EmulatedGpu device;
   RC_ASSERT(dropout<T>(host::Launcher{device}, params, first, x.data() + offset, y.data(), count) == nullptr);
   const Doubles factors = dropout_factors(&params, first, count);
   for (int64_t i = 0; i < count; ++i) {

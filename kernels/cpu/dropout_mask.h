@@ -25,7 +25,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
 }
 
 // Computes the dropout mask keep (kDropoutGroup) of the elements from element 4 * block of the stream on.
-MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
+MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
     uint64_t b = block + static_cast<uint64_t>(i);
@@ -54,20 +54,24 @@ MH_INLINE void decide(const Dropout& params, uint64_t block, float* keep) {
   fill(scale, params.scale);
   for (int i = 0; i < 4; ++i) {
     Floats k = (words[i] >> 8) >= params.threshold ? scale : Floats{};
-    store(k, keep + i * lanes);
+    store(k, dropout_mask + i * lanes);
   }
 }
 
-// Return x times its dropout factor `keep` (scale or 0). A dropped infinity or NaN becomes 0.
-MH_INLINE Floats kept(const Floats& keep, const Floats& x) { return keep == 0.0F ? Floats{} : x * keep; }
-MH_INLINE float kept(float keep, float x) { return keep == 0.0F ? 0.0F : x * keep; }
+// Return x times its dropout factor `dropout_mask` (scale or 0). A dropped infinity or NaN becomes 0.
+MH_INLINE Floats apply_dropout_mask(const Floats& dropout_mask, const Floats& x) {
+  return dropout_mask == 0.0F ? Floats{} : x * dropout_mask;
+}
+MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
+  return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;
+}
 
 // Computes the dropout mask keep[i] of element first + i of the stream, for i < count. Writes whole groups of
 // kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before keep[0] and after keep[count - 1].
-MH_INLINE void decide_range(const Dropout& params, uint64_t first, int64_t count, float* keep) {
+MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t first, int64_t count, float* dropout_mask) {
   const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -skipped; i < count; i += kDropoutGroup)
-    decide(params, (first + static_cast<uint64_t>(i)) / 4, keep + i);
+    dropout_mask_group(params, (first + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
 }
 
 }  // namespace mh::kernels
