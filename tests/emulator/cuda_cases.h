@@ -102,8 +102,8 @@ inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ?
                                         : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
                                                                                : tolerance::kBf16;
 
-// Checks the result of a fused kernel: its error may not exceed a bound (tolerance::beside_composed) that follows from
-// the error of the same computation composed of matrix operations in type T.
+// Checks the result of a fused kernel: its error may not exceed a bound (tolerance::composed_error_bound) that follows
+// from the error of the same computation composed of matrix operations in type T.
 template <class T>
 struct ExpectClose {
   double logit_size;  // largest Σ |term| over the terms of a logit
@@ -113,9 +113,9 @@ struct ExpectClose {
   void operator()(const std::string& name, const Doubles& actual, const Doubles& exact, const Doubles& composed,
                   const Doubles& magnitudes) const {
     const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
-                 bound = tolerance::beside_composed(max_difference(composed, exact), kUnitRoundoff<T>, size) +
-                         tolerance::of_logits(logit_size, size) +
-                         (std::is_same_v<T, float> ? tolerance::of_split_logits(logit_size, size) : 0);
+                 bound = tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, size) +
+                         tolerance::logit_error_bound(logit_size, size) +
+                         (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_size, size) : 0);
     RC_LOG() << name << ": error " << error << ", bound " << bound << ", largest magnitude " << max_magnitude(exact)
              << "\n";
     RC_ASSERT(error <= bound);
@@ -126,10 +126,10 @@ struct ExpectClose {
 // causal, with key_lengths of at most 8, some of them 0.
 enum class CaseKind { any, windows, lengths };
 
-// A random case: sizes and attention parameters, for the reference (policy_case) and for the kernels (params), which
+// A random case: sizes and attention parameters, for the reference (oracle_case) and for the kernels (params), which
 // point to the other members.
 struct Case {
-  reference::PolicyCase policy_case;
+  reference::OracleCase oracle_case;
   AttentionParams params;
   mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
   std::vector<int64_t> key_heads, value_heads;
@@ -137,7 +137,7 @@ struct Case {
 
   // in, out: number of query heads and of output heads. equal_sizes: keys and values have the same size.
   Case(int64_t in, int64_t out, int64_t max_length, int64_t max_size, bool equal_sizes, CaseKind kind = CaseKind::any) {
-    reference::PolicyCase& c = policy_case;
+    reference::OracleCase& c = oracle_case;
     c.batch = pick(1, 2), c.in = in, c.out = out;
     const bool aligned = pick(0, 1) == 1;
     c.key_size = aligned ? (max_size + 7) / 8 * 8 : pick(1, max_size);
@@ -169,10 +169,10 @@ struct Case {
     }
     if (pick(0, 2) == 0) {
       p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row = p.keys;
-      c.dropped_first = in != out || pick(0, 1) == 1;
-      const int64_t heads = c.dropped_first ? in : out;
-      c.keep = [this, heads](int64_t b, int64_t h, int64_t t, int64_t s) {
-        const mh::kernels::AttentionParams& policy = policy_case.policy;
+      c.dropout_before_mixing = in != out || pick(0, 1) == 1;
+      const int64_t heads = c.dropout_before_mixing ? in : out;
+      c.dropout_factor = [this, heads](int64_t b, int64_t h, int64_t t, int64_t s) {
+        const mh::kernels::AttentionParams& policy = oracle_case.policy;
         const uint64_t element = policy.dropout_first +
                                  static_cast<uint64_t>(((b * heads + h) * policy.queries + t) * policy.dropout_row + s);
         return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
@@ -191,7 +191,7 @@ struct Case {
   // and key uses. Replaces `r`, which the caller owns and params points to.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
-    reference::PolicyCase& c = policy_case;
+    reference::OracleCase& c = oracle_case;
     const mh::kernels::AttentionParams& p = c.policy;
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
@@ -226,7 +226,7 @@ template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, delta;
-  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.policy_case, pick(0, 1) == 1) {
+  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.oracle_case, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
   AttentionTensors pointers() {
@@ -239,7 +239,7 @@ struct CaseTensors {
   }
 
  private:
-  CaseTensors(const reference::PolicyCase& c, bool by_position)
+  CaseTensors(const reference::OracleCase& c, bool by_position)
       : q(c.batch, c.in, c.policy.queries, c.key_size, by_position),
         k(c.batch, c.key_heads, c.policy.keys, c.key_size, by_position),
         v(c.batch, c.value_heads, c.policy.keys, c.value_size, by_position),

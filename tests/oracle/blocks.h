@@ -13,7 +13,7 @@
 
 namespace reference {
 
-struct Blocks {
+struct NaiveSublayers {
   mh::model::LanguageModel& model;
   bool pre_norm;
   int64_t width = 16, heads = 4;

@@ -18,14 +18,14 @@ using mh::attention::AttentionSpec;
 
 using Tensors = std::vector<at::Tensor>;
 
-// Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and u, v (kBias) and r of relative
-// positions. All but q, k and v may be undefined.
-enum { kQ, kK, kV, kM, kScales, kU, kBias, kR };
+// Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and u, v (kPositionBias) and r of
+// relative positions. All but q, k and v may be undefined.
+enum { kQ, kK, kV, kMatrix, kHeadScales, kContentBias, kPositionBias, kDistanceRows };
 // Returns whether operand i has the type of q. The matrix, the head scales, u and v are fp32 even if q is narrower.
-inline bool has_query_type(size_t i) { return i < kM || i == kR; }
+inline bool has_query_type(size_t i) { return i < kMatrix || i == kDistanceRows; }
 
 struct Inputs {
-  Tensors operands;  // indexed by kQ … kR; fp32, on the CPU
+  Tensors operands;  // indexed by kQ … kDistanceRows; fp32, on the CPU
   at::Tensor dout;   // (B, hv, Tq, dv), gradient of the output
   AttentionSpec policy;
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
@@ -41,18 +41,18 @@ inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
 inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   const at::Tensor &q = t[kQ], keys = gather_kv_heads(x, t[kK]).transpose(2, 3);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  if (!t[kR].defined()) return at::matmul(q, keys) * scale;
+  if (!t[kDistanceRows].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors run_rows;  // for each run (Tq, keys of the run): row of r that a query and a key use
   for (const kernels::DistanceRun& run : x.policy.relative.runs)
     run_rows.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
                        at::arange(run.count).unsqueeze(0));
   const at::Tensor rows_of_r = at::cat(run_rows, 1)
-                                   .clamp(0, t[kR].size(1) - 1)  // a masked key may have a row outside r
+                                   .clamp(0, t[kDistanceRows].size(1) - 1)  // a masked key may have a row outside r
                                    .to(q.device())
                                    .expand({q.size(0), q.size(1), q.size(2), keys.size(3)});
-  return (at::matmul(add_bias(t[kU]), keys) +
-          at::matmul(add_bias(t[kBias]), t[kR].transpose(1, 2)).gather(3, rows_of_r)) *
+  return (at::matmul(add_bias(t[kContentBias]), keys) +
+          at::matmul(add_bias(t[kPositionBias]), t[kDistanceRows].transpose(1, 2)).gather(3, rows_of_r)) *
          scale;
 }
 
@@ -74,7 +74,7 @@ inline at::Tensor probabilities_of(const Inputs& x, const at::Tensor& logits) {
 // returns the head outputs (B, hv, Tq, dv).
 inline at::Tensor head_outputs(const Inputs& x, const at::Tensor& probabilities, const Tensors& t) {
   at::Tensor p = probabilities;
-  const at::Tensor &m = t[kM], &scales = t[kScales];
+  const at::Tensor &m = t[kMatrix], &scales = t[kHeadScales];
   const at::Tensor dropout_mask = x.dropout_mask.defined() ? x.dropout_mask.to(p.options()) : at::Tensor();
   if (dropout_mask.defined() && x.policy.dropout_before_mixing) p = p * dropout_mask;
   if (m.defined())

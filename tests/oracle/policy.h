@@ -20,15 +20,15 @@ namespace reference {
 
 using Doubles = std::vector<double>;
 
-struct PolicyCase {
+struct OracleCase {
   mh::kernels::AttentionParams policy{};
   int64_t batch = 1, in = 1, out = 1;      // in: heads of the logits; out: heads of the result
   int64_t key_heads = 1, value_heads = 1;  // heads of k and of v
   int64_t key_size = 1, value_size = 1;
-  std::vector<int64_t> key_lengths;  // (batch); empty: all keys are real
-  Doubles scales;                    // (batch, out); empty: 1
-  Doubles matrix;                    // M (batch, queries, in, out); empty: the identity
-  bool dropped_first = false;        // dropout acts before mixing
+  std::vector<int64_t> key_lengths;    // (batch); empty: all keys are real
+  Doubles scales;                      // (batch, out); empty: 1
+  Doubles matrix;                      // M (batch, queries, in, out); empty: the identity
+  bool dropout_before_mixing = false;  // dropout acts before mixing
   // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without relative positions.
   Doubles u, v_bias, r;
   int64_t distances = 0;
@@ -37,12 +37,12 @@ struct PolicyCase {
   // not count as an error.
   std::function<double(double)> round_sum = [](double x) { return x; };
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
-  std::function<double(int64_t, int64_t, int64_t, int64_t)> keep;
+  std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each stored matrix
   bool from_outputs = false;  // delta is computed as dO · O with the rounded O, as fused kernels do
 };
 
-struct PolicyResult {
+struct OracleResult {
   // out and dq have the shapes of dout and q. dk (batch, in, keys, key_size) and dv (batch, out, keys, value_size) have
   // one head for each head that reads keys or values, not summed over heads that read the same one.
   Doubles out, dq, dk, dv;
@@ -57,22 +57,22 @@ struct PolicyResult {
 
 // Returns the results of a case for q (batch, in, queries, key_size), k (batch, key_heads, keys, key_size), v (batch,
 // value_heads, keys, value_size) and dout (batch, out, queries, value_size).
-inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
+inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
                               const Doubles& dout) {
   const auto& p = c.policy;
   const int64_t n = p.queries, m = p.keys, dk = c.key_size, dv = c.value_size;
   const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
   const auto zeros = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
-  PolicyResult r;
+  OracleResult r;
   r.out = zeros(c.batch * c.out * n * dv), r.dq = zeros(c.batch * c.in * n * dk), r.dk = zeros(c.batch * c.in * m * dk),
   r.dv = zeros(c.batch * c.out * m * dv), r.dm = zeros(c.batch * n * c.in * c.out), r.dscale = zeros(c.batch * c.out);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
   r.lse = r.lse_size = zeros(c.batch * c.in * n);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
-  std::vector<const mh::kernels::DistanceRun*> run_of(static_cast<size_t>(m));
+  std::vector<const mh::kernels::DistanceRun*> train_in_folder(static_cast<size_t>(m));
   for (const mh::kernels::DistanceRun& run : c.runs)
-    for (int64_t s = run.first; s < run.first + run.count; ++s) run_of[static_cast<size_t>(s)] = &run;
+    for (int64_t s = run.first; s < run.first + run.count; ++s) train_in_folder[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
       const int64_t real_keys = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
@@ -80,14 +80,14 @@ inline PolicyResult attention(const PolicyCase& c, const Doubles& q, const Doubl
       const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
       const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
-        return c.keep && before_mixing == c.dropped_first ? c.keep(b, h, t, s) : 1.0;
+        return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;
       };
       const auto mix = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto row_of_r = [&](int64_t j, int64_t s) {
-        const mh::kernels::DistanceRun& run = *run_of[static_cast<size_t>(s)];
+        const mh::kernels::DistanceRun& run = *train_in_folder[static_cast<size_t>(s)];
         return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {

@@ -54,7 +54,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> all;
   for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
-    run_of(folder, name, kGated + train_length(2) + str("seed = ", seed, "\n"));
+    train_in_folder(folder, name, kGated + train_length(2) + str("seed = ", seed, "\n"));
     // last.safetensors also contains the moments of the optimizer, which averaging must ignore.
     files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
     all.push_back(files.back().get());
@@ -93,11 +93,11 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
           "[average]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  run_of(folder, "a", train_length(1));
-  run_of(folder, "rate", train_length(1) + "lr = 0.5\n");
-  run_of(folder, "heads", train_length(1) + "[attention]\nheads = 2\n");
-  run_of(folder, "layer", train_length(1) + "[attention.decoder.self.1]\nmixer = 'mixhead-a'\n");
-  run_of(folder, "dropout", train_length(1) + "[model]\ndropout_ffn = 0.2\n");
+  train_in_folder(folder, "a", train_length(1));
+  train_in_folder(folder, "rate", train_length(1) + "lr = 0.5\n");
+  train_in_folder(folder, "heads", train_length(1) + "[attention]\nheads = 2\n");
+  train_in_folder(folder, "layer", train_length(1) + "[attention.decoder.self.1]\nmixer = 'mixhead-a'\n");
+  train_in_folder(folder, "dropout", train_length(1) + "[model]\ndropout_ffn = 0.2\n");
   const io::Checkpoint a(folder.file("a") + "/last.safetensors"), rate(folder.file("rate") + "/last.safetensors"),
       heads(folder.file("heads") + "/last.safetensors"), layer(folder.file("layer") + "/last.safetensors"),
       dropout(folder.file("dropout") + "/last.safetensors");

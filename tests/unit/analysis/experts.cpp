@@ -83,7 +83,7 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
   mask.causal = true;
   for (const char* options : {"drop = 1\n", "drop = 2\n", "drop = 2\ngate = 'uniform'\n"}) {
     INFO(options);
-    layers::Shaken l(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8, 3);
+    layers::PerturbedLayer l(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8, 3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
     const auto all = attention::experts(4, drop);
     const bool gates_per_row = std::string(options).find("uniform") != std::string::npos;
@@ -96,15 +96,15 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
       const at::Tensor y = l(x, x, mask, {}, &replacer);
       at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
-      CHECK(numbers::close(y, layers::by_heads(l, replacer.z, scale)));
+      CHECK(numbers::close(y, layers::output_by_heads(l, replacer.z, scale)));
     }
   }
   // An observer can also replace the gates of the combiner 'gates', which has one gate per head.
-  layers::Shaken l("heads = 4\ncombiner = 'gates'\n", 8, 3);
+  layers::PerturbedLayer l("heads = 4\ncombiner = 'gates'\n", 8, 3);
   GateReplacer replacer;
   replacer.replacement = normal({4}, 5);
   const at::Tensor y = l(x, x, mask, {}, &replacer);
-  CHECK(numbers::close(y, layers::by_heads(l, replacer.z, replacer.replacement)));
+  CHECK(numbers::close(y, layers::output_by_heads(l, replacer.z, replacer.replacement)));
 }
 
 TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {

@@ -12,10 +12,10 @@
 #include "fixtures/segments.h"
 
 using namespace mh;
-using passes::check_close;
-using passes::hidden_states;
-using passes::Model;
-using passes::normal;
+using segment_fixtures::check_close;
+using segment_fixtures::hidden_states;
+using segment_fixtures::Model;
+using segment_fixtures::normal;
 
 namespace {
 

@@ -23,11 +23,11 @@ using namespace mh::nn;
 using analysis::KeptHeadsByLayer;
 using analysis::Side;
 using layers::normal;
-using passes::check_close;
-using passes::close;
-using passes::hidden_states;
-using passes::Model;
-using passes::segments;
+using segment_fixtures::check_close;
+using segment_fixtures::close;
+using segment_fixtures::hidden_states;
+using segment_fixtures::Model;
+using segment_fixtures::segments;
 
 namespace {
 

@@ -424,7 +424,7 @@ std::string train_length(int updates, const std::string& lr = "0.0", const std::
 // Returns the actions of head rotation in the log of the run: "swapped EPOCH [pairs]" or "undone EPOCH [pairs]".
 std::vector<std::string> logged_actions(const Folder& folder, const std::string& name) {
   std::vector<std::string> lines;
-  for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
+  for (const auto& line : runs::read_log(folder.file(name), "head-rotation")) {
     const auto& action = line.at("head-rotation");
     const char* name_of_action = action.contains("swapped") ? "swapped" : "undone";
     lines.push_back(str(name_of_action, " ", action.at("epoch").get<int>(), " ", action.at(name_of_action).dump()));
@@ -445,14 +445,14 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method =
       rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
-  auto start = run_of(folder, "start", train_length(1));
+  auto start = train_in_folder(folder, "start", train_length(1));
   // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
   // e.
   for (auto [updates, swapped] :
        {std::pair{kEpoch, false}, {kEpoch + 1, true}, {3 * kEpoch, true}, {3 * kEpoch + 1, false}}) {
     INFO(updates);
-    auto run = run_of(folder, str("run", updates), method + train_length(updates));
-    auto expected = run_of(folder, str("start", updates), train_length(1));
+    auto run = train_in_folder(folder, str("run", updates), method + train_length(updates));
+    auto expected = train_in_folder(folder, str("start", updates), train_length(1));
     if (swapped) swap_heads(expected.model->parameters(), {pair(0, 1, 2, 3), pair(1, 0, 2, 0)}, {}, "test");
     for (auto& p : expected.model->parameters().all()) {
       INFO(p.name());
@@ -472,7 +472,7 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method = rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
   auto moments = [&](const std::string& name, const std::string& extra) {
-    run_of(folder, name, extra);
+    train_in_folder(folder, name, extra);
     io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
     std::vector<at::Tensor> by_layer;
     for (int layer : {0, 2}) {
@@ -503,7 +503,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    run_of(folder, name, rotation(mode + schedule) + train_length(5 * kEpoch + 1, "0.01"));
+    train_in_folder(folder, name, rotation(mode + schedule) + train_length(5 * kEpoch + 1, "0.01"));
     CHECK(without_pairs(logged_actions(folder, name)) == expected);
     // Each undo swaps back the pairs of the preceding swap.
     const auto lines = logged_actions(folder, name);
@@ -515,7 +515,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
 TEST_CASE("hard head rotation pairs heads by their importance in the preceding validation", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
-  auto run = run_of(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
+  auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
   auto measure = importances().make("avg-l2", "")->make_observer(Side::whole);
   {
     c10::NoGradGuard no_gradient;
@@ -539,10 +539,11 @@ TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rot
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
-    run_of(folder, name,
-           rotation("mode = 'soft'\nk = 1\n" + t_max) +
-               str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nschedule.length = '40u'\n"));
-    const auto swapped = runs::logged(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
+    train_in_folder(
+        folder, name,
+        rotation("mode = 'soft'\nk = 1\n" + t_max) +
+            str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nschedule.length = '40u'\n"));
+    const auto swapped = runs::read_log(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
     std::vector<std::string> layers;
     for (const auto& text : swapped) {
       const HeadPair p = parse_pair(text.get<std::string>(), "test");
@@ -567,12 +568,12 @@ TEST_CASE("resume at any point of a head rotation schedule gives bit-identical w
       {"soft", {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}}, {"random", {kEpoch, kEpoch + 2}}};
   for (const auto& [mode, updates] : stops) {
     const std::string method = rotation(str("mode = '", mode, "'\n") + schedule);
-    auto uninterrupted = run_of(folder, str("whole-", mode), method + train_length(end, "0.01"));
+    auto uninterrupted = train_in_folder(folder, str("whole-", mode), method + train_length(end, "0.01"));
     for (int stop : updates) {
       INFO(mode << " " << stop);
       const std::string name = str(mode, stop);
-      run_of(folder, name, method + train_length(stop, "0.01"));
-      auto resumed = run_of(folder, name, method + train_length(end, "0.01"), true);
+      train_in_folder(folder, name, method + train_length(stop, "0.01"));
+      auto resumed = train_in_folder(folder, name, method + train_length(end, "0.01"), true);
       for (auto& p : uninterrupted.model->parameters().all()) {
         INFO(p.name());
         CHECK(at::equal(p.master(), find(resumed, p.name())));
@@ -589,7 +590,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
                            const std::string& validate_every = "1e") {
     INFO(options << extra << validate_every);
     CHECK(status_of([&] {
-            run_of(folder, "refused", rotation(options) + train_length(3, "0.0", validate_every) + extra);
+            train_in_folder(folder, "refused", rotation(options) + train_length(3, "0.0", validate_every) + extra);
           }) == 2);
   };
   check_refused("mode = 'soft'\nk = 3\n");
@@ -620,7 +621,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
   check_refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
   check_refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
                 "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
-  CHECK_NOTHROW(
-      run_of(folder, "random", rotation("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
+  CHECK_NOTHROW(train_in_folder(folder, "random",
+                                rotation("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
   CHECK(without_pairs(logged_actions(folder, "random")) == std::vector<std::string>{"swapped 1"});
 }

@@ -382,13 +382,13 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
   mask.causal = true;
   for (const auto& score : attention::scores().names()) {
     INFO(score);
-    layers::Shaken l("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
+    layers::PerturbedLayer l("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
     // The test compares only the outputs of the layer; MatrixRecorder records nothing of layer 0.
     MatrixRecorder without_logits, with_logits;
     with_logits.records_logits = true;
     CHECK(numbers::close(l(x, x, mask, {}, &with_logits), l(x, x, mask, {}, &without_logits)));
   }
-  layers::Shaken l("heads = 2\n", 8, 3);
+  layers::PerturbedLayer l("heads = 2\n", 8, 3);
   struct LogitRecorder : attention::Observer {
     at::Tensor logits;
     bool wants_scores() const override { return true; }

@@ -318,7 +318,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     }
     // A model built from the pruned configuration has parameters of the same shapes, and the pruned model has a finite
     // loss and gradients in training.
-    const auto rebuilt = translation::built(models::configured(pruned.config.toml()));
+    const auto rebuilt = translation::built(models::parse_model_config(pruned.config.toml()));
     for (const auto& p : pruned.model->parameters().all()) {
       const auto* counterpart = rebuilt->parameters().find(p.name());
       REQUIRE(counterpart != nullptr);

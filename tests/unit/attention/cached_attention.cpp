@@ -26,8 +26,8 @@ std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Te
   const auto composed_in = [&](at::ScalarType type) {
     return composed(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };
-  return numbers::fault_beside_composed({actual}, {composed_in(q.scalar_type())}, {composed_in(at::kDouble)},
-                                        q.scalar_type());
+  return numbers::find_excess_error({actual}, {composed_in(q.scalar_type())}, {composed_in(at::kDouble)},
+                                    q.scalar_type());
 }
 
 // Draws 1 to max_rows - 1 row indices below `rows`, with repetition, for Cache::reorder().

@@ -29,7 +29,7 @@ struct Case {
 };
 
 std::map<std::string, Case> cases() {
-  static layers::Watch watch;
+  static layers::RecordingObserver watch;
   static struct : Interceptor {
     const char* needs_composed() const override { return "the test replaces scores"; }
   } interceptor;

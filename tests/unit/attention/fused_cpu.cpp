@@ -20,12 +20,12 @@
 
 using namespace mh;
 using numbers::error;
-using numbers::fault_beside_composed;
+using numbers::find_excess_error;
 
 namespace {
 
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), query by query, as differentiable operations on double tensors.
-at::Tensor query_by_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+at::Tensor attention_by_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < q.size(2); ++i) {
     int64_t visible_keys = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
@@ -86,11 +86,11 @@ TEST_CASE("error of the CPU attention kernel is at most twice the error of compo
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       INFO(c.queries << " x " << c.keys << " size " << c.size << (type == at::kFloat ? " fp32" : " bf16"));
       auto rounded = [&](const at::Tensor& t) { return t.to(type); };
-      Results exact =
-          run(query_by_query, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble), c.causal, at::kDouble);
+      Results exact = run(attention_by_query, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble),
+                          c.causal, at::kDouble);
       Results composed_results = run(composed, q, k, v, dout, c.causal, type);
       Results fused_results = run(fused, q, k, v, dout, c.causal, type);
-      CHECK(fault_beside_composed(fused_results.all(), composed_results.all(), exact.all(), type) == "");
+      CHECK(find_excess_error(fused_results.all(), composed_results.all(), exact.all(), type) == "");
     }
   }
 }
@@ -110,8 +110,8 @@ TEST_CASE("the CPU attention kernel reads strided heads of a joint projection an
     f(slice(0), slice(1), slice(2), true).backward(dout.to(type));
     return leaf.grad();
   };
-  CHECK(fault_beside_composed({fused_leaf.grad()}, {gradient(composed, at::kFloat)},
-                              {gradient(query_by_query, at::kDouble)}, at::kFloat) == "");
+  CHECK(find_excess_error({fused_leaf.grad()}, {gradient(composed, at::kFloat)},
+                          {gradient(attention_by_query, at::kDouble)}, at::kFloat) == "");
 }
 
 TEST_CASE("split_projection concatenates separately allocated gradients of q, k and v", "[attention]") {
@@ -203,14 +203,14 @@ TEST_CASE("batch rows with key lengths from 0 to Tk equal rows without padding, 
       const auto run_unpadded = [&](const auto& f, at::ScalarType type) {
         return run(f, row(q, queries), row(k, n), row(v, n), row(dout, queries), false, type);
       };
-      const Results exact = run_unpadded(query_by_query, at::kDouble),
+      const Results exact = run_unpadded(attention_by_query, at::kDouble),
                     composed_results = run_unpadded(composed, at::kFloat);
-      CHECK(fault_beside_composed(
+      CHECK(find_excess_error(
                 {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
                 composed_results.all(), exact.all(), at::kFloat) == "");
       c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
-      CHECK(fault_beside_composed({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
-                                  {composed_results.out}, {exact.out}, at::kFloat) == "");
+      CHECK(find_excess_error({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
+                              {composed_results.out}, {exact.out}, at::kFloat) == "");
     }
   }
 }
@@ -228,7 +228,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     Inputs x;
     x.operands = {at::randn({batch, heads, queries, size}) * 2, at::randn({batch, heads, keys, size}),
                   at::randn({batch, heads, keys, size})};
-    x.operands.resize(kR + 1);
+    x.operands.resize(kDistanceRows + 1);
     x.dout = at::randn({batch, heads, queries, size});
     x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
     x.policy.causal = causal;
@@ -244,13 +244,13 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
                   composed_results = results_in(at::kFloat, reference::policy::composed),
                   magnitudes = term_magnitudes(x, at::kFloat);
     const std::string fault =
-        fault_beside_composed(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
+        find_excess_error(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
     RC_LOG() << fault << "\n";
     RC_ASSERT(fault.empty());
     c10::NoGradGuard no_gradient;  // the decoding path does not apply, since it has no dropout
-    RC_ASSERT(fault_beside_composed({attend_fused(x, x.operands)}, {composed_results[0]}, {exact[0]}, at::kFloat,
-                                    {magnitudes[0]})
-                  .empty());
+    RC_ASSERT(
+        find_excess_error({attend_fused(x, x.operands)}, {composed_results[0]}, {exact[0]}, at::kFloat, {magnitudes[0]})
+            .empty());
   }));
 }
 
@@ -267,7 +267,7 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
     const auto [fused, composed, exact, sizes] =
         layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
-    CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
+    CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
   }
   // The kernel does not support an additive mask: Path::fused throws, Path::automatic falls back to the composed path.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);
@@ -290,9 +290,9 @@ TEST_CASE("causal queries after a memory see the entire memory and no later posi
     INFO(queries << " queries after a memory of " << memory);
     const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory, 32});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
-    const Results exact = run(query_by_query, q, k, v, dout, true, at::kDouble),
+    const Results exact = run(attention_by_query, q, k, v, dout, true, at::kDouble),
                   fused_results = run(fused, q, k, v, dout, true, at::kFloat),
                   composed_results = run(composed, q, k, v, dout, true, at::kFloat);
-    CHECK(fault_beside_composed(fused_results.all(), composed_results.all(), exact.all(), at::kFloat) == "");
+    CHECK(find_excess_error(fused_results.all(), composed_results.all(), exact.all(), at::kFloat) == "");
   }
 }

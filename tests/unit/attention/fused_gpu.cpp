@@ -71,7 +71,7 @@ attention::GpuKernels emulated_kernels() {
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
 // Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
-void draw_policy(Inputs& x) {
+void draw_options(Inputs& x) {
   const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
                 keys = x.operands[kK].size(2), out = x.operands[kV].size(1);
   attention::AttentionSpec& policy = x.policy;
@@ -79,7 +79,7 @@ void draw_policy(Inputs& x) {
   if (policy.causal && pick(0, 1) == 1) policy.window = pick(1, keys);
   if (!policy.causal && pick(0, 1) == 1) policy.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
   if (pick(0, 2) == 0) policy.normaliser = kernels::Normaliser::sigsoftmax;
-  if (x.operands[kM].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
+  if (x.operands[kMatrix].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext step{true, 3, 2, 4};
     const int64_t num_heads = policy.dropout_before_mixing ? heads : out;
@@ -96,8 +96,8 @@ void add_positions(Inputs& x) {
                 size = x.operands[kQ].size(3), first = pick(1, keys), rows = queries + keys;
   x.policy.relative.runs = {{0, first, 0}};
   if (first < keys) x.policy.relative.runs.push_back({first, keys - first, rows});
-  x.operands[kU] = at::randn({heads, size}), x.operands[kBias] = at::randn({heads, size});
-  x.operands[kR] = at::randn({heads, 2 * rows, size});
+  x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
+  x.operands[kDistanceRows] = at::randn({heads, 2 * rows, size});
 }
 
 // Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
@@ -108,10 +108,11 @@ void check(const Inputs& x, bool bf16) {
   const auto attend_fused = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.policy;
-      p.head_scales = t[kScales], p.relative.u = t[kU], p.relative.v = t[kBias], p.relative.r = t[kR];
-      if (t[kM].defined())
-        return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], p)
-                      : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kM], p);
+      p.head_scales = t[kHeadScales], p.relative.u = t[kContentBias], p.relative.v = t[kPositionBias],
+      p.relative.r = t[kDistanceRows];
+      if (t[kMatrix].defined())
+        return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
+                      : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };
@@ -123,8 +124,8 @@ void check(const Inputs& x, bool bf16) {
   for (size_t i = 0; i < gpu_results.size(); ++i)
     RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());
   for (const Tensors* actual : {&gpu_results, &cpu_results}) {
-    const std::string fault = numbers::fault_beside_composed(*actual, composed_results, exact, type, magnitudes,
-                                                             actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
+    const std::string fault = numbers::find_excess_error(*actual, composed_results, exact, type, magnitudes,
+                                                         actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
     RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << fault << "\n";
     RC_ASSERT(fault.empty());
   }
@@ -145,7 +146,7 @@ at::Tensor random_scales(int64_t batch, int64_t heads) {
 
 TEST_CASE("emulated GPU and CPU attention kernels match the reference equations over random options",
           "[attention][policy]") {
-  CHECK(check_few("attention over random options", [] {
+  CHECK(check_reduced("attention over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
@@ -161,7 +162,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
              at::randn({batch, heads, queries, size}),
              {},
              {}};
-    draw_policy(x);
+    draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
     check(x, bf16);
   }));
@@ -169,7 +170,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
 
 TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equations over random options",
           "[attention][mixed]") {
-  CHECK(check_few("head mixing over random options", [] {
+  CHECK(check_reduced("head mixing over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 4), values = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);
@@ -189,7 +190,7 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
              at::randn({batch, values, queries, value_size}),
              {},
              {}};
-    draw_policy(x);
+    draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
     check(x, bf16);
   }));

@@ -23,17 +23,19 @@
 
 using namespace mh;
 using attention::AttentionSpec;
-using numbers::fault_beside_composed;
+using numbers::find_excess_error;
 using namespace reference::policy;
 
 namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   AttentionSpec policy = x.policy;
-  policy.relative.u = leaves[kU], policy.relative.v = leaves[kBias], policy.relative.r = leaves[kR];
-  policy.head_scales = leaves[kScales];
-  return leaves[kM].defined() ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], policy)
-                              : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], policy);
+  policy.relative.u = leaves[kContentBias], policy.relative.v = leaves[kPositionBias],
+  policy.relative.r = leaves[kDistanceRows];
+  policy.head_scales = leaves[kHeadScales];
+  return leaves[kMatrix].defined()
+             ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], policy)
+             : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], policy);
 }
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
@@ -41,7 +43,7 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 // Adds relative positions: random runs of consecutive keys with gaps between the runs, and random distance embeddings.
 void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.policy.relative;
-  x.operands[kU] = at::randn({heads, size}), x.operands[kBias] = at::randn({heads, size});
+  x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   int64_t rows = 0;
   for (int64_t first = 0; first < keys;) {
     const int64_t count = pick(1, keys - first);
@@ -50,7 +52,7 @@ void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int6
     rows += std::max<int64_t>(1, queries + visible - 1);
     first += count;
   }
-  x.operands[kR] = at::randn({heads, rows, size});
+  x.operands[kDistanceRows] = at::randn({heads, rows, size});
 }
 
 // Draws random operands and options of a case, with head mixing if `mixed`.
@@ -74,16 +76,16 @@ Inputs random_inputs(bool mixed) {
       for (int64_t& head : key_heads) head = pick(0, num_key_heads - 1);
     }
   }
-  x.operands.resize(kR + 1);
+  x.operands.resize(kDistanceRows + 1);
   if (pick(0, 1) == 1) {
-    at::Tensor& scales = x.operands[kScales];
+    at::Tensor& scales = x.operands[kHeadScales];
     scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out} : std::vector<int64_t>{batch, out});
     if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // a closed gate
   }
   x.operands[kQ] = at::randn({batch, in, queries, dk}) * 2,
   x.operands[kK] = at::randn({batch, num_key_heads, keys, dk});
   x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
-  if (mixed) x.operands[kM] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
+  if (mixed) x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
   if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
   else if (!x.policy.causal && pick(0, 1) == 1) x.policy.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
@@ -94,7 +96,7 @@ void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
   const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
-  x.policy.dropout_before_mixing = x.operands[kM].defined() && pick(0, 1) == 1;
+  x.policy.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
   const int64_t heads = x.policy.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
   x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, step, "place", 4);
@@ -128,14 +130,14 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
           const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
                         composed_results = results(x, type, type, at::kCPU, composed),
                         magnitudes = term_magnitudes(x, type);
-          const std::string fault = fault_beside_composed(results(x, type, type, at::kCPU, attend_fused),
-                                                          composed_results, exact, type, magnitudes);
+          const std::string fault = find_excess_error(results(x, type, type, at::kCPU, attend_fused), composed_results,
+                                                      exact, type, magnitudes);
           RC_LOG() << fault << "\n";
           RC_ASSERT(fault.empty());
           const c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
           const std::string inference_fault =
-              fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
-                                    {exact[0]}, type, {magnitudes[0]});
+              find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
+                                {exact[0]}, type, {magnitudes[0]});
           RC_LOG() << "without gradients: " << inference_fault << "\n";
           RC_ASSERT(inference_fault.empty());
         }
@@ -150,8 +152,8 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
     Inputs x{{q, k, v, mixed ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.policy.causal = true, x.policy.normaliser = kernels::Normaliser::sigsoftmax;
     const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
-    CHECK(fault_beside_composed({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
-                                {results(x, at::kFloat, at::kDouble, at::kCPU, composed)[0]}, at::kFloat) == "");
+    CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
+                            {results(x, at::kFloat, at::kDouble, at::kCPU, composed)[0]}, at::kFloat) == "");
     for (const at::Tensor& t : fused) CHECK(t.isfinite().all().item<bool>());
   }
 }
@@ -203,7 +205,7 @@ TEST_CASE(
         if (gaps && !relative) continue;
         INFO(stages << ", window " << window << (gaps ? ", a memory with gaps" : ""));
         layers::Layer l(std::string("heads = 2\ndropout = 0.2\n") + stages, 32);
-        l.shake(3);
+        l.perturb_parameters(3);
         REQUIRE(l.layer->describe_path(true) == "fused");
         const int64_t queries = 40, memory = 23;
         const at::Tensor x = numbers::normal({2, queries, 32}, 8),
@@ -217,6 +219,6 @@ TEST_CASE(
         const nn::ForwardContext step{true, 5, 2, 3};
         const auto [fused, composed, exact, sizes] = layers::results_of_paths(
             l, m, [&](const at::Tensor& keys) { return l(keys.narrow(1, memory, queries), keys, mask, step); });
-        CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
+        CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
       }
 }

@@ -49,7 +49,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     auto near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t terms, at::ScalarType to,
                    const at::Tensor& magnitudes) {
       return numbers::error(actual, exact) <=
-             tolerance::of_sum(terms, numbers::rounding_unit(to), numbers::size_of(magnitudes));
+             tolerance::sum_error_bound(terms, numbers::rounding_unit(to), numbers::max_abs(magnitudes));
     };
     const auto absolute_product = [](const char* equation, const at::Tensor& a, const at::Tensor& c) {
       return at::einsum(equation, {a.abs(), c.abs()});
@@ -62,7 +62,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     // Double precision has no kernel of ours and uses LibTorch operations.
     at::Tensor x_leaf = xd.clone().requires_grad_(), m_leaf = md.clone().requires_grad_();
     mix_heads(x_leaf, m_leaf, mixing).backward(visible_dy);
-    RC_ASSERT(numbers::error(m_leaf.grad(), dm) < 1e-10 * std::max(1.0, numbers::size_of(dm)));
+    RC_ASSERT(numbers::error(m_leaf.grad(), dm) < 1e-10 * std::max(1.0, numbers::max_abs(dm)));
   }));
 }
 

@@ -24,13 +24,13 @@
 #include "oracle/fused_policy.h"
 
 using namespace mh;
-using numbers::fault_beside_composed;
+using numbers::find_excess_error;
 using namespace reference::policy;
 
 namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
-  return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kM], x.policy);
+  return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], x.policy);
 }
 
 // Returns the output and the gradients of q, k, v and m from the CPU kernel.
@@ -103,12 +103,12 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
                     magnitudes = term_magnitudes(x, type);
-      const std::string fault = fault_beside_composed(fused_results(x, type), composed, exact, type, magnitudes);
+      const std::string fault = find_excess_error(fused_results(x, type), composed, exact, type, magnitudes);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
       c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
-      RC_ASSERT(fault_beside_composed({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
-                                      type, {magnitudes[0]})
+      RC_ASSERT(find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
+                                  type, {magnitudes[0]})
                     .empty());
     }
   }));
@@ -118,9 +118,9 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
   at::manual_seed(32);
   for (bool causal : {false, true}) {
     Inputs x = random_inputs({2, 4, 4, 70, 70, 32, 32, causal, false});
-    x.operands[kM] = at::eye(4);
+    x.operands[kMatrix] = at::eye(4);
     const Tensors unmixed = results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
-      return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kM].sum();
+      return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
     });
     auto drop_matrix_gradient = [](Tensors all) {
       all.pop_back();
@@ -128,8 +128,8 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
     };
     const Tensors exact = drop_matrix_gradient(exact_results(x)), composed = drop_matrix_gradient(composed_results(x)),
                   magnitudes = drop_matrix_gradient(term_magnitudes(x, at::kFloat));
-    CHECK(fault_beside_composed(drop_matrix_gradient(fused_results(x)), composed, exact, at::kFloat, magnitudes) == "");
-    CHECK(fault_beside_composed(drop_matrix_gradient(unmixed), composed, exact, at::kFloat, magnitudes) == "");
+    CHECK(find_excess_error(drop_matrix_gradient(fused_results(x)), composed, exact, at::kFloat, magnitudes) == "");
+    CHECK(find_excess_error(drop_matrix_gradient(unmixed), composed, exact, at::kFloat, magnitudes) == "");
   }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
       const Inputs unpadded{{row(x.operands[kQ]),
                              row(x.operands[kK]).slice(2, 0, n),
                              row(x.operands[kV]).slice(2, 0, n),
-                             x.operands[kM],
+                             x.operands[kMatrix],
                              {},
                              {},
                              {},
@@ -188,9 +188,9 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
                             {}};
       Tensors exact = exact_results(unpadded), composed = composed_results(unpadded);
       exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all batch rows
-      CHECK(fault_beside_composed({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
-                                  at::kFloat) == "");
-      CHECK(fault_beside_composed({row(inference_out)}, {composed[0]}, {exact[0]}, at::kFloat) == "");
+      CHECK(find_excess_error({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
+                              at::kFloat) == "");
+      CHECK(find_excess_error({row(inference_out)}, {composed[0]}, {exact[0]}, at::kFloat) == "");
     }
   }
 }
@@ -209,8 +209,8 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
     attend(x, Tensors{parts[0], parts[1], parts[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
     return leaf.grad();
   };
-  CHECK(fault_beside_composed({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed)},
-                              {gradient(at::kDouble, composed)}, at::kFloat) == "");
+  CHECK(find_excess_error({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed)},
+                          {gradient(at::kDouble, composed)}, at::kFloat) == "");
 }
 
 TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines a NaN to its query",
@@ -250,7 +250,7 @@ TEST_CASE("layers that mix probabilities have equal outputs and gradients on the
       INFO(mixer << " in " << name_of(kind));
       const bool causal = kind == attention::AttentionKind::decoder_self;
       layers::Layer l(str("heads = 4\nhead_size = 6\ndropout = 0.3\n", mixer), 10, 1, kind);
-      l.shake(4);
+      l.perturb_parameters(4);
       REQUIRE(l.layer->describe_path(true) == "fused");
       const at::Tensor x = numbers::normal({3, 37, 10}, 8);
       attention::Mask mask;
@@ -260,7 +260,7 @@ TEST_CASE("layers that mix probabilities have equal outputs and gradients on the
         const nn::ForwardContext step{training, 5, 2, 3};
         const auto [fused, composed, exact, sizes] =
             layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
-        CHECK(fault_beside_composed(fused, composed, exact, at::kFloat, sizes) == "");
+        CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
       }
     }
 }

@@ -11,7 +11,7 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::normal;
-using layers::Shaken;
+using layers::PerturbedLayer;
 
 namespace {
 
@@ -34,7 +34,7 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
   for (const auto& mixer : mixers().names())
     for (const auto& combiner : combiners().names()) {
       INFO(mixer << " " << combiner);
-      Shaken l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
+      PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
       Mask mask;
       mask.causal = true;
       for (int side = 0; side < 3; ++side) {
@@ -61,7 +61,7 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
   for (const std::string mixer : {"none", "mixhead-a", "mixhead-b", "talking-heads"})
     for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
       INFO(mixer << " " << combiner);
-      Shaken l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
+      PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
       Mask mask;
       mask.causal = true;
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
@@ -84,7 +84,7 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
   for (const std::string on : {"probabilities", "logits"}) {
-    Shaken l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
+    PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
     set_head_scales(*l.layer, {scale, {}, {}});
     const at::Tensor scaled = l(x, x, {});
     set_head_scales(*l.layer, {});
@@ -98,7 +98,7 @@ TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha; for a va
           "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 1.0F, 0.0F, 1.0F});
-  Shaken l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
+  PerturbedLayer l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
   set_head_scales(*l.layer, {{}, {}, scale});
   const at::Tensor output_ablated = l(x, x, {});
   set_head_scales(*l.layer, {{}, scale, {}});

@@ -16,16 +16,16 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::normal;
-using layers::Shaken;
+using layers::PerturbedLayer;
 using numbers::close;
 
 namespace {
 
 // Multiplies the tensor of the score, value or output heads by 2 and records its sizes.
-struct Doubles : Interceptor {
+struct DoublingInterceptor : Interceptor {
   HeadSide target;
   std::vector<std::vector<int64_t>> recorded_sizes;
-  explicit Doubles(HeadSide side) : target(side) {}
+  explicit DoublingInterceptor(HeadSide side) : target(side) {}
   at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     if (side != target) return x;
     recorded_sizes.push_back(x.sizes().vec());
@@ -38,7 +38,7 @@ struct Doubles : Interceptor {
 };
 
 struct DoublingObserver : Observer {
-  Doubles doubles;
+  DoublingInterceptor doubles;
   explicit DoublingObserver(HeadSide side) : doubles(side) {}
   at::Tensor heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
     return doubles.heads(side, shape, x);
@@ -53,7 +53,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
   Mask mask;
   mask.causal = true;
   for (const std::string mixer : {"mixhead-a", "talking-heads"}) {
-    Shaken l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
+    PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
     const at::Tensor plain = l(x, x, mask);
     for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output}) {
       INFO(mixer << " " << static_cast<int>(side));
@@ -63,7 +63,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
       const at::Tensor scaled = l(x, x, mask);
       CHECK_FALSE(close(scaled, plain));
 
-      const auto doubles = std::make_shared<Doubles>(side);
+      const auto doubles = std::make_shared<DoublingInterceptor>(side);
       l.layer->set_interceptor(doubles);
       CHECK(at::equal(l(x, x, mask), scaled));
       CHECK(doubles->recorded_sizes == std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
@@ -83,12 +83,12 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
   const at::Tensor x = normal({2, 20, 32}, 1);
   Mask mask;
   mask.causal = true;
-  Shaken l("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
+  PerturbedLayer l("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
   l.layer->set_path(Path::fused);
-  l.layer->set_interceptor(std::make_shared<Doubles>(HeadSide::value));
+  l.layer->set_interceptor(std::make_shared<DoublingInterceptor>(HeadSide::value));
   CHECK(l.layer->describe_path(false) == "fused");
   const at::Tensor fused = l(x, x, mask);
-  l.layer->set_interceptor(std::make_shared<Doubles>(HeadSide::score));
+  l.layer->set_interceptor(std::make_shared<DoublingInterceptor>(HeadSide::score));
   CHECK(l.layer->describe_path(false) == "composed: the test doubles scores");
   CHECK_THROWS_AS(l(x, x, mask), Error);
   // Head outputs are linear in the probabilities, so doubling either gives the same result.
@@ -99,20 +99,22 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
 TEST_CASE(
     "show() passes an observation to subscribers of its type only, in order, each with the changes of earlier ones") {
   struct First : Observer, Subscriber<MixingObservation> {
-    void receive(const LayerSpec&, MixingObservation& shown) override { shown.matrix = shown.matrix + 1; }
+    void receive(const LayerSpec&, MixingObservation& observation) override {
+      observation.matrix = observation.matrix + 1;
+    }
   } first;
   struct Second : Observer, Subscriber<MixingObservation>, Subscriber<RoutingObservation> {
     at::Tensor matrix;
     int routings = 0;
-    void receive(const LayerSpec&, MixingObservation& shown) override { matrix = shown.matrix; }
+    void receive(const LayerSpec&, MixingObservation& observation) override { matrix = observation.matrix; }
     void receive(const LayerSpec&, RoutingObservation&) override { ++routings; }
   } second;
-  layers::Watch unsubscribed;
+  layers::RecordingObserver unsubscribed;
   analysis::Observers inner({&second, &unsubscribed}), all({&first, &inner});
-  MixingObservation shown{at::zeros({2, 2})};
-  all.show({}, shown);
+  MixingObservation observation{at::zeros({2, 2})};
+  all.show({}, observation);
   CHECK(at::equal(second.matrix, at::ones({2, 2})));
-  CHECK(at::equal(shown.matrix, second.matrix));
+  CHECK(at::equal(observation.matrix, second.matrix));
   all.show({}, RoutingObservation{});
   CHECK(second.routings == 1);
   CHECK_FALSE(unsubscribed.g.defined());

@@ -9,7 +9,7 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
-using layers::sized;
+using layers::layer_size_lines;
 using numbers::close;
 using numbers::doubles;
 using numbers::normal;
@@ -19,7 +19,7 @@ using reference::Vector;
 
 TEST_CASE("error of the fused path is at most twice the error of the composed path") {
   const Sizes z{2, 48, 48, 64, 4, 16, 16};
-  Layer l(sized(z), 64, 3);
+  Layer l(layer_size_lines(z), 64, 3);
   at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
   Mask mask;
   mask.causal = true;
@@ -30,7 +30,7 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   l.layer->set_path(Path::fused);
   const double fused_error = worst(doubles(l(x, x, mask)), expected);
   // worst() divides by the largest output, so the magnitude in the bound is 1.
-  CHECK(fused_error <= tolerance::beside_composed(composed_error, tolerance::kFp32, 1));
+  CHECK(fused_error <= tolerance::composed_error_bound(composed_error, tolerance::kFp32, 1));
 }
 
 TEST_CASE("Path::fused with unequal value_size and head_size throws an error with both sizes") {
@@ -95,7 +95,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   // Scales of value heads multiply the output of the kernel, so the fused path supports them.
   CHECK_NOTHROW(self_attention(mixhead, causal)());
   set_head_scales(*mixhead.layer, {});
-  layers::Watch watch;
+  layers::RecordingObserver watch;
   check_rejected(mixhead, "an observer reads the probabilities", [&] { return mixhead(x, x, causal, {}, &watch); });
 
   // An additive mask, and a causal mask with key lengths.
@@ -154,7 +154,7 @@ TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
 
 TEST_CASE(
     "an observer reads probabilities that sum to 1, and zeroing a head in the observer equals a head scale of 0") {
-  struct Watch : Observer {
+  struct RecordingObserver : Observer {
     at::Tensor p;
     void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
     at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {

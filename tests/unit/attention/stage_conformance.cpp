@@ -82,7 +82,7 @@ std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
     return nullptr;
   }
   auto layer = std::make_unique<Layer>(c.toml(), c.z.width, c.z.seed, kind);
-  layer->shake(c.z.seed + 6);
+  layer->perturb_parameters(c.z.seed + 6);
   return layer;
 }
 

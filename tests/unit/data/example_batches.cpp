@@ -243,7 +243,7 @@ const char* const kBert =
 TEST_CASE("the gradient of an update of examples does not depend on its split into micro-batches", "[examples]") {
   for (const char* head :
        {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
-    const auto config = models::configured(str(kBert, head, "[attention]\nheads = 4\n"));
+    const auto config = models::parse_model_config(str(kBert, head, "[attention]\nheads = 4\n"));
     const auto corpus = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
     std::vector<at::Tensor> gradients[2];
     for (const int64_t micro_tokens : {0, 100}) {
@@ -267,7 +267,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
 
 TEST_CASE("evaluation of examples in batches equals evaluation of each example separately", "[examples]") {
   c10::NoGradGuard no_gradient;
-  const auto config = models::configured(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
+  const auto config = models::parse_model_config(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, 30, at::kCPU);
   model->parameters().initialise(3);
   const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
@@ -301,7 +301,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
           "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {
-    auto model = model::build_language_model(models::configured(toml), 30, at::kCPU);
+    auto model = model::build_language_model(models::parse_model_config(toml), 30, at::kCPU);
     model->parameters().initialise(4);
     return model;
   };

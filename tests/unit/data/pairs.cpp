@@ -45,7 +45,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
 
 TEST_CASE("batches contain every sentence pair once per epoch and respect the token limits", "[pairs]") {
   Folder folder;
-  const auto sentences = pairs::some(200);
+  const auto sentences = pairs::random_pairs(200);
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
   CHECK(rc::check([&] {
@@ -186,7 +186,7 @@ TEST_CASE("pairs longer than train.batch.block are refused, and the message stat
 TEST_CASE("a translation model learns to copy; resuming is bit-identical, and micro-batches change only rounding",
           "[pairs]") {
   Folder folder;
-  pairs::write(folder.file("t.mhs"), pairs::some(300), 10, 10);
+  pairs::write(folder.file("t.mhs"), pairs::random_pairs(300), 10, 10);
   const auto uninterrupted = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
@@ -221,7 +221,7 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
 TEST_CASE("every target token is scored once, in order, conditioned on its source sentence", "[pairs]") {
   c10::NoGradGuard no_gradient;
   Folder folder;
-  const auto sentences = pairs::some(60, 8);
+  const auto sentences = pairs::random_pairs(60, 8);
   pairs::write(folder.file("t.mhs"), sentences, 10, 8);
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto tokenizers = text::tokenizers_of(shard.header(), "t.mhs");
@@ -279,7 +279,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
 TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest validation loss, also after a resume",
           "[pairs]") {
   Folder folder;
-  pairs::write(folder.file("t.mhs"), pairs::some(60), 10, 10);
+  pairs::write(folder.file("t.mhs"), pairs::random_pairs(60), 10, 10);
   // The learning rate is so high that the validation loss both rises and falls.
   const std::string options =
       "[train]\nlength = '9u'\nlr = 0.3\nvalidation.every = '1u'\ncheckpoint.every = '4u'\ncheckpoint.retain = "
@@ -292,7 +292,7 @@ TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest valid
   };
   runs::run(config_of(folder, options), folder.file("whole"));
   std::vector<std::pair<double, int64_t>> validations;
-  for (const auto& line : runs::logged(folder.file("whole"), "valid_nll"))
+  for (const auto& line : runs::read_log(folder.file("whole"), "valid_nll"))
     validations.emplace_back(line["valid_nll"].get<double>(), line["update"].get<int64_t>());
   REQUIRE(validations.size() == 9);
   std::sort(validations.begin(), validations.end());
@@ -318,7 +318,8 @@ TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest valid
     runs::run(config_of(folder, "[train]\nlength = '5u'\n" + equal_losses), folder.file(name));
     runs::run(config_of(folder, "[train]\nlength = '9u'\n" + equal_losses), folder.file(name), true);
     CHECK(retained_updates(name) == std::set<int64_t>{1, 2, 3});
-    for (const auto& line : runs::logged(folder.file(name), "valid_nll")) CHECK(line["best"] == (line["update"] == 1));
+    for (const auto& line : runs::read_log(folder.file(name), "valid_nll"))
+      CHECK(line["best"] == (line["update"] == 1));
   }
   CHECK(contains(refusal([&] { config_of(folder, "[train]\nlength = '1u'\ncheckpoint.retain_by = 'best'\n").check(); }),
                  "train.checkpoint.retain"));
@@ -337,7 +338,7 @@ TEST_CASE("training on pairs refuses text shards and options of texts, and train
   };
   runs::write_text(folder.file("t.mhs"), runs::lines(200));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\n")), "translation"));
-  pairs::write(folder.file("t.mhs"), pairs::some(20), 10, 10);
+  pairs::write(folder.file("t.mhs"), pairs::random_pairs(20), 10, 10);
   CHECK(contains(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\nbatch.order = 'streams'\n")),
                  "pairs are independent"));
@@ -347,7 +348,7 @@ TEST_CASE("training on pairs refuses text shards and options of texts, and train
       error_of(config_of(
           folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\nbatch.block = 4\n")),
       "train.batch.block"));
-  pairs::write(folder.file("t.mhs"), pairs::some(20, 8), 10, 8);
+  pairs::write(folder.file("t.mhs"), pairs::random_pairs(20, 8), 10, 8);
   CHECK(contains(
       error_of(config_of(folder, "[model]\nencoder-decoder.shared_embedding = true\n[train]\nlength = '1u'\n")),
       "joint vocabulary"));

@@ -18,7 +18,7 @@
 
 using namespace mh;
 using namespace mh::train;
-using runs::logged;
+using runs::read_log;
 using runs::write_text;
 
 namespace {
@@ -65,8 +65,8 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
   return RunConfig::read(config);
 }
 
-model::LoadedModel run_of(const Folder& folder, const std::string& name, const std::string& extra,
-                          bool resume = false) {
+model::LoadedModel train_in_folder(const Folder& folder, const std::string& name, const std::string& extra,
+                                   bool resume = false) {
   return runs::run(config_of(folder, extra), folder.file(name), resume);
 }
 
@@ -304,7 +304,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string sgd =
       "[model]\ndropout_ffn = 0.0\n[train]\noptimizer.rule = 'sgd'\noptimizer.momentum = 0.0\nlr = 0.5\n";
-  auto trained = run_of(folder, "run", sgd + "length = '9u'\n");
+  auto trained = train_in_folder(folder, "run", sgd + "length = '9u'\n");
   // Reference: a training loop from the same initial weights.
   auto config = config_of(folder, sgd);
   auto model = model::build_language_model(config.model, 6, at::kCPU);
@@ -335,7 +335,8 @@ TEST_CASE("training carries the memory from update to update and empties it at t
     CHECK(at::allclose(p.master(), model->parameters().find(p.name())->master(), 1e-4, 1e-6));
   }
   // Training without a memory gives different weights.
-  auto without_memory = run_of(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
+  auto without_memory =
+      train_in_folder(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
   CHECK_FALSE(same_weights(trained, without_memory));
 }
 
@@ -350,10 +351,10 @@ TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]
     auto length = [&](int updates) {
       return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
     };
-    auto uninterrupted = run_of(folder, name, length(16));
+    auto uninterrupted = train_in_folder(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // update 7 is the last of an epoch
-      run_of(folder, str(name, stop), length(stop));
-      CHECK(same_weights(run_of(folder, str(name, stop), length(16), true), uninterrupted));
+      train_in_folder(folder, str(name, stop), length(stop));
+      CHECK(same_weights(train_in_folder(folder, str(name, stop), length(16), true), uninterrupted));
     }
   }
 }
@@ -364,15 +365,15 @@ TEST_CASE("updates in micro-batches, each with its own memory, give the same wei
   write_text(folder.file("t.mhs"), make_tokens(397));
   const std::string common =
       "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\nlr = 0.1\n[train.procedures.skip-retain]\nrate = 0.3\n";
-  auto whole_updates = run_of(folder, "whole", common),
-       micro_batches = run_of(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
+  auto whole_updates = train_in_folder(folder, "whole", common),
+       micro_batches = train_in_folder(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
   for (auto& p : whole_updates.model->parameters().all()) {
     INFO(p.name());
     CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
   }
   // The saved memory covers all rows of an update, so a resumed run may use micro-batches of another size.
-  run_of(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
-  auto resumed = run_of(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
+  train_in_folder(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
+  auto resumed = train_in_folder(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true);
   for (auto& p : whole_updates.model->parameters().all())
     CHECK(at::allclose(p.master(), resumed.model->parameters().find(p.name())->master(), 1e-4, 1e-5));
 }
@@ -383,17 +384,17 @@ TEST_CASE("the validation loss of a training run equals an evaluation with the s
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(133));
   const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
-  const shards::TokenText text = shards::read_tokens(folder.file("v.mhs"));
+  const shards::TextShard text = shards::read_tokens(folder.file("v.mhs"));
   for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
                                              {"validation.block = 3\n", 3, 15},
                                              {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},
                                              {"validation.memory = 0\n", 8, 0}}) {
     const std::string name = std::to_string(block * 100 + memory);
-    auto loaded = run_of(folder, name, valid + extra);
+    auto loaded = train_in_folder(folder, name, valid + extra);
     data::ScoringOptions o;
     o.block = block, o.memory = memory;
     const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), o);
-    const double valid_nll = logged(folder.file(name), "valid_nll").back()["valid_nll"];
+    const double valid_nll = read_log(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(valid_nll == Approx(score.nll / 133).epsilon(1e-9));
   }
 }
@@ -407,13 +408,13 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
                            "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
                            "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
   auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
-  auto uninterrupted = run_of(folder, "whole", length(16));
+  auto uninterrupted = train_in_folder(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // phase 1 ends at update 8
-    run_of(folder, str(stop), length(stop));
-    CHECK(same_weights(run_of(folder, str(stop), length(16), true), uninterrupted));
+    train_in_folder(folder, str(stop), length(stop));
+    CHECK(same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted));
   }
   // The training state at the end of phase 1 has the best weights, a zero optimiser state and no memory.
-  auto at_boundary = run_of(folder, "boundary", length(8));
+  auto at_boundary = train_in_folder(folder, "boundary", length(8));
   CHECK(same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
   const auto position = nlohmann::json::parse(state.entry(io::kTrainingKey));
@@ -426,11 +427,11 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
     for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
   // A run without phase 2 gives different weights; a skip rate of 0 gives the weights of training without Skip-Retain.
-  CHECK_FALSE(same_weights(run_of(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
+  CHECK_FALSE(same_weights(train_in_folder(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
   const std::string no_procedure = "[train]\nlength = '9u'\n";
-  CHECK(same_weights(
-      run_of(folder, "plain", no_procedure),
-      run_of(folder, "zero", no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
+  CHECK(same_weights(train_in_folder(folder, "plain", no_procedure),
+                     train_in_folder(folder, "zero",
+                                     no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
 TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resuming is bit-identical", "[streams]") {
@@ -451,13 +452,13 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   };
   auto log_of = [&](const std::string& name) {
     std::vector<LogEvent> events;
-    for (const auto& line : logged(folder.file(name))) {
+    for (const auto& line : read_log(folder.file(name))) {
       if (line.contains("valid_nll")) events.push_back({line["update"], line["valid_nll"]});
       if (line.contains("returned_to")) events.push_back({line["update"], NAN});
     }
     return events;
   };
-  auto uninterrupted = run_of(folder, "whole", config(40, 3));
+  auto uninterrupted = train_in_folder(folder, "whole", config(40, 3));
   double best = INFINITY;
   int64_t worse_validations = 0, return_update = 0, last_update = 0, returns = 0;
   for (const LogEvent& event : log_of("whole")) {
@@ -478,12 +479,12 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   CHECK((last_update == 40 || worse_validations == 3));
   CHECK(last_update > return_update);
   for (int64_t stop : {return_update - 1, return_update, return_update + 1}) {
-    run_of(folder, str(stop), config(static_cast<int>(stop), 3));
-    CHECK(same_weights(run_of(folder, str(stop), config(40, 3), true), uninterrupted));
+    train_in_folder(folder, str(stop), config(static_cast<int>(stop), 3));
+    CHECK(same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted));
   }
   // A resumed run may set a patience that the validations before the resume have already exhausted.
-  run_of(folder, "given", config(static_cast<int>(return_update), 0));
-  CHECK(same_weights(run_of(folder, "given", config(40, 3), true), uninterrupted));
+  train_in_folder(folder, "given", config(static_cast<int>(return_update), 0));
+  CHECK(same_weights(train_in_folder(folder, "given", config(40, 3), true), uninterrupted));
 }
 
 TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 and in phase 2", "[streams]") {
@@ -495,8 +496,8 @@ TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 an
     return str(base, "length = '", updates, "u'\nvalidation.every = '", every, "'\n");
   };
   for (int stop : {3, 4, 6}) {  // in phase 1, at the end of phase 1, in phase 2
-    run_of(folder, str(stop), config(stop, "1u"));
-    CHECK_NOTHROW(run_of(folder, str(stop), config(8, "0u"), true));
+    train_in_folder(folder, str(stop), config(stop, "1u"));
+    CHECK_NOTHROW(train_in_folder(folder, str(stop), config(8, "0u"), true));
   }
 }
 
@@ -544,13 +545,13 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
   CHECK(contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
                  "no validation by then"));
   // Streams without a memory are allowed: their blocks are independent sequences.
-  CHECK_NOTHROW(run_of(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
+  CHECK_NOTHROW(train_in_folder(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }
 
 TEST_CASE("loading a checkpoint may override configuration keys that change no parameter", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
-  run_of(folder, "run", "[train]\nlength = '3u'\n");
+  train_in_folder(folder, "run", "[train]\nlength = '3u'\n");
   const std::string path = folder.file("run") + "/last.safetensors";
   auto load = [&](const std::vector<std::string>& overrides) { return model::load_model(path, at::kCPU, overrides); };
   auto original = load({}), overridden = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",

@@ -25,10 +25,10 @@
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
-using shards::PairText;
+using shards::PairShard;
 using shards::read_pairs;
 using shards::read_tokens;
-using shards::TokenText;
+using shards::TextShard;
 
 namespace {
 
@@ -79,7 +79,7 @@ std::vector<int32_t> read_all(const std::string& path) {
   verify(file);
   std::vector<int32_t> tokens(file.counts().tokens);
   file.read(0, tokens);
-  TokenText streamed = read_tokens(path);
+  TextShard streamed = read_tokens(path);
   REQUIRE(streamed.tokens == tokens);
   REQUIRE(streamed.counts.text_bytes == file.counts().text_bytes);
   return tokens;
@@ -327,7 +327,7 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     writer.finish();
     sink->close();
 
-    const PairText text = read_pairs(path);
+    const PairShard text = read_pairs(path);
     RC_ASSERT(text.size() == runs.size() / 2);
     RC_ASSERT(text.tokens == joined(runs));
     RC_ASSERT(read_by_streaming(path) == runs);

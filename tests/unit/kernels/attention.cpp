@@ -30,7 +30,7 @@ using namespace mh::kernels;
 namespace {
 
 // Returns a buffer of NaNs, which reveal elements that a kernel does not write.
-std::vector<float> unwritten(int64_t floats) {
+std::vector<float> nan_buffer(int64_t floats) {
   return std::vector<float>(static_cast<size_t>(floats), std::numeric_limits<float>::quiet_NaN());
 }
 
@@ -82,7 +82,7 @@ struct Positions {
     count += RelativeParams::kPaddingRows;
     for (auto* bias : {&u, &v}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
     for (auto* table : {&rows, &transposed}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
-    du = dv = unwritten(heads * size), dr = unwritten(heads * count * size);
+    du = dv = nan_buffer(heads * size), dr = nan_buffer(heads * count * size);
     relative = {.u = u.data(),
                 .v = v.data(),
                 .rows = rows.data(),
@@ -114,7 +114,7 @@ struct HeadChoices {
 };
 
 // Draws the window and the normaliser.
-void draw_policy(AttentionParams& h) {
+void draw_options(AttentionParams& h) {
   if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
   if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
 }
@@ -122,7 +122,7 @@ void draw_policy(AttentionParams& h) {
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
 // Computes c = a b, or c += a b if z.add, for bf16 matrices with naive loops.
-void multiply_by_loops(const Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
+void naive_bf16_product(const Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
   for (int64_t i = 0; i < z.m; ++i)
     for (int64_t j = 0; j < z.n; ++j) {
       float sum = z.add ? c[i * z.ldc + j] : 0;
@@ -138,20 +138,20 @@ void check_plain(AttentionParams h, Positions* positions, std::mt19937& random) 
   const Tensor<T> q(1, h.queries, h.key_size, random), k(1, h.keys, h.key_size, random),
       v(1, h.keys, h.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
-  std::vector<float> lse = unwritten(h.queries);
+  std::vector<float> lse = nan_buffer(h.queries);
   const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().row_stride}; };
   const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().row_stride}; };
   HeadTensors<T> x{read(q), read(k), read(v), write(out), lse.data(), read(q), write(dq), write(dk), write(dv)};
   for (const bool gradient : {false, true}) {
     h.gradient = gradient;
-    std::vector<float> scratch = unwritten(attention_forward_scratch(h));
+    std::vector<float> scratch = nan_buffer(attention_forward_scratch(h));
     attention_forward(h, x, scratch.data());
     RC_ASSERT(out.finite());
   }
   float dscale = std::numeric_limits<float>::quiet_NaN();
   x.dscale = &dscale;
   if (positions != nullptr) x.du = positions->du.data(), x.dv_bias = positions->dv.data(), x.dr = positions->dr.data();
-  std::vector<float> scratch = unwritten(attention_backward_scratch(h));
+  std::vector<float> scratch = nan_buffer(attention_backward_scratch(h));
   attention_backward(h, x, scratch.data());
   RC_ASSERT(dq.finite() && dk.finite() && dv.finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->finite()));
@@ -176,21 +176,21 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
   const int64_t heads = h.in_heads + h.out_heads, matrix_size = int64_t{h.in_heads} * h.out_heads;
   const std::vector<float> m(static_cast<size_t>((per_query ? h.queries : 1) * matrix_size), 0.5F);
   h.matrix = m.data();
-  std::vector<float> lse = unwritten(h.in_heads * h.queries);
+  std::vector<float> lse = nan_buffer(h.in_heads * h.queries);
   RowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), dout.read(), dq.write()};
   {
-    std::vector<float> packed = unwritten(head_mixing_pack_floats(h, false));
+    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, false));
     x.packed = packed.data();
     in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
     in_threads(parts, [&](int64_t part) {
-      std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
+      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(h));
       head_mixing_forward(h, {part, parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.finite());
   if (head_mixing_decodes(h)) {  // decoding: the result of the forward pass in three steps
     Tensor<T> decoded = dout;
-    std::vector<float> shared = unwritten(head_mixing_decode_scratch(h));
+    std::vector<float> shared = nan_buffer(head_mixing_decode_scratch(h));
     in_threads(h.in_heads, [&](int64_t j) { head_mixing_decode_logits<T>(h, j, q.read(), k.read(), shared.data()); });
     head_mixing_decode_mix(h, lse.data(), shared.data());
     in_threads(h.out_heads,
@@ -198,18 +198,18 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
     RC_ASSERT(decoded.same(out));
   }
   h.gradient = true;
-  std::vector<float> packed = unwritten(head_mixing_pack_floats(h, true));
+  std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, true));
   x.packed = packed.data();
   in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
   const int64_t key_floats = head_mixing_key_floats(h), part_floats = key_floats + head_mixing_value_floats(h);
-  std::vector<float> sums = unwritten(parts * part_floats);
+  std::vector<float> sums = nan_buffer(parts * part_floats);
   // Each part of the queries writes the gradients of its queries' matrices, or its summand of the gradient of a shared
   // matrix.
-  std::vector<float> dm = unwritten((per_query ? h.queries : parts) * matrix_size);
+  std::vector<float> dm = nan_buffer((per_query ? h.queries : parts) * matrix_size);
   std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(parts) : 0,
                                         positions != nullptr ? *positions : Positions{});
   in_threads(parts, [&](int64_t part) {
-    std::vector<float> scratch = unwritten(head_mixing_backward_scratch(h));
+    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(h));
     RowTensors<T> part_tensors = x;
     part_tensors.dk = sums.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (per_query ? 0 : part * matrix_size);
@@ -233,20 +233,20 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
 }
 
 // The results of the forward and backward pass of one head in fp32.
-struct Passes {
+struct HeadResults {
   Tensor<float> out, dq, dk, dv;
   std::vector<float> lse;
   float dm = 0, dscale = 0;
 
-  Passes(int64_t queries, int64_t keys, int64_t size)
-      : out(1, queries, size, random), dq(out), dk(1, keys, size, random), dv(dk), lse(unwritten(queries)) {}
+  HeadResults(int64_t queries, int64_t keys, int64_t size)
+      : out(1, queries, size, random), dq(out), dk(1, keys, size, random), dv(dk), lse(nan_buffer(queries)) {}
 
   static Matrix<const float> read(const Tensor<float>& t) { return {t.data.data(), t.size}; }
   static Matrix<float> write(Tensor<float>& t) { return {t.data.data(), t.size}; }
 
   void run_plain(const AttentionParams& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                  const Tensor<float>& dout) {
-    std::vector<float> scratch = unwritten(std::max(attention_forward_scratch(h), attention_backward_scratch(h)));
+    std::vector<float> scratch = nan_buffer(std::max(attention_forward_scratch(h), attention_backward_scratch(h)));
     HeadTensors<float> x{read(q),    read(k),   read(v),   write(out), lse.data(),
                          read(dout), write(dq), write(dk), write(dv)};
     x.dscale = &dscale;
@@ -257,10 +257,10 @@ struct Passes {
                        const Tensor<float>& dout) {
     const float m = 1;
     h.matrix = &m;
-    std::vector<float> packed = unwritten(head_mixing_pack_floats(h, true)),
-                       forward_packed = unwritten(head_mixing_pack_floats(h, false)),
-                       sums = unwritten(head_mixing_key_floats(h) + head_mixing_value_floats(h)),
-                       scratch = unwritten(std::max(head_mixing_forward_scratch(h), head_mixing_backward_scratch(h)));
+    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, true)),
+                       forward_packed = nan_buffer(head_mixing_pack_floats(h, false)),
+                       sums = nan_buffer(head_mixing_key_floats(h) + head_mixing_value_floats(h)),
+                       scratch = nan_buffer(std::max(head_mixing_forward_scratch(h), head_mixing_backward_scratch(h)));
     for (int64_t i = 0; i < 2; ++i) {
       head_mixing_pack<float>(h, false, i, k.read(), v.read(), forward_packed.data());
       head_mixing_pack<float>(h, true, i, k.read(), v.read(), packed.data());
@@ -297,13 +297,13 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     }
     const int64_t parts = pick(1, 4);
     h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
-    draw_policy(h);
+    draw_options(h);
     const HeadChoices choices(h, h.in_heads, h.out_heads);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1) h.relative = positions.emplace(h, h.in_heads, (h.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_head_mixing<float>(h, parts, positions ? &*positions : nullptr, random);
-    const Bf16Gemm gemm{multiply_by_loops};
+    const Bf16Gemm gemm{naive_bf16_product};
     if (pick(0, 1) == 1) h.bf16 = &gemm;
     check_head_mixing<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
   }));
@@ -320,13 +320,13 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) h.dropout = dropout, h.dropout_row = max_keys;
     h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
-    draw_policy(h);
+    draw_options(h);
     const HeadChoices choices(h, 1, 1);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1) h.relative = positions.emplace(h, 1, h.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_plain<float>(h, positions ? &*positions : nullptr, random);
-    const Bf16Gemm gemm{multiply_by_loops};
+    const Bf16Gemm gemm{naive_bf16_product};
     if (level() >= Level::avx512 && pick(0, 1) == 1) h.bf16 = &gemm;
     check_plain<uint16_t>(h, positions ? &*positions : nullptr, random);
   }));
@@ -345,7 +345,7 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
   for (const Normaliser normaliser : {Normaliser::softmax, Normaliser::sigsoftmax})
     for (const int64_t cache : {1 << 10, 1 << 20}) {
       INFO("cache " << cache);
-      Passes plain(queries, keys, size), head_mixing(queries, keys, size);
+      HeadResults plain(queries, keys, size), head_mixing(queries, keys, size);
       AttentionParams a{};
       a.queries = queries, a.keys = keys, a.key_size = size, a.scale = 1, a.l2_bytes = cache, a.normaliser = normaliser;
       plain.run_plain(a, q, k, v, dout);
@@ -354,7 +354,7 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
       h.scale = 1;
       h.l2_bytes = cache, h.normaliser = normaliser;
       head_mixing.run_head_mixing(h, q, k, v, dout);
-      for (const Passes* passes : {&plain, &head_mixing})
+      for (const HeadResults* passes : {&plain, &head_mixing})
         for (int64_t i = 0; i < queries; ++i)
           for (int64_t c = 0; c < size; ++c) {
             double mean = 0, mean_magnitude = 0;
@@ -363,11 +363,11 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
               mean += term, mean_magnitude += std::abs(term);
             }
             const double error = passes->out.data[static_cast<size_t>(i * size + c)] - (i % 2 == 0 ? mean : 0);
-            CHECK(std::abs(error) <= tolerance::of_sum(keys, tolerance::kFp32, mean_magnitude));
+            CHECK(std::abs(error) <= tolerance::sum_error_bound(keys, tolerance::kFp32, mean_magnitude));
             CHECK(std::isfinite(passes->dq.data[static_cast<size_t>(i * size + c)]));
             if (i % 2 == 1) CHECK(passes->dq.data[static_cast<size_t>(i * size + c)] == 0);
           }
-      for (const Passes* passes : {&plain, &head_mixing})
+      for (const HeadResults* passes : {&plain, &head_mixing})
         for (int64_t c = 0; c < size; ++c) {
           double bound = 0;  // the exponential function returns at least e^-87 (cpu/vector.h)
           for (int64_t t = 0; t < queries; ++t)
@@ -394,12 +394,12 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
       AttentionParams h{};
       h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
       h.scale = 1, h.l2_bytes = cache;
-      Passes passes(queries, keys, size);
+      HeadResults passes(queries, keys, size);
       passes.run_head_mixing(h, q, k, v, dout);
       // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk has the same terms, times a query of at most logit + 40.
-      const double query_error = tolerance::of_sum(keys, 0, 2);
+      const double query_error = tolerance::sum_error_bound(keys, 0, 2);
       const double key_error = query_error * queries / keys * static_cast<double>(logit + 40);
-      CHECK(std::abs(passes.dm - queries) <= tolerance::of_sum(keys + queries, tolerance::kFp32, queries));
+      CHECK(std::abs(passes.dm - queries) <= tolerance::sum_error_bound(keys + queries, tolerance::kFp32, queries));
       for (const float x : passes.dq.data) CHECK(std::abs(x) <= query_error);
       for (const float x : passes.dk.data) CHECK(std::abs(x) <= key_error);
     }
@@ -416,10 +416,10 @@ TEST_CASE("the CPU gradient of a head scale is accurate for 6000 queries and key
   AttentionParams a{};
   const float head_scale = 1;
   a.queries = a.keys = n, a.key_size = size, a.scale = 1, a.head_scales = &head_scale;
-  Passes passes(n, n, size);
+  HeadResults passes(n, n, size);
   passes.run_plain(a, q, k, v, dout);
   const double expected = static_cast<double>(1.3F) * static_cast<double>(n);
-  CHECK(std::abs(passes.dscale - expected) <= tolerance::of_long_sum(2 * n, tolerance::kFp32, expected));
+  CHECK(std::abs(passes.dscale - expected) <= tolerance::long_sum_error_bound(2 * n, tolerance::kFp32, expected));
 }
 
 TEST_CASE("CPU head mixing over several spans of keys differs from a single span by rounding only", "[kernels]") {
@@ -433,19 +433,19 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
     h.scale = 0.2F;
     h.causal = causal, h.window = causal ? 400 : 0;
-    Passes one_span(queries, keys, size), several_spans(queries, keys, size);
+    HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
     h.l2_bytes = 4 << 20, one_span.run_head_mixing(h, q, k, v, dout);
     h.l2_bytes = 128 << 10, several_spans.run_head_mixing(h, q, k, v, dout);
     CHECK(head_mixing_rows(h) == 64);
     CHECK(one_span.out.data != several_spans.out.data);
-    reference::PolicyCase c;
+    reference::OracleCase c;
     c.policy = h, c.key_size = c.value_size = size;
     const auto to_doubles = [](const Tensor<float>& t) { return reference::Doubles(t.data.begin(), t.data.end()); };
     const auto exact = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
     const auto largest = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
     const auto bound = [&](double one_span_error, double magnitude) {
-      return tolerance::beside_composed(one_span_error, tolerance::kFp32, magnitude) +
-             tolerance::of_logits(exact.logit_size, magnitude);
+      return tolerance::composed_error_bound(one_span_error, tolerance::kFp32, magnitude) +
+             tolerance::logit_error_bound(exact.logit_size, magnitude);
     };
     for (const auto& [baseline, result, expected, magnitudes] :
          {std::tuple(&one_span.out, &several_spans.out, &exact.out, &exact.out_size),
@@ -472,7 +472,7 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   AttentionParams h{};
   h.queries = h.keys = h.max_keys = 1, h.in_heads = h.out_heads = 2, h.key_size = h.value_size = 1;
   h.scale = 1, h.gradient = false;
-  std::vector<float> scratch = unwritten(head_mixing_forward_scratch(h));
+  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(h));
   h.matrix = m;
   head_mixing_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);

@@ -88,14 +88,14 @@ template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool relative = false, CaseKind kind = CaseKind::any,
                 bool all_memory = false) {
   Case z(pick(1, max_heads), pick(1, max_heads), max_length, kSize, false, kind);
-  reference::PolicyCase& c = z.policy_case;
+  reference::OracleCase& c = z.oracle_case;
   const bool by_position = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   Tensor<T> r(1, 0, 0, 0, by_position);
   if (relative) z.add_positions(r, random);
   AttentionParams a = z.params;
-  a.in_heads = static_cast<int>(c.in), a.dropout_before_mixing = c.dropped_first;
-  a.dropout_heads = static_cast<int>(c.dropped_first ? c.in : c.out);
+  a.in_heads = static_cast<int>(c.in), a.dropout_before_mixing = c.dropout_before_mixing;
+  a.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in : c.out);
   // With head mixing the matrix includes the head scales.
   c.scales.clear(), c.policy.head_scales = a.head_scales = nullptr;
   std::normal_distribution<float> normal;
@@ -130,9 +130,9 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   if (relative) q_u = add_bias(q, z.u), q_v = add_bias(q, z.v_bias);
   Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
             dv(c.batch, c.out, a.keys, c.value_size, by_position);
-  const auto unwritten = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> lse = unwritten(c.batch * c.in * a.queries), sums = lse, g,
-                     dr = unwritten(c.batch * c.in * c.distances * c.key_size);
+  const auto nan_buffer = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
+  std::vector<float> lse = nan_buffer(c.batch * c.in * a.queries), sums = lse, g,
+                     dr = nan_buffer(c.batch * c.in * c.distances * c.key_size);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   const int min_kib = min_shared_kib<T, kSize>(a, relative);
@@ -142,7 +142,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
   const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, a);
-  g = unwritten(c.batch * num_gradients * matrix_size);
+  g = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.any_rows(), tensors.k = k.any_rows(), tensors.v = v.any_rows(),
   tensors.out = out.any_rows(), tensors.dout = dout.any_rows();
@@ -157,7 +157,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   }
   // num_splits may exceed the number of keys.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
-  std::vector<float> partial_out = unwritten(
+  std::vector<float> partial_out = nan_buffer(
       tensors.num_splits > 1 ? c.batch * a.queries * tensors.num_splits * std::max(2 * c.in, c.out * c.value_size) : 0);
   tensors.partial_out = partial_out.data();
   RC_ASSERT(text_of(Launches::head_mixing_forward(launcher, a, tensors)) == "");
@@ -215,35 +215,35 @@ std::string find_invalid_plan(int limit, bool relative = false) {
 }  // namespace
 
 TEST_CASE("emulated GPU head mixing matches the reference equations over random cases", "[cuda]") {
-  CHECK(check_few("fp32", [] { check_case<float, 32>(6, 60); }));
-  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(9, 60); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, false, CaseKind::windows); }));
-  CHECK(check_few("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, CaseKind::lengths); }));
+  CHECK(check_reduced("fp32", [] { check_case<float, 32>(6, 60); }));
+  CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(9, 60); }));
+  CHECK(check_reduced("fp32, windows", [] { check_case<float, 16>(2, 80, false, CaseKind::windows); }));
+  CHECK(check_reduced("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, CaseKind::lengths); }));
   // The warps store their results through shared memory one after another.
-  CHECK(check_few("fp32, head size 96", [] { check_case<float, 96>(8, 5); }));
-  CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
+  CHECK(check_reduced("fp32, head size 96", [] { check_case<float, 96>(8, 5); }));
+  CHECK(check_reduced("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
   // dQ is computed in two column blocks, dK and dV in separate passes.
-  CHECK(check_few("fp32, head size 256", [] { check_case<float, 256>(5, 8); }));
+  CHECK(check_reduced("fp32, head size 256", [] { check_case<float, 256>(5, 8); }));
 }
 
 TEST_CASE("emulated GPU head mixing query by query matches the reference equations over random cases", "[cuda]") {
   const auto any = CaseKind::any;
-  CHECK(check_few("up to 4 heads", [=] { check_case<Bf16, 64>(4, 90, false, any, true); }));
-  CHECK(check_few("up to 8 heads", [=] { check_case<Bf16, 64>(8, 90, false, any, true); }));
-  CHECK(check_few("up to 16 heads", [=] { check_case<Bf16, 16>(16, 60, false, any, true); }));
-  CHECK(check_few("windows", [] { check_case<Bf16, 16>(3, 90, false, CaseKind::windows, true); }));
-  CHECK(check_few("few real keys", [] { check_case<Fp16, 16>(8, 90, false, CaseKind::lengths, true); }));
-  CHECK(check_few("head size 128", [=] { check_case<Bf16, 128>(8, 40, false, any, true); }));
+  CHECK(check_reduced("up to 4 heads", [=] { check_case<Bf16, 64>(4, 90, false, any, true); }));
+  CHECK(check_reduced("up to 8 heads", [=] { check_case<Bf16, 64>(8, 90, false, any, true); }));
+  CHECK(check_reduced("up to 16 heads", [=] { check_case<Bf16, 16>(16, 60, false, any, true); }));
+  CHECK(check_reduced("windows", [] { check_case<Bf16, 16>(3, 90, false, CaseKind::windows, true); }));
+  CHECK(check_reduced("few real keys", [] { check_case<Fp16, 16>(8, 90, false, CaseKind::lengths, true); }));
+  CHECK(check_reduced("head size 128", [=] { check_case<Bf16, 128>(8, 40, false, any, true); }));
 }
 
 TEST_CASE("emulated GPU head mixing with relative positions over runs of keys matches the reference equations",
           "[cuda]") {
-  CHECK(check_few("fp32", [] { check_case<float, 32>(4, 50, true); }));
-  CHECK(check_few("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
-  CHECK(check_few("fp32, windows", [] { check_case<float, 16>(2, 80, true, CaseKind::windows); }));
+  CHECK(check_reduced("fp32", [] { check_case<float, 32>(4, 50, true); }));
+  CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
+  CHECK(check_reduced("fp32, windows", [] { check_case<float, 16>(2, 80, true, CaseKind::windows); }));
   // dQ is computed in two column blocks, dK and dV in separate passes.
-  CHECK(check_few("fp32, head size 192", [] { check_case<float, 192>(4, 5, true); }));
-  CHECK(check_few("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));
+  CHECK(check_reduced("fp32, head size 192", [] { check_case<float, 192>(4, 5, true); }));
+  CHECK(check_reduced("fp16, many heads", [] { check_case<Fp16, 16>(32, 16, true); }));
 }
 
 TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared memory of every GPU", "[cuda]") {

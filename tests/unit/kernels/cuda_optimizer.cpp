@@ -42,43 +42,44 @@ NagPlan plan(NagPlan) {
   return {random_fraction(), random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
 
-// The state of one element. updated() returns it after one step of the optimiser, by the formulas of the update rule.
+// The state of one element. step_element() returns it after one step of the optimiser, by the formulas of the update
+// rule.
 struct Element {
   double p, g, first, second;
 };
-Element updated(const AdamPlan& a, const Element& x) {
+Element step_element(const AdamPlan& a, const Element& x) {
   const double g = a.scale * x.g, m = a.beta1 * x.first + (1.0 - a.beta1) * g,
                v = a.beta2 * x.second + (1.0 - a.beta2) * g * g;
   return {x.p - a.decay * x.p - a.lr / a.correction1 * m / (std::sqrt(v) / std::sqrt(a.correction2) + a.epsilon), x.g,
           m, v};
 }
-Element updated(const MomentumPlan& a, const Element& x) {
+Element step_element(const MomentumPlan& a, const Element& x) {
   const double buffer = a.momentum * x.first + a.scale * x.g + a.decay * x.p;
   return {x.p - a.lr * buffer, x.g, buffer, x.second};
 }
-Element updated(const NagPlan& a, const Element& x) {
+Element step_element(const NagPlan& a, const Element& x) {
   const double step = static_cast<double>(a.lr) * a.scale * x.g, m = a.momentum, c = a.correction;
   return {x.p * (1.0 - a.decay) + m * m * c * x.first - (1 + m) * step, x.g, m * c * x.first - step, x.second};
 }
 
 // Returns the sums of absolute terms of an element after the step; the coefficients of the plans are positive.
 Element magnitudes(const AdamPlan& a, const Element& x) {
-  const Element sums = updated(a, {0, std::abs(x.g), std::abs(x.first), x.second});
+  const Element sums = step_element(a, {0, std::abs(x.g), std::abs(x.first), x.second});
   return {std::abs(x.p) * (1.0 + a.decay) - sums.p, 0, sums.first, sums.second};
 }
 Element magnitudes(const MomentumPlan& a, const Element& x) {
-  const double buffer = updated(a, {std::abs(x.p), std::abs(x.g), std::abs(x.first), 0}).first;
+  const double buffer = step_element(a, {std::abs(x.p), std::abs(x.g), std::abs(x.first), 0}).first;
   return {std::abs(x.p) + a.lr * buffer, 0, buffer, x.second};
 }
 Element magnitudes(const NagPlan& a, const Element& x) {
-  const Element sums = updated(a, {0, -std::abs(x.g), std::abs(x.first), 0});
+  const Element sums = step_element(a, {0, -std::abs(x.g), std::abs(x.first), 0});
   return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first, x.second};
 }
 
 // Checks a value after the step, which computes a value with at most 20 roundings.
 void expect_near(float actual, double expected, double magnitude) {
   RC_LOG() << "expected " << expected << "; found " << actual << "\n";
-  RC_ASSERT(std::abs(static_cast<double>(actual) - expected) <= tolerance::of_sum(20, 0, magnitude));
+  RC_ASSERT(std::abs(static_cast<double>(actual) - expected) <= tolerance::sum_error_bound(20, 0, magnitude));
 }
 
 // Checks the updates of a random number of tensors.
@@ -105,7 +106,7 @@ void check_updates() {
     for (size_t k = 0; k < tensors[i].p.size(); ++k) {
       const Tensor &before = initial[i], &after = tensors[i];
       const Element element{before.p[k], before.g[k], before.first[k], before.second[k]};
-      const Element expected = updated(updates[i].plan, element), magnitude = magnitudes(updates[i].plan, element);
+      const Element expected = step_element(updates[i].plan, element), magnitude = magnitudes(updates[i].plan, element);
       expect_near(after.p[k], expected.p, magnitude.p);
       expect_near(after.first[k], expected.first, magnitude.first);
       expect_near(after.second[k], expected.second, magnitude.second);
@@ -118,11 +119,11 @@ void check_updates() {
 
 TEMPLATE_TEST_CASE("emulated GPU optimisers update every tensor by the formulas of the update rule", "[cuda]", AdamPlan,
                    MomentumPlan, NagPlan) {
-  CHECK(check_few("over random tensors", [] { check_updates<TestType>(); }));
+  CHECK(check_reduced("over random tensors", [] { check_updates<TestType>(); }));
 }
 
 TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]") {
-  CHECK(check_few("over random tensors", [] {
+  CHECK(check_reduced("over random tensors", [] {
     std::vector<std::vector<float>> tensors;
     std::vector<FloatSpan> spans;
     std::vector<double> expected;

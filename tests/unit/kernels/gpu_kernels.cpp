@@ -128,8 +128,8 @@ Inputs random_inputs(const Case& c, const Sizes& z) {
   if (c.relative) {
     const int64_t first = c.keys / 3, distances = c.queries + c.keys;
     x.policy.relative.runs = {{0, first, 0}, {first, c.keys - first, distances}};
-    x.operands[kU] = at::randn({z.in, z.key_size}), x.operands[kBias] = at::randn({z.in, z.key_size});
-    x.operands[kR] = at::randn({z.in, 2 * distances, z.key_size});
+    x.operands[kContentBias] = at::randn({z.in, z.key_size}), x.operands[kPositionBias] = at::randn({z.in, z.key_size});
+    x.operands[kDistanceRows] = at::randn({z.in, 2 * distances, z.key_size});
   }
   if (c.grouped && z.in == z.out)
     for (int64_t h = 0; h < z.in; ++h) x.policy.key_heads.push_back(h * h % z.in);
@@ -139,11 +139,11 @@ Inputs random_inputs(const Case& c, const Sizes& z) {
 // Returns the output of the GPU kernels for the operands t of x.
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec policy = x.policy;
-  policy.head_scales = t[kScales];
-  policy.relative.u = t[kU], policy.relative.v = t[kBias], policy.relative.r = t[kR];
+  policy.head_scales = t[kHeadScales];
+  policy.relative.u = t[kContentBias], policy.relative.v = t[kPositionBias], policy.relative.r = t[kDistanceRows];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
-  return t[kM].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kM], policy)
-                         : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
+  return t[kMatrix].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], policy)
+                              : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
 }
 
 // Checks the output and gradients of a case against the reference equations.
@@ -161,9 +161,9 @@ void check(const Case& c, const Sizes& z, at::ScalarType type, at::Device gpu) {
   Tensors magnitudes = term_magnitudes(x, type);
   if (type == at::kHalf && z.matrix_dims > 0)
     for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kExchangedFp16;
-  CHECK(numbers::fault_beside_composed(actual, results(x, type, type, gpu, composed),
-                                       results(x, type, at::kDouble, at::kCPU, composed), type, magnitudes,
-                                       type == at::kFloat ? logit_size(x, type) : 0) == "");
+  CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed),
+                                   results(x, type, at::kDouble, at::kCPU, composed), type, magnitudes,
+                                   type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
 // Returns why this build has no kernels for these sizes, with head mixing if `mixes`; "" if it has kernels.

@@ -78,7 +78,7 @@ std::vector<ScoredSpan> best_distinct_texts(const std::vector<ScoredSpan>& spans
 
 TEST_CASE("answers: the n-best list equals that of a brute-force search") {
   CHECK(rc::check("answers: the n-best list equals that of a brute-force search", [] {
-    const Made m = made();
+    const RandomSquad m = random_squad();
     const text::Questions questions = questions_of(shard_of(m.json), m.options);
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
@@ -104,7 +104,7 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
 
 TEST_CASE("answers: the null answer is ranked by its score if questions may be impossible") {
   CHECK(rc::check("answers: the null answer is ranked by its score", [] {
-    const Made m = made(true);
+    const RandomSquad m = random_squad(true);
     const text::Questions questions = questions_of(shard_of(m.json, kKeepUnanswerable), m.options);
     RC_ASSERT(questions.unanswerable());
     const RowScores s = random_row_scores(questions);

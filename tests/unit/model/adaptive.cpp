@@ -21,9 +21,9 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::configured;
 using models::count;
-using models::some_tokens;
+using models::parse_model_config;
+using models::random_tokens;
 
 namespace {
 
@@ -263,7 +263,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     EmbeddingAndOutput model(o, vocabulary);
     Reference reference = model.reference();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
-    at::Tensor tokens = some_tokens(3, 4, vocabulary, seed), targets = some_tokens(3, 4, vocabulary, seed + 1);
+    at::Tensor tokens = random_tokens(3, 4, vocabulary, seed), targets = random_tokens(3, 4, vocabulary, seed + 1);
     targets[1][2] = -1;
     const auto token_ids = to_vector(tokens), target_ids = to_vector(targets);
 
@@ -321,9 +321,9 @@ TEST_CASE("every trainable parameter has a nonzero gradient if a batch has token
       const std::string cutoffs = std::string(bands).find("input_cutoffs") == std::string::npos
                                       ? "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n"
                                       : "output_cutoffs = [10, 20]\n";
-      auto model = build_language_model(configured(str("[model]\n", backbone, cutoffs, bands,
-                                                       "output_bias = true\nlayers = 1\nwidth = 16\nffn = 8\n"
-                                                       "[attention]\nheads = 2\n")),
+      auto model = build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
+                                                               "output_bias = true\nlayers = 1\nwidth = 16\nffn = 8\n"
+                                                               "[attention]\nheads = 2\n")),
                                         30, at::kCPU);
       model->parameters().initialise(1);
       at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
@@ -370,7 +370,7 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   EmbeddingAndOutput without_dropout(o, 30);
   o.dropout_tail = 0.4;
   EmbeddingAndOutput model(o, 30);
-  at::Tensor tokens = some_tokens(6, 5, 30, 1), targets = some_tokens(6, 5, 30, 2), head_targets = targets % 10;
+  at::Tensor tokens = random_tokens(6, 5, 30, 1), targets = random_tokens(6, 5, 30, 2), head_targets = targets % 10;
   nn::ForwardContext step{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
   const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
@@ -462,7 +462,7 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
 TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
   const std::string both_cutoffs = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
-    build_language_model(configured("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
+    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
   };
   for (const auto& valid :
        {std::string(), both_cutoffs, both_cutoffs + "tied_projections = true\n", both_cutoffs + "cutoff_factor = 1\n",
@@ -496,6 +496,6 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
     }
   }
   EmbeddingAndOutput model(options_with({10, 20}, 4, 32), 30);
-  at::Tensor tokens = some_tokens(1, 4, 30, 1);
+  at::Tensor tokens = random_tokens(1, 4, 30, 1);
   CHECK_THROWS_AS(model.output->loss((*model.embedding)(tokens), tokens, 0.1, {}), Error);
 }

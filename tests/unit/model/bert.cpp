@@ -14,8 +14,8 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::configured;
-using models::some_tokens;
+using models::parse_model_config;
+using models::random_tokens;
 
 namespace {
 
@@ -26,7 +26,7 @@ const char* const kBert =
 
 // Returns the number of parameters without the output heads but with the pooler, like published counts of encoders.
 int64_t encoder_count(const std::string& rest) {
-  const auto model = build_language_model(configured(kBert + rest), 30522, at::kMeta);
+  const auto model = build_language_model(parse_model_config(kBert + rest), 30522, at::kMeta);
   int64_t count = 0;
   for (const Parameter& p : model->parameters().all())
     if (p.name().rfind("head.", 0) != 0) count += p.master().numel();
@@ -38,8 +38,9 @@ const std::string kTiny =
 
 std::string tiny(const std::string& head) { return std::string(kTiny).replace(kTiny.find("HEAD"), 4, head); }
 
-const std::vector<std::string> kHeads{"", "bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n",
-                                      "bert.head = 'number'\n", "bert.head = 'span'\n"};
+const std::vector<std::string> kOutputHeads{"", "bert.next_sentence = true\n",
+                                            "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'number'\n",
+                                            "bert.head = 'span'\n"};
 
 // Builds a model with noise added to every parameter, so that no bias or gain has its neutral initial value.
 std::unique_ptr<LanguageModel> built(const std::string& toml) {
@@ -51,10 +52,10 @@ std::unique_ptr<LanguageModel> built(const std::string& toml) {
 }
 
 // Returns random rows of these lengths with two segments each; padding has random tokens.
-Input some_input(const std::vector<int64_t>& lengths, uint64_t seed) {
+Input random_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   const auto rows = static_cast<int64_t>(lengths.size());
   const int64_t max_length = *std::max_element(lengths.begin(), lengths.end());
-  Input input(some_tokens(rows, max_length, 30, seed));
+  Input input(random_tokens(rows, max_length, 30, seed));
   input.lengths.encoder = at::tensor(lengths, at::kLong);
   input.segments = at::zeros({rows, max_length}, at::kLong);
   for (int64_t b = 0; b < rows; ++b)
@@ -65,14 +66,14 @@ Input some_input(const std::vector<int64_t>& lengths, uint64_t seed) {
 }
 
 // Returns targets of an output head for two rows of the lengths 6 and 4.
-at::Tensor some_targets(const std::string& head) {
+at::Tensor example_targets(const std::string& head) {
   if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
   if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});
   if (head.find("span") != std::string::npos) return at::tensor({1, 3, -6, 2, 2, -4}, at::kLong).view({2, 3});
   return at::tensor({1, -1, 7, -1, 29, -1, 0, 4, -1, -1, -1, -1}, at::kLong).view({2, 6});
 }
 
-struct Reference : reference::Blocks {
+struct Reference : reference::NaiveSublayers {
   Rows operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments, int64_t layers) const {
     Rows x = embed("encoder", tokens, 1);
     const auto positions = parameter("encoder.positions.weight"), table = parameter("encoder.segments.weight");
@@ -128,7 +129,7 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
   const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
                     large =
                         "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
-  CHECK(build_language_model(configured(kBert + base), 30522, at::kMeta)->parameters().count() == 110106428);
+  CHECK(build_language_model(parse_model_config(kBert + base), 30522, at::kMeta)->parameters().count() == 110106428);
   CHECK(encoder_count(base) == 109482240);
   CHECK(encoder_count(large) == 335141888);
   // Without head_size the count is independent of the number of heads.
@@ -151,8 +152,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
           "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{6, 1, 4};
-  const Input input = some_input(lengths, 7);
-  for (const std::string& head : kHeads)
+  const Input input = random_input(lengths, 7);
+  for (const std::string& head : kOutputHeads)
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       INFO(head);
       auto model = built(tiny(head));
@@ -188,7 +189,7 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
 TEST_CASE("an encoder input without segment numbers belongs to the first segment", "[bert]") {
   c10::NoGradGuard no_gradient;
   auto model = built(tiny(""));
-  Input input = some_input({5, 3}, 3);
+  Input input = random_input({5, 3}, 3);
   const at::Tensor two_segments = model->hidden(input, {});
   input.segments.zero_();
   const at::Tensor first_segment = model->hidden(input, {});
@@ -199,11 +200,11 @@ TEST_CASE("an encoder input without segment numbers belongs to the first segment
 
 TEST_CASE("losses and log-probabilities of the output heads of an encoder match the equations", "[bert]") {
   c10::NoGradGuard no_gradient;
-  const Input input = some_input({6, 4}, 9);
-  for (const std::string& head : kHeads) {
+  const Input input = random_input({6, 4}, 9);
+  for (const std::string& head : kOutputHeads) {
     INFO(head);
     auto model = built(tiny(head));
-    const at::Tensor targets = some_targets(head), hidden = model->hidden(input, {});
+    const at::Tensor targets = example_targets(head), hidden = model->hidden(input, {});
     const SlicedLoss loss = model->loss(hidden, {targets, 1.5}, 0);
     const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
     REQUIRE(log_p.sizes() == targets.sizes());
@@ -261,7 +262,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
           "[bert]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{7, 6, 2, 1};
-  const Input batch = some_input(lengths, 5);
+  const Input batch = random_input(lengths, 5);
   for (const std::string& stage : translators::stages()) {
     if (stage.find("decoder") != std::string::npos && stage.find("encoder") == std::string::npos) continue;
     std::string encoder_stage = stage;
@@ -287,18 +288,18 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
 }
 
 TEST_CASE("gradients of an encoder and its output heads equal finite differences", "[bert]") {
-  for (const std::string& head : kHeads) {
+  for (const std::string& head : kOutputHeads) {
     INFO(head);
     auto model = built(tiny(head) + "mixer = 'mixhead-b'\n");
-    const Input input = some_input({6, 4}, 21);
-    const at::Tensor targets = some_targets(head);
+    const Input input = random_input({6, 4}, 21);
+    const at::Tensor targets = example_targets(head);
     const auto loss = [&] { return model->loss(model->hidden(input, {}), {targets, 1.5}, 0.1).smoothed; };
     models::check_gradients(*model, loss, 0.1);
   }
 }
 
 TEST_CASE("invalid options of an encoder and its output heads are rejected; encoders cannot decode", "[bert]") {
-  const auto build = [](const std::string& toml) { build_language_model(configured(toml), 30, at::kMeta); };
+  const auto build = [](const std::string& toml) { build_language_model(parse_model_config(toml), 30, at::kMeta); };
   CHECK(refusal([&] { build(tiny("bert.head = 'classes'\n")); }).find("model.bert.classes") != std::string::npos);
   CHECK(refusal([&] { build(tiny("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
   CHECK(refusal([&] { build(tiny("bert.head = 'span'\nbert.next_sentence = true\n")); }).find("next_sentence") !=
@@ -312,5 +313,5 @@ TEST_CASE("invalid options of an encoder and its output heads are rejected; enco
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }
-  CHECK(status_of([&] { build_language_model(configured(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
+  CHECK(status_of([&] { build_language_model(parse_model_config(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
 }

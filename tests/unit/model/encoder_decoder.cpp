@@ -14,8 +14,8 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::configured;
-using models::some_tokens;
+using models::parse_model_config;
+using models::random_tokens;
 using translators::built;
 using translators::kTiny;
 using translators::stages;
@@ -23,7 +23,7 @@ using translators::stages;
 namespace {
 
 int64_t count(const std::string& toml, const Vocabularies& v) {
-  return build_language_model(configured(toml), v, at::kMeta)->parameters().count();
+  return build_language_model(parse_model_config(toml), v, at::kMeta)->parameters().count();
 }
 
 at::Tensor lengths(std::initializer_list<int64_t> values) {
@@ -31,12 +31,12 @@ at::Tensor lengths(std::initializer_list<int64_t> values) {
 }
 
 // Returns random source and target rows of these lengths, padded with random tokens.
-Input some_input(const std::vector<int64_t>& source, const std::vector<int64_t>& target, uint64_t seed) {
+Input random_input(const std::vector<int64_t>& source, const std::vector<int64_t>& target, uint64_t seed) {
   const auto rows = static_cast<int64_t>(source.size());
   const int64_t source_length = *std::max_element(source.begin(), source.end()),
                 target_length = *std::max_element(target.begin(), target.end());
-  return {some_tokens(rows, target_length, 30, seed),
-          some_tokens(rows, source_length, 20, seed + 1),
+  return {random_tokens(rows, target_length, 30, seed),
+          random_tokens(rows, source_length, 20, seed + 1),
           {at::tensor(target, at::kLong), at::tensor(source, at::kLong)}};
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
 namespace {
 
 // The model of Vaswani et al. 2017 as naive loops in double precision.
-struct Reference : reference::Blocks {
+struct Reference : reference::NaiveSublayers {
   Rows embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
@@ -103,7 +103,7 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
     for (Parameter& p : model->parameters().all())  // so that gains and biases are not neutral
       if (p.master().dim() == 1) p.master().add_(at::randn(p.master().sizes()) * 0.2);
     const std::vector<int64_t> source{5, 1, 3}, target{4, 6, 2};
-    const Input input = some_input(source, target, 7);
+    const Input input = random_input(source, target, 7);
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       model->set_path(path);
       const at::Tensor hidden = model->hidden(input, {});
@@ -125,10 +125,10 @@ TEST_CASE("target logits ignore later target tokens and depend on source tokens,
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    const Input original = some_input({7, 5}, {9, 9}, 3);
+    const Input original = random_input({7, 5}, {9, 9}, 3);
     Input changed_target = original;
     changed_target.tokens = original.tokens.clone();
-    changed_target.tokens.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
+    changed_target.tokens.narrow(1, 6, 3).copy_(random_tokens(2, 3, 30, 2));
     const at::Tensor x = logits(*model, original), y = logits(*model, changed_target);
     CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
     CHECK(!at::allclose(x.narrow(1, 6, 3), y.narrow(1, 6, 3)));
@@ -145,13 +145,13 @@ TEST_CASE("a translation row is independent of padding and of the other rows, wi
     INFO(stage);
     auto model = built(kTiny + stage);
     // A row that is one position shorter than the longest row.
-    const Input one_shorter = some_input({7, 6}, {4, 3}, 5);
+    const Input one_shorter = random_input({7, 6}, {4, 3}, 5);
     const Input shorter{one_shorter.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
                         one_shorter.source.narrow(0, 1, 1).narrow(1, 0, 6),
                         {lengths({3}), lengths({6})}};
     CHECK(at::allclose(logits(*model, shorter)[0], logits(*model, one_shorter)[1].narrow(0, 0, 3), 1e-4, 1e-5));
     const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
-    const Input batch = some_input(source, target, 5);
+    const Input batch = random_input(source, target, 5);
     const at::Tensor batch_logits = logits(*model, batch);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
@@ -166,7 +166,7 @@ TEST_CASE("a translation row is independent of padding and of the other rows, wi
 TEST_CASE("the contents of padding do not change hidden states in training, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
-  const Input original = some_input(source, target, 5);
+  const Input original = random_input(source, target, 5);
   Input changed_padding{original.tokens.clone(), original.source.clone(), original.lengths};
   for (int64_t b = 0; b < 4; ++b) {
     const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
@@ -192,7 +192,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    const Input input = some_input({7, 4, 5}, {9, 9, 9}, 11);
+    const Input input = random_input({7, 4, 5}, {9, 9, 9}, 11);
     const at::Tensor full = logits(*model, input);
     auto state = model->new_state();
     int64_t position = 0;
@@ -205,7 +205,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     // Row 2 twice and row 1; row 0 is dropped, as in beam search.
     const at::Tensor rows = at::tensor({2, 1, 2}, at::kLong);
     state->reorder(rows);
-    const at::Tensor next_tokens = some_tokens(3, 1, 30, 12);
+    const at::Tensor next_tokens = random_tokens(3, 1, 30, 12);
     const Input longer{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
                        input.source.index_select(0, rows),
                        {{}, input.lengths.encoder.index_select(0, rows)}};
@@ -214,7 +214,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     // A swap of two rows of one sentence.
     const at::Tensor swapped = at::tensor({2, 1, 0}, at::kLong);
     state->reorder(swapped);
-    const at::Tensor last_tokens = some_tokens(3, 1, 30, 13);
+    const at::Tensor last_tokens = random_tokens(3, 1, 30, 13);
     const Input longest{at::cat({longer.tokens.index_select(0, swapped), last_tokens}, 1),
                         longer.source.index_select(0, swapped),
                         {{}, longer.lengths.encoder.index_select(0, swapped)}};
@@ -226,8 +226,8 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
 TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translation]") {
   for (const char* stage : {"", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n"}) {
     auto model = built(kTiny + std::string(stage));
-    const Input input = some_input({4, 2}, {3, 5}, 21);
-    at::Tensor targets = some_tokens(2, 5, 30, 22);
+    const Input input = random_input({4, 2}, {3, 5}, 21);
+    at::Tensor targets = random_tokens(2, 5, 30, 22);
     targets[0].narrow(0, 3, 2).fill_(-1);
     const auto loss = [&] { return model->loss(model->hidden(input, {}), targets, 0.1).smoothed; };
     models::check_gradients(*model, loss, 0.3);
@@ -239,7 +239,8 @@ TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encode
   const auto error_of = [](const std::string& lines, const Vocabularies& v) {
     return refusal([&] {
       build_language_model(
-          configured("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"), v, at::kMeta);
+          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"), v,
+          at::kMeta);
     });
   };
   const std::string encoder_decoder = "backbone = 'encoder-decoder'\n";

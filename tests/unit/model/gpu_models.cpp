@@ -22,12 +22,12 @@ using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
 using numbers::error;
-using numbers::size_of;
+using numbers::max_abs;
 
 namespace {
 
 std::unique_ptr<LanguageModel> built(const std::string& toml, at::Device device) {
-  auto model = build_language_model(models::configured(toml), every_model::kVocabularies, device);
+  auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularies, device);
   model->parameters().initialise(1);
   return model;
 }
@@ -44,7 +44,7 @@ void require_near(const std::vector<Result>& actual, const std::vector<Result>& 
     REQUIRE(actual[i].name == expected[i].name);
     const double difference = error(actual[i].value, expected[i].value);
     INFO("largest difference " << difference);
-    CHECK(difference <= tolerance * (1 + size_of(expected[i].value)));
+    CHECK(difference <= tolerance * (1 + max_abs(expected[i].value)));
   }
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("singular values on the test device equal singular values on the CPU",
   for (const int64_t columns : {7, 40, 90}) {
     const at::Tensor x = at::randn({3, 2, 40, columns}).softmax(-1);
     const at::Tensor actual = analysis::singular_values(x.to(device)), expected = analysis::singular_values(x);
-    CHECK(error(actual, expected) <= 1e-7 * size_of(expected));
+    CHECK(error(actual, expected) <= 1e-7 * max_abs(expected));
   }
 }
 
@@ -150,7 +150,8 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
       train::GraphedPass pass(*graphed, pass_of(*graphed), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
-        const data::Batch batch{{models::some_tokens(3, 9, 30, update)}, models::some_tokens(3, 9, 30, update + 50)};
+        const data::Batch batch{{models::random_tokens(3, 9, 30, update)},
+                                models::random_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext step{true, 1, update, 0};
         const SlicedLoss actual = pass(batch, step),
                          expected = pass_of(*eager)(batch.input.to(device), batch.model_targets(), step);
@@ -163,7 +164,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
           REQUIRE(actual_gradient.defined() == expected_gradient.defined());
           if (actual_gradient.defined())
             CHECK(error(actual_gradient.to(at::kCPU), expected_gradient.to(at::kCPU)) <=
-                  1e-5 * (1 + size_of(expected_gradient)));
+                  1e-5 * (1 + max_abs(expected_gradient)));
         }
         graphed->parameters().zero_gradients(), eager->parameters().zero_gradients();
       }

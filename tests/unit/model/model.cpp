@@ -12,9 +12,9 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::configured;
 using models::count;
-using models::some_tokens;
+using models::parse_model_config;
+using models::random_tokens;
 
 namespace {
 
@@ -40,12 +40,13 @@ TEST_CASE("parameter counts of the decoder follow the formula for any head size"
 
 TEST_CASE("later tokens do not change the logits of earlier positions of a decoder") {
   for (const char* extra : {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
-    auto config = configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
+    auto config =
+        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
     auto model = build_language_model(config, 30, at::kCPU);
     model->parameters().initialise(1);
     c10::NoGradGuard no_gradient;
-    at::Tensor a = some_tokens(2, 9, 30, 1), b = a.clone();
-    b.narrow(1, 6, 3).copy_(some_tokens(2, 3, 30, 2));
+    at::Tensor a = random_tokens(2, 9, 30, 1), b = a.clone();
+    b.narrow(1, 6, 3).copy_(random_tokens(2, 3, 30, 2));
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       model->set_path(path);
       at::Tensor x = model->logits(model->hidden(a, {})), y = model->logits(model->hidden(b, {}));
@@ -62,12 +63,12 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
              combiners = attention::combiners().names();
   for (const fixtures::Choice& c :
        fixtures::covering({pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()})) {
-    auto config = configured(str(kTiny, "head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '", scores[c[1]],
-                                 "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '", mixers[c[3]],
-                                 "'\ncombiner = '", combiners[c[4]], "'\n"));
+    auto config = parse_model_config(str(kTiny, "head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '",
+                                         scores[c[1]], "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '",
+                                         mixers[c[3]], "'\ncombiner = '", combiners[c[4]], "'\n"));
     auto model = build_language_model(config, 30, at::kCPU);
     model->parameters().initialise(1);
-    at::Tensor x = some_tokens(3, 11, 30, 1);
+    at::Tensor x = random_tokens(3, 11, 30, 1);
     at::Tensor full = model->logits(model->hidden(x, {}));
     auto state = model->new_state();
     int64_t position = 0;
@@ -79,7 +80,7 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
     CHECK(state->length() == 11);
     // Reordered rows of the decoding state continue as their source rows.
     state->reorder(at::tensor({2, 0}, at::kLong));
-    at::Tensor next = some_tokens(2, 1, 30, 5);
+    at::Tensor next = random_tokens(2, 1, 30, 5);
     at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
     CHECK(at::allclose(model->logits(model->hidden(next, {}, state.get())),
                        model->logits(model->hidden(longer, {})).narrow(1, 11, 1), 1e-4, 1e-5));
@@ -88,10 +89,11 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
 
 TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_padded_rows is set") {
   c10::NoGradGuard no_gradient;
-  at::Tensor x = some_tokens(1, 5, 30, 1), targets = some_tokens(1, 5, 30, 2);
+  at::Tensor x = random_tokens(1, 5, 30, 1), targets = random_tokens(1, 5, 30, 2);
   auto loss = [&](const char* extra) {
     auto model = build_language_model(
-        configured(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30, at::kCPU);
+        parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30,
+        at::kCPU);
     model->parameters().initialise(1);
     // Models with and without padded rows have the same initial embeddings of the vocabulary, since padded rows are
     // drawn last.
@@ -103,9 +105,9 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
 
 TEST_CASE("the nll is minus the sum of target log-probabilities and agrees with the logits") {
   c10::NoGradGuard no_gradient;
-  auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+  auto model = build_language_model(parse_model_config(kTiny), 30, at::kCPU);
   model->parameters().initialise(3);
-  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2);
+  at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2);
   targets[1][6] = -1;
   at::Tensor hidden = model->hidden(x, {});
   at::Tensor p = model->target_log_probabilities(hidden, targets);
@@ -121,20 +123,20 @@ TEST_CASE("a resolved configuration with overrides of layers survives a round tr
   const std::string text =
       std::string(kTiny) +
       "dropout = 0.1\n[attention.decoder.self]\nhead_size = 6\n[attention.decoder.self.1]\nheads = 2\n";
-  ModelConfig c = configured(text);
+  ModelConfig c = parse_model_config(text);
   CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 0).heads == 4);
   CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).heads == 2);
   CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).head_size == 6);
-  CHECK(configured(c.toml()).toml() == c.toml());
+  CHECK(parse_model_config(c.toml()).toml() == c.toml());
   CHECK(build_language_model(c, 30, at::kMeta)->parameters().count() ==
-        build_language_model(configured(c.toml()), 30, at::kMeta)->parameters().count());
+        build_language_model(parse_model_config(c.toml()), 30, at::kMeta)->parameters().count());
 }
 
 TEST_CASE("invalid decoder configurations are rejected") {
   for (const char* invalid : {"[attention]\nheads = 7", "[model]\nwidth = 15\n[attention]\nheads = 3",
                               "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
                               "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
-    CHECK_THROWS_AS(configured(invalid), Error);
+    CHECK_THROWS_AS(parse_model_config(invalid), Error);
   CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
 }
 
@@ -142,8 +144,9 @@ TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects sta
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
   CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
-    return build_language_model(configured(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")),
-                                30, at::kCPU)
+    return build_language_model(
+               parse_model_config(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")), 30,
+               at::kCPU)
         ->new_state();
   };
   CHECK(state("exact") != nullptr);
@@ -153,11 +156,11 @@ TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects sta
 TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops elements of the final hidden state") {
   c10::NoGradGuard no_gradient;
   auto model = build_language_model(
-      configured(
+      parse_model_config(
           "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
       30, at::kCPU);
   model->parameters().initialise(1);
-  at::Tensor x = some_tokens(2, 7, 30, 1), targets = some_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
+  at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
   const double before = model->loss(hidden, targets, 0).nll.item<double>();
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
@@ -170,7 +173,7 @@ TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops eleme
 
 TEST_CASE("initial parameters are a function of the seed") {
   auto initial_weight = [&](uint64_t seed) {
-    auto model = build_language_model(configured(kTiny), 30, at::kCPU);
+    auto model = build_language_model(parse_model_config(kTiny), 30, at::kCPU);
     model->parameters().initialise(seed);
     return model->parameters().find("decoder.layers.1.self.query.weight")->master().detach().clone();
   };
@@ -180,7 +183,8 @@ TEST_CASE("initial parameters are a function of the seed") {
 
 TEST_CASE("max_length is the minimum over the positions and the stages of all layers") {
   auto built = [](const std::string& extra) {
-    return build_language_model(configured(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30, at::kMeta);
+    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30,
+                                at::kMeta);
   };
   const std::string plain = "[attention]\nheads = 4\n",
                     dense = plain + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",

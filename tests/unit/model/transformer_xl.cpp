@@ -25,8 +25,9 @@ const char* kPublished =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n";
 
 // Returns the configuration with the lines `model` in [model] and `attention` in [attention].
-ModelConfig configured(const std::string& model, const std::string& attention) {
-  return models::configured(str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
+ModelConfig parse_model_config(const std::string& model, const std::string& attention) {
+  return models::parse_model_config(
+      str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
 }
 
 // Initialises the parameters and multiplies matrices by 12, so that attention is far from uniform.
@@ -38,14 +39,15 @@ void initialise_large(ParameterList& parameters, uint64_t seed) {
 }
 
 std::unique_ptr<LanguageModel> tiny(const std::string& extra, const std::string& attention = "", int64_t layers = 3) {
-  auto model = build_language_model(
-      configured(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra), "heads = 4\n" + attention),
-      30, at::kCPU);
+  auto model =
+      build_language_model(parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra),
+                                              "heads = 4\n" + attention),
+                           30, at::kCPU);
   initialise_large(model->parameters(), 1);
   return model;
 }
 
-at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::some_tokens(rows, length, 30, seed); }
+at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::random_tokens(rows, length, 30, seed); }
 
 nn::ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
 
@@ -80,8 +82,8 @@ class SkipDraws {
 bool near(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-3, 1e-4); }
 
 // Returns the hidden states of x, read in segments of these lengths with the memory `state`, (B, T, d).
-at::Tensor in_segments(LanguageModel& model, const at::Tensor& x, const std::vector<int64_t>& lengths,
-                       DecodingState& state) {
+at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const std::vector<int64_t>& lengths,
+                              DecodingState& state) {
   std::vector<at::Tensor> segments;
   int64_t first = 0;
   for (int64_t n : lengths) {
@@ -97,7 +99,9 @@ at::Tensor in_segments(LanguageModel& model, const at::Tensor& x, const std::vec
 TEST_CASE("parameter counts of Transformer-XL equal published sizes and the formula", "[txl]") {
   // Skip Cross-Head on enwik8: 41M in the paper.
   auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary) {
-    return build_language_model(configured(kPublished + model, attention), vocabulary, at::kMeta)->parameters().count();
+    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary, at::kMeta)
+        ->parameters()
+        .count();
   };
   CHECK(count("layers = 12\ntied = false\n", "", 204) == 41159884);
   // WikiText-2, 40M in Mixhead.
@@ -113,9 +117,9 @@ TEST_CASE("parameter counts of Transformer-XL equal published sizes and the form
 TEST_CASE("segments with a memory longer than the text equal one forward pass for any segmentation", "[txl]") {
   for (const char* norm : {"post", "pre"}) {
     auto model = build_language_model(
-        configured(str("backbone = 'transformer-xl'\nnorm = '", norm,
-                       "'\npositions = 'none'\nlayers = 3\nwidth = 16\nffn = 24\ntransformer-xl.memory = 20\n"),
-                   "heads = 4\n"),
+        parse_model_config(str("backbone = 'transformer-xl'\nnorm = '", norm,
+                               "'\npositions = 'none'\nlayers = 3\nwidth = 16\nffn = 24\ntransformer-xl.memory = 20\n"),
+                           "heads = 4\n"),
         30, at::kCPU);
     initialise_large(model->parameters(), 1);
     for (bool graph : {false, true}) {
@@ -123,7 +127,7 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
       at::Tensor x = tokens(2, 14, 5), full = model->hidden(x, {});
       for (const auto& lengths : std::vector<std::vector<int64_t>>{{14}, {7, 7}, {1, 1, 5, 3, 4}, {13, 1}}) {
         auto state = model->new_state();
-        CHECK(near(in_segments(*model, x, lengths, *state), full));
+        CHECK(near(hidden_by_segments(*model, x, lengths, *state), full));
       }
     }
   }
@@ -138,7 +142,7 @@ TEST_CASE("same_length gives every query M keys, so any segmentation equals one 
     for (const auto& lengths :
          std::vector<std::vector<int64_t>>{{15}, {5, 5, 5}, {1, 2, 9, 3}, std::vector<int64_t>(15, 1)}) {
       auto state = model->new_state();
-      CHECK(near(in_segments(*model, x, lengths, *state), full));
+      CHECK(near(hidden_by_segments(*model, x, lengths, *state), full));
     }
   }
   // The receptive field of three layers is 3 (M - 1) earlier positions.
@@ -157,7 +161,7 @@ TEST_CASE("a memory stores the last positions: layer inputs if gradients are ena
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto state = model->new_state();
-    outputs.push_back(in_segments(*model, x, {3, 2, 6, 1, 1, 2}, *state).detach());
+    outputs.push_back(hidden_by_segments(*model, x, {3, 2, 6, 1, 1, 2}, *state).detach());
     const auto& layer = static_cast<Memories&>(*state).layers[1];
     CHECK(layer.positions == std::vector<int64_t>{11, 12, 13, 14});
     CHECK(layer.inputs.defined() == graph);
@@ -169,7 +173,7 @@ TEST_CASE("a memory stores the last positions: layer inputs if gradients are ena
   auto windowed = tiny("transformer-xl.memory = 5\ntransformer-xl.same_length = true\n");
   auto state = model->new_state();
   c10::NoGradGuard no_gradient;
-  CHECK(near(in_segments(*model, x, std::vector<int64_t>(15, 1), *state), windowed->hidden(x, {})));
+  CHECK(near(hidden_by_segments(*model, x, std::vector<int64_t>(15, 1), *state), windowed->hidden(x, {})));
 }
 
 TEST_CASE("evaluation reads a memory that training wrote; training rejects a memory that evaluation wrote", "[txl]") {
@@ -212,7 +216,7 @@ TEST_CASE("without a memory training segments are independent and decoding keeps
     CHECK(near(model->hidden(x.narrow(1, 4, 5), update(1), state.get()), model->hidden(x.narrow(1, 4, 5), update(1))));
     c10::NoGradGuard no_gradient;
     auto fresh = model->new_state();
-    CHECK(near(in_segments(*model, x, {4, 1, 1, 3}, *fresh), model->hidden(x, {})));
+    CHECK(near(hidden_by_segments(*model, x, {4, 1, 1, 3}, *fresh), model->hidden(x, {})));
   }
 }
 
@@ -297,8 +301,8 @@ TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every
 TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
   // Skips are independent, so an age of a segments has probability p^(a - 1) (1 - p).
   auto model = build_language_model(
-      configured(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"), 30,
-      at::kCPU);
+      parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"),
+      30, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   auto state = model->new_state();
@@ -389,7 +393,7 @@ TEST_CASE("with relative.distances = block_end a memory stores layer inputs inst
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto state = model->new_state();
-    outputs.push_back(in_segments(*model, x, {4, 4, 4}, *state).detach());
+    outputs.push_back(hidden_by_segments(*model, x, {4, 4, 4}, *state).detach());
     CHECK(static_cast<Memories&>(*state).layers[0].inputs.size(1) == 6);
   }
   CHECK(at::equal(outputs[0], outputs[1]));
@@ -398,7 +402,7 @@ TEST_CASE("with relative.distances = block_end a memory stores layer inputs inst
 TEST_CASE("Transformer-XL on the test device equals the CPU in training, with skips, and in decoding",
           "[txl][device]") {
   const at::Device device = choose_device(test_device());
-  auto config = configured(
+  auto config = parse_model_config(
       str(kPublished, "layers = 4\nwidth = 16\nffn = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
       "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
   auto on_cpu = build_language_model(config, 30, at::kCPU), on_device = build_language_model(config, 30, device);
@@ -426,8 +430,8 @@ TEST_CASE("bf16 with a memory is within 0.05 of fp32, with and without gradients
   for (bool graph : {false, true}) {
     at::AutoGradMode mode(graph);
     auto fp32_state = model->new_state(), bf16_state = bf16_model->new_state();
-    at::Tensor expected = in_segments(*model, x, {4, 3, 1, 1}, *fp32_state),
-               actual = in_segments(*bf16_model, x, {4, 3, 1, 1}, *bf16_state);
+    at::Tensor expected = hidden_by_segments(*model, x, {4, 3, 1, 1}, *fp32_state),
+               actual = hidden_by_segments(*bf16_model, x, {4, 3, 1, 1}, *bf16_state);
     CHECK((actual.to(at::kFloat) - expected).abs().max().item<float>() < 0.05F);
   }
 }
@@ -452,7 +456,7 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
       }
       model->parameters().initialise(1);
       auto state = model->new_state();
-      CHECK(near(in_segments(*model, x, {4, 1, 1, 3}, *state), model->hidden(x, {})));
+      CHECK(near(hidden_by_segments(*model, x, {4, 1, 1, 3}, *state), model->hidden(x, {})));
       auto training = model->new_state();
       for (uint32_t i = 0; i < 3; ++i) CHECK(model->hidden(x, update(i), training.get()).isfinite().all().item<bool>());
     }
@@ -487,7 +491,7 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     // dropped.
     auto last_segment = [&](const at::Tensor& text) {
       auto state = model->new_state();
-      return in_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
+      return hidden_by_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
     };
     CHECK(near(last_segment(x), last_segment(changed)));
   };
@@ -499,7 +503,8 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
 TEST_CASE("Transformer-XL rejects absolute positions, and same_length without a memory", "[txl]") {
   auto build = [](const std::string& model, const std::string& attention = "") {
     return build_language_model(
-        configured("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30, at::kMeta);
+        parse_model_config("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30,
+        at::kMeta);
   };
   CHECK_NOTHROW(build("positions = 'none'\ntransformer-xl.memory = 4\n"));
   CHECK_THROWS_AS(build("transformer-xl.memory = 4\n"), Error);  // sinusoidal positions by default

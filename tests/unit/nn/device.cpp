@@ -24,7 +24,7 @@
 
 using namespace mh;
 using numbers::error;
-using numbers::size_of;
+using numbers::max_abs;
 
 namespace {
 
@@ -45,7 +45,7 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e-4) {
   return at::allclose(a.to(at::kCPU, at::kDouble), b.to(at::kCPU, at::kDouble), tolerance, tolerance);
 }
 
-at::Tensor some_tokens(int64_t rows, int64_t length) {
+at::Tensor random_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("dropout on a GPU is bit-identical to the CPU", "[device]") {
 
 TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "[device]") {
   NEEDS_GPU;
-  const at::Tensor inputs = some_tokens(3, 17), targets = some_tokens(3, 17).roll(1, 1);
+  const at::Tensor inputs = random_tokens(3, 17), targets = random_tokens(3, 17).roll(1, 1);
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (auto [bf16, extra] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
@@ -111,7 +111,7 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       INFO(p.name() << ", bf16 " << bf16);
       const at::Tensor expected = p.master().grad();
       CHECK(error(gpu_model->parameters().find(p.name())->master().grad().cpu(), expected) <=
-            tolerance * (1 + size_of(expected)));
+            tolerance * (1 + max_abs(expected)));
     }
   }
 }
@@ -177,8 +177,8 @@ TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed 
       INFO("result " << i);
       CHECK(first[i].equal(second[i]));
       const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[i]).abs().max().item<double>(); };
-      CHECK(error(first[i]) <= tolerance::beside_composed(error(composed_results[i]), tolerance::kFp32,
-                                                          exact[i].abs().max().item<double>()));
+      CHECK(error(first[i]) <= tolerance::composed_error_bound(error(composed_results[i]), tolerance::kFp32,
+                                                               exact[i].abs().max().item<double>()));
     }
   }
 }

@@ -82,7 +82,7 @@ struct Case {
   bool encoder_only;
 
   explicit Case(const std::string& toml)
-      : config(models::configured(without_dropout(toml))), encoder_only(toml.find("'bert'") != toml.npos) {
+      : config(models::parse_model_config(without_dropout(toml))), encoder_only(toml.find("'bert'") != toml.npos) {
     register_meta_kernels();
     model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }

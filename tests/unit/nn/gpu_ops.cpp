@@ -21,7 +21,7 @@
 
 using namespace mh;
 using numbers::error;
-using numbers::size_of;
+using numbers::max_abs;
 using Tensors = std::vector<at::Tensor>;
 
 namespace {
@@ -49,9 +49,9 @@ void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact, 
     REQUIRE(gpu[i].defined() == exact[i].defined());
     if (!exact[i].defined()) continue;
     CHECK(gpu[i].scalar_type() == cpu[i].scalar_type());
-    const double size = std::max(size_of(exact[i]), terms.empty() ? 0 : terms[i]);
+    const double size = std::max(max_abs(exact[i]), terms.empty() ? 0 : terms[i]);
     CHECK(error(gpu[i], exact[i]) <=
-          tolerance::beside_composed(error(cpu[i], exact[i]), numbers::rounding_unit(cpu[i].scalar_type()), size));
+          tolerance::composed_error_bound(error(cpu[i], exact[i]), numbers::rounding_unit(cpu[i].scalar_type()), size));
   }
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
           // √epsilon for size 1.
           const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                       cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(dnorm);
+                       cancelled = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
           check_errors(gpu, cpu, exact, {0, cancelled, cancelled, cancelled, cancelled, cancelled, cancelled});
           if (outputs != 3) CHECK(gpu[6].equal(gpu[1]));
         }
@@ -192,14 +192,14 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
       // magnitude in the result.
       for (size_t i = 0; i < cpu.size(); ++i) {
         INFO("result " << i);
-        CHECK(error(gpu[i], cpu[i]) <= tolerance::beside_composed(0, tolerance::kFp32, size_of(cpu[i])));
+        CHECK(error(gpu[i], cpu[i]) <= tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(cpu[i])));
       }
       for (size_t i = 0; i < 2; ++i) CHECK(gpu[i].item<double>() == Approx(cpu[i].item<double>()).epsilon(1e-12));
     }
 }
 
 TEST_CASE("loss and gradients of a training step by GPU kernels agree with the CPU", "[gpu-ops]") {
-  const at::Tensor tokens = models::some_tokens(3, 17, 50, 14), targets = tokens.roll(1, 1);
+  const at::Tensor tokens = models::random_tokens(3, 17, 50, 14), targets = tokens.roll(1, 1);
   // The model has GELU, since rounding could move an input across the step in the gradient of ReLU.
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
@@ -209,9 +209,10 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
       // `noise`: relative change of each weight.
       const auto results = [&, bf16 = bf16](double noise) {
         const auto model = model::build_language_model(
-            models::configured("[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
-                               "activation = 'gelu'\n" +
-                               extra + "[attention]\nheads = 4\ndropout = 0.1\n"),
+            models::parse_model_config(
+                "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
+                "activation = 'gelu'\n" +
+                extra + "[attention]\nheads = 4\ndropout = 0.1\n"),
             50, at::kCPU);
         model->parameters().initialise(1);
         if (noise > 0) {
@@ -235,7 +236,8 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
       const Tensors perturbed = results(unit);
       for (size_t i = 0; i < cpu.size(); ++i) {
         INFO("result " << i);
-        CHECK(error(gpu[i], cpu[i]) <= tolerance::beside_composed(error(perturbed[i], cpu[i]), unit, size_of(cpu[i])));
+        CHECK(error(gpu[i], cpu[i]) <=
+              tolerance::composed_error_bound(error(perturbed[i], cpu[i]), unit, max_abs(cpu[i])));
       }
     }
 }

@@ -16,7 +16,7 @@
 
 using namespace mh;
 using numbers::error;
-using numbers::size_of;
+using numbers::max_abs;
 
 namespace {
 
@@ -80,7 +80,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
                        composed = at::linear(x.to(weight.scalar_type()), weight, bias.to(weight.scalar_type()));
       const auto fault = [&](const at::Tensor& actual, const at::Tensor& composed_result,
                              const at::Tensor& exact_result) {
-        return numbers::fault_beside_composed({actual}, {composed_result}, {exact_result}, weight.scalar_type());
+        return numbers::find_excess_error({actual}, {composed_result}, {exact_result}, weight.scalar_type());
       };
       CHECK(fault(joint(), composed, exact) == "");
       CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
@@ -127,7 +127,7 @@ TEST_CASE("error of nn::linear and its gradients is at most twice the error of a
         auto check_within = [&](const at::Tensor& result, const at::Tensor& composed_result,
                                 const at::Tensor& exact_result) {
           CHECK(result.scalar_type() == type);
-          CHECK(numbers::fault_beside_composed({result}, {composed_result}, {exact_result}, type) == "");
+          CHECK(numbers::find_excess_error({result}, {composed_result}, {exact_result}, type) == "");
         };
         check_within(actual.y, composed.y, exact.y);
         check_within(actual.dx, composed.dx, exact.dx);
@@ -216,11 +216,11 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 / √epsilon
     // for size 1.
     const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
-                 cancelled = (1 + size_of(exact[0])) * factor * size_of(gain0) * size_of(dnorm);
+                 cancelled = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
-      const double size_of_terms = std::max(size_of(exact[i]), i == 0 ? 0 : cancelled),
-                   bound = tolerance::beside_composed(error(composed[i], exact[i]),
-                                                      numbers::rounding_unit(fused[i].scalar_type()), size_of_terms);
+      const double size_of_terms = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelled),
+                   bound = tolerance::composed_error_bound(
+                       error(composed[i], exact[i]), numbers::rounding_unit(fused[i].scalar_type()), size_of_terms);
       RC_LOG() << "result " << i << ": error " << error(fused[i], exact[i]) << " of " << bound << "\n";
       RC_ASSERT(error(fused[i], exact[i]) <= bound);
     }

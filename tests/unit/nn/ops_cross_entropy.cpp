@@ -13,7 +13,7 @@
 
 using namespace mh;
 using numbers::error;
-using numbers::size_of;
+using numbers::max_abs;
 
 namespace {
 
@@ -91,12 +91,12 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
       CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
       (loss.smoothed * 0.5).backward();
-      CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + size_of(expected.dhidden)));
-      CHECK(error(w.grad(), expected.dweight / 2) <= tolerance * (1 + size_of(expected.dweight)));
-      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= tolerance * (1 + size_of(expected.dbias)));
+      CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + max_abs(expected.dhidden)));
+      CHECK(error(w.grad(), expected.dweight / 2) <= tolerance * (1 + max_abs(expected.dweight)));
+      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= tolerance * (1 + max_abs(expected.dbias)));
       at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
       CHECK(log_p.scalar_type() == at::kFloat);
-      CHECK(error(log_p, expected.log_p) <= 2e-5 * (1 + size_of(expected.log_p)));
+      CHECK(error(log_p, expected.log_p) <= 2e-5 * (1 + max_abs(expected.log_p)));
     }
   }
 }
@@ -122,15 +122,15 @@ TEST_CASE("error of bf16 cross-entropy is at most twice the error of composed op
   at::Tensor composed = log_p.gather(1, targets.unsqueeze(1)).sum().neg();
   composed.backward();
   const auto bound = [](double composed_error, double size) {
-    return tolerance::beside_composed(composed_error, tolerance::kBf16, size);
+    return tolerance::composed_error_bound(composed_error, tolerance::kBf16, size);
   };
   CHECK(std::abs(loss.nll.item<double>() - expected.nll) <=
         bound(std::abs(composed.item<double>() - expected.nll), expected.nll));
   CHECK(w.grad().scalar_type() == at::kBFloat16);
   CHECK(error(h.grad(), expected.dhidden) <=
-        bound(error(composed_h.grad(), expected.dhidden), size_of(expected.dhidden)));
+        bound(error(composed_h.grad(), expected.dhidden), max_abs(expected.dhidden)));
   CHECK(error(w.grad(), expected.dweight) <=
-        bound(error(composed_w.grad(), expected.dweight), size_of(expected.dweight)));
+        bound(error(composed_w.grad(), expected.dweight), max_abs(expected.dweight)));
 }
 
 TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; the nll of no rows is 0", "[ops]") {

@@ -44,7 +44,7 @@ std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, cons
 }
 
 std::vector<int32_t> some_source(int64_t length, int64_t vocabulary, uint64_t seed) {
-  const at::Tensor t = models::some_tokens(1, length, vocabulary, seed);
+  const at::Tensor t = models::random_tokens(1, length, vocabulary, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
   tokens.back() = kEnds.end;

@@ -139,7 +139,8 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     write(folder.file("t.mhs"), sample);
     const io::ShardFile shard(folder.file("t.mhs"));
     const auto tokenizers = text::tokenizers_of(shard.header(), shard.name());
-    const model::ModelConfig config = models::configured(str("[model]\n", sample.model, "[attention]\nheads = 2\n"));
+    const model::ModelConfig config =
+        models::parse_model_config(str("[model]\n", sample.model, "[attention]\nheads = 2\n"));
     REQUIRE(task->serves(config.model));
     auto model = model::build_language_model(config, model::sizes_of(tokenizers), at::kCPU);
     model->parameters().initialise(1);

@@ -34,7 +34,7 @@ struct Quiet {
 struct Outcome {
   std::string text, message;
 };
-Outcome read_bytes(const TextReader& reader, const std::string& bytes, const ReadHow& how = {}) {
+Outcome read_bytes(const TextReader& reader, const std::string& bytes, const ReadSettings& how = {}) {
   static const Folder folder;
   const std::string path = folder.file("f");
   write_file_atomically(path, bytes);
@@ -58,14 +58,14 @@ std::string place_of(const std::string& bytes, size_t at) {
 TEST_CASE("each text reader treats each special character as TextReader::cells specifies", "[text]") {
   const Quiet quiet;
   for (const TextReader& reader : all_readers()) {
-    REQUIRE(reader.cells.size() == kOddBytes.size());
-    for (size_t i = 0; i < kOddBytes.size(); ++i) {
-      const std::string& special = kOddBytes[i].bytes;
+    REQUIRE(reader.outcome_letters.size() == kUnusualCharacters.size());
+    for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
+      const std::string& special = kUnusualCharacters[i].bytes;
       const std::string bytes = reader.file("a" + special + "b");
-      INFO(reader.name << ", " << kOddBytes[i].name);
+      INFO(reader.name << ", " << kUnusualCharacters[i].name);
       const Outcome outcome = read_bytes(reader, bytes);
-      CHECK(escape_piece(outcome.text) == escape_piece(outcome_of(reader.cells[i], special)));
-      if (const size_t nul = bytes.find('\0'); nul != bytes.npos && reader.cells[i] == 'r')
+      CHECK(escape_piece(outcome.text) == escape_piece(outcome_of(reader.outcome_letters[i], special)));
+      if (const size_t nul = bytes.find('\0'); nul != bytes.npos && reader.outcome_letters[i] == 'r')
         CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, nul)) && Catch::Contains("a NUL byte"));
     }
   }
@@ -76,7 +76,7 @@ TEST_CASE("a missing last line feed does not change the text that a reader retur
   for (const TextReader& reader : all_readers()) {
     std::string bytes = reader.file("ab");
     REQUIRE(bytes.ends_with('\n'));
-    const std::string text = reader.cells == std::string(kOddBytes.size(), 'r') ? "refused" : "ab";
+    const std::string text = reader.outcome_letters == std::string(kUnusualCharacters.size(), 'r') ? "refused" : "ab";
     INFO(reader.name);
     CHECK(read_bytes(reader, bytes).text == text);
     bytes.pop_back();
@@ -256,10 +256,10 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   const std::string expected_documents =
       "r22222221"
-      "2";  // number of documents for each entry of kOddBytes; r: the file is refused
-  for (size_t i = 0; i < kOddBytes.size(); ++i) {
-    INFO(kOddBytes[i].name);
-    write_file_atomically(folder.file("text"), "a\n" + kOddBytes[i].bytes + "\nb\n");
+      "2";  // number of documents for each entry of kUnusualCharacters; r: the file is refused
+  for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
+    INFO(kUnusualCharacters[i].name);
+    write_file_atomically(folder.file("text"), "a\n" + kUnusualCharacters[i].bytes + "\nb\n");
     uint64_t actual = 0;
     const int status = status_of([&] {
       TextBatches text({folder.file("text")}, LineEnds::refuse_crlf, nullptr);
@@ -271,7 +271,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       actual = encode_documents(text, *tokenizer, 1, writer).documents;
     });
     // The special character CR forms a CR LF line end with the line feed after it, which is refused.
-    const bool refused = expected_documents[i] == 'r' || kOddBytes[i].bytes == "\r";
+    const bool refused = expected_documents[i] == 'r' || kUnusualCharacters[i].bytes == "\r";
     CHECK(status == (refused ? 3 : 0));
     if (!refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));
   }

@@ -30,7 +30,7 @@ using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
 using shards::read_tokens;
-using shards::TokenText;
+using shards::TextShard;
 
 namespace {
 
@@ -347,7 +347,7 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       auto tokenizer = options.type == "word" ? make_word_tokenizer(with_special(kEndOfLinePiece, words_of(line)))
                                               : make_vocabulary(options, text);
       shard_of(files, *tokenizer, 1, folder.file("x.mhs"));
-      const TokenText read = read_tokens(folder.file("x.mhs"));
+      const TextShard read = read_tokens(folder.file("x.mhs"));
       CHECK(read.counts.records == 2);
       CHECK(read.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();

@@ -90,7 +90,7 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
     INFO(c.method << " " << c.trainable);
     Folder folder;
     write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
-    auto first = run_of(folder, "first", c.method + train_length(3));
+    auto first = train_in_folder(folder, "first", c.method + train_length(3));
     const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
     auto options = [&](int updates) {
       return c.method + train_length(updates) + "schedule.length = '16u'\ntrainable = " + c.trainable + "\n";
@@ -101,9 +101,10 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
     for (const std::string& bias : in_both_layers({"key.bias"})) names.erase(bias);
     CHECK(names == c.expected);
     train_from(folder, checkpoint, "halves", options(9));
-    auto resumed = run_of(folder, "halves", options(16), true);
+    auto resumed = train_in_folder(folder, "halves", options(16), true);
     CHECK(changed(uninterrupted, resumed).empty());
-    CHECK(contains(refusal([&] { run_of(folder, "halves", c.method + train_length(20), true); }), "train.trainable"));
+    CHECK(contains(refusal([&] { train_in_folder(folder, "halves", c.method + train_length(20), true); }),
+                   "train.trainable"));
     ++number;
   }
   CHECK(number == 10);
@@ -113,7 +114,7 @@ TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their gr
           "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  run_of(folder, "first", kExperts + train_length(3));
+  train_in_folder(folder, "first", kExperts + train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   // With only gates trainable, block coordinate descent equals joint training: one pass of the full mixture per update.
   const std::string gates = "trainable = ['gates']\n";
@@ -135,7 +136,7 @@ TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string joint = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
-  auto first = run_of(folder, "first", joint + train_length(3));
+  auto first = train_in_folder(folder, "first", joint + train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   auto fine_tuned = train_from(folder, checkpoint, "tuned", joint + train_length(3) + "trainable = ['output']\n");
   CHECK(changed(first, fine_tuned) == in_both_layers({"output.weight", "output.bias"}));
@@ -181,11 +182,12 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
           "[finetune]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  run_of(folder, "first",
-         kExperts + train_length(2) +
-             "[train.groups.late]\nmatch = ['*.ffn.*']\nfreeze_until = '1u'\nlr_factor = 0.5\n"
-             "[train.regularisers.disagreement]\nweight = 0.1\n[train.procedures.head-rotation]\nmode = 'random'\nk = "
-             "1\n");
+  train_in_folder(
+      folder, "first",
+      kExperts + train_length(2) +
+          "[train.groups.late]\nmatch = ['*.ffn.*']\nfreeze_until = '1u'\nlr_factor = 0.5\n"
+          "[train.regularisers.disagreement]\nweight = 0.1\n[train.procedures.head-rotation]\nmode = 'random'\nk = "
+          "1\n");
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   Config config;
   config.load_text(inherited_sections(checkpoint), "taken over");
@@ -202,6 +204,6 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   CHECK(run.regularisers.entries().empty());
   CHECK(run.train.length.count == 0);
   // The checkpoint of a run without parameter groups and procedures has no sections to inherit.
-  run_of(folder, "plain", train_length(1));
+  train_in_folder(folder, "plain", train_length(1));
   CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
 }

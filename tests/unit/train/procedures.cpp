@@ -49,9 +49,9 @@ TEST_CASE("resume of a run with any training method gives bit-identical weights"
   write_text(folder.file("t.mhs"), lines(400));
   for (const auto& [name, extra] : methods()) {
     INFO(name);
-    auto uninterrupted = run_of(folder, name, with_length(extra, 16));
-    run_of(folder, name + "-halves", with_length(extra, 9));
-    auto resumed = run_of(folder, name + "-halves", with_length(extra, 16), true);
+    auto uninterrupted = train_in_folder(folder, name, with_length(extra, 16));
+    train_in_folder(folder, name + "-halves", with_length(extra, 9));
+    auto resumed = train_in_folder(folder, name + "-halves", with_length(extra, 16), true);
     for (auto& p : uninterrupted.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(resumed, p.name())));
@@ -63,11 +63,11 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto start = run_of(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto frozen = run_of(folder, "frozen",
-                       "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
-  auto late =
-      run_of(folder, "late", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
+  auto start = train_in_folder(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
+  auto frozen = train_in_folder(
+      folder, "frozen", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
+  auto late = train_in_folder(folder, "late",
+                              "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
   for (auto& p : start.model->parameters().all()) {
     INFO(p.name());
     const bool in_attention = matches("*.self.*", p.name()), in_ffn = matches("*.ffn.*", p.name());
@@ -76,16 +76,17 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
   }
   // Adam's first step is as large as the learning rate, since the bias correction counts the steps of the parameter,
   // not those of the run.
-  auto thawed =
-      run_of(folder, "thawed",
-             "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
+  auto thawed = train_in_folder(
+      folder, "thawed",
+      "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
   at::Tensor first_step =
       (find(thawed, "decoder.layers.0.self.query.weight") - find(start, "decoder.layers.0.self.query.weight")).abs();
   CHECK(first_step.max().item<double>() == Approx(0.01).epsilon(0.01));
-  CHECK(status_of(
-            [&] { run_of(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n"); }) == 2);
   CHECK(status_of([&] {
-          run_of(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n");
+          train_in_folder(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n");
+        }) == 2);
+  CHECK(status_of([&] {
+          train_in_folder(folder, "all", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*']\nfrozen = true\n");
         }) == 2);
 }
 
@@ -94,9 +95,9 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
   const std::string& extra = methods().at("experts");
-  auto start = run_of(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto first = run_of(folder, "first", with_length(extra, 7)),
-       second = run_of(folder, "second", with_length(extra, 14));
+  auto start = train_in_folder(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
+  auto first = train_in_folder(folder, "first", with_length(extra, 7)),
+       second = train_in_folder(folder, "second", with_length(extra, 14));
   for (auto& p : start.model->parameters().all()) {
     if (!matches("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));
@@ -107,7 +108,7 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
     CHECK(at::equal(find(first, p.name()), find(second, p.name())));
   }
   CHECK(status_of([&] {
-          run_of(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n");
+          train_in_folder(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n");
         }) == 2);
 }
 
@@ -121,7 +122,8 @@ TEST_CASE("an F pass after a G pass continues from the momentum of the previous 
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
       "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr_factor = 0.0\n"
       "[train.procedures.block-coordinate]\nevery = 1\nfirst = ";
-  auto both_passes = run_of(folder, "both", method + "0\n"), f_pass = run_of(folder, "alone", method + "1000\n");
+  auto both_passes = train_in_folder(folder, "both", method + "0\n"),
+       f_pass = train_in_folder(folder, "alone", method + "1000\n");
   for (auto& p : both_passes.model->parameters().all()) {
     INFO(p.name());
     if (!matches("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(f_pass, p.name())));
@@ -197,7 +199,7 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
   const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer.rule = '",
                     all = "[train.groups.x]\nmatch = ['*']\n";
   auto weights = [&, number = 0](const std::string& extra) mutable {
-    auto model = run_of(folder, std::to_string(number++), extra);
+    auto model = train_in_folder(folder, std::to_string(number++), extra);
     return find(model, "decoder.layers.0.self.query.weight").clone();
   };
   for (const char* rule : {"sgd", "nag"}) {
@@ -237,8 +239,9 @@ TEST_CASE("the error of a diverged run states whether the state was saved before
   write_text(folder.file("t.mhs"), lines(400));
   auto divergence_error = [&](const std::string& name, const std::string& procedures) {
     try {
-      run_of(folder, name,
-             "[train]\nlength = '4u'\noptimizer.rule = 'sgd'\nlr = 3e38\noptimizer.clip_norm = 0.0\n" + procedures);
+      train_in_folder(
+          folder, name,
+          "[train]\nlength = '4u'\noptimizer.rule = 'sgd'\nlr = 3e38\noptimizer.clip_norm = 0.0\n" + procedures);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::failed);
       return std::string(error.what());
@@ -260,9 +263,11 @@ TEST_CASE("joint training updates gates by the SGD of their group and, in the sa
   write_text(folder.file("t.mhs"), lines(400));
   const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = ";
-  auto start = run_of(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");
-  auto full_rate = run_of(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
-  auto half_rate = run_of(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
+  auto start = train_in_folder(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");
+  auto full_rate =
+      train_in_folder(folder, "whole", method + group + "1.0\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
+  auto half_rate =
+      train_in_folder(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
   for (auto& p : start.model->parameters().all()) {
     if (!p.traits().trainable || matches("*.norm.bias", p.name()) || matches("*.key.bias", p.name())) continue;
     INFO(p.name());

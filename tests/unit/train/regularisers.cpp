@@ -152,14 +152,15 @@ TEST_CASE("a run saves the types of its regulariser sections, and resume gives b
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   auto train_until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
   auto query_weight = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
-  const at::Tensor uninterrupted = query_weight(runs::run_of(folder, "both", kOverlaps + train_until(6)));
-  runs::run_of(folder, "run", kOverlaps + train_until(3));
-  CHECK(at::equal(query_weight(runs::run_of(folder, "run", kOverlaps + train_until(6), true)), uninterrupted));
+  const at::Tensor uninterrupted = query_weight(runs::train_in_folder(folder, "both", kOverlaps + train_until(6)));
+  runs::train_in_folder(folder, "run", kOverlaps + train_until(3));
+  CHECK(at::equal(query_weight(runs::train_in_folder(folder, "run", kOverlaps + train_until(6), true)), uninterrupted));
   // Each of the two regulariser sections changes the trained weights.
   const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
                     columns = kOverlaps.substr(rows.size());
-  CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "rows", rows + train_until(6))), uninterrupted));
-  CHECK_FALSE(at::equal(query_weight(runs::run_of(folder, "columns", columns + train_until(6))), uninterrupted));
+  CHECK_FALSE(at::equal(query_weight(runs::train_in_folder(folder, "rows", rows + train_until(6))), uninterrupted));
+  CHECK_FALSE(
+      at::equal(query_weight(runs::train_in_folder(folder, "columns", columns + train_until(6))), uninterrupted));
   // Writing the configuration of the run as TOML and reading it again does not change it.
   const RunConfig config = runs::config_of(folder, kOverlaps + train_until(6));
   Config saved;
@@ -231,7 +232,7 @@ TEST_CASE("nuclear-growth has a constant value, but the gradient of -|α|_*, and
 TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing matrices of all positions",
           "[regularisers]") {
   layers::Layer layer("heads = 3\nmixer = 'mixhead-b'\n", 6);
-  layer.shake(4);
+  layer.perturb_parameters(4);
   auto term = regularisers().make("orthogonal-mixing", "");
   Config config;
   config.load_text("[r]\nweight = 0.5\nof = 'positions'\n", "test");
@@ -328,7 +329,8 @@ TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moment
     model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
     return first.abs().max().item<double>();
   };
-  auto frozen = runs::run_of(folder, "frozen", method("1.0")), thawed = runs::run_of(folder, "thawed", method("0.5"));
+  auto frozen = runs::train_in_folder(folder, "frozen", method("1.0")),
+       thawed = runs::train_in_folder(folder, "thawed", method("0.5"));
   CHECK(at::equal(runs::find(frozen, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
   CHECK(largest_moment("frozen") == 0);
   CHECK_FALSE(at::equal(runs::find(thawed, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
@@ -468,7 +470,8 @@ TEST_CASE("training passes the row lengths of every micro-batch to the observers
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(21));
   observed_lengths.clear();
-  runs::run_of(folder, "run", "[train]\nlength = '1e'\nbatch.micro_tokens = 16\n[train.regularisers.test-witness]\n");
+  runs::train_in_folder(folder, "run",
+                        "[train]\nlength = '1e'\nbatch.micro_tokens = 16\n[train.regularisers.test-witness]\n");
   std::sort(observed_lengths.begin(), observed_lengths.end());
   CHECK(observed_lengths == std::vector<int64_t>{5, 8, 8});
 }

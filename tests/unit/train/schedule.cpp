@@ -124,17 +124,17 @@ TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not 
     const std::string options = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
     const auto rates = [&](const std::string& name) {
       std::vector<double> all;
-      for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
+      for (const auto& line : read_log(folder.file(name), "lr")) all.push_back(line["lr"]);
       return all;
     };
-    run_of(folder, schedule + "10", options + "length = '10u'\n");
+    train_in_folder(folder, schedule + "10", options + "length = '10u'\n");
     const std::vector<double> rates_of_10 = rates(schedule + "10");
     REQUIRE(rates_of_10.size() == 10);
     CHECK(rates_of_10.front() == 0.01);
     CHECK(rates_of_10.back() > 0);
-    run_of(folder, schedule + "1", options + "length = '1u'\n");
+    train_in_folder(folder, schedule + "1", options + "length = '1u'\n");
     CHECK(rates(schedule + "1") == std::vector<double>{0.01});
-    run_of(folder, schedule + "0", options + "length = '1u'\nlr = 0\n");
+    train_in_folder(folder, schedule + "0", options + "length = '1u'\nlr = 0\n");
     auto before = model::load_model(folder.file(schedule + "0") + "/last.safetensors", at::kCPU);
     auto after = model::load_model(folder.file(schedule + "1") + "/last.safetensors", at::kCPU);
     const std::string name = "decoder.layers.0.self.query.weight";

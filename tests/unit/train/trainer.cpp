@@ -161,7 +161,7 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     Trainer trainer(tiny_run(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
-    const shards::TokenText text = shards::read_tokens(folder.file("t.mhs"));
+    const shards::TextShard text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring;
     scoring.block = 8;
     task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring);
@@ -184,7 +184,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
       if (tokens == 0 || too_few) {
         std::string message;
         try {
-          run_of(folder, name, extra);
+          train_in_folder(folder, name, extra);
         } catch (const Error& error) {
           message = error.what();
         }
@@ -192,7 +192,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
         CHECK_FALSE(std::filesystem::exists(folder.file(name)));
         continue;
       }
-      run_of(folder, name, extra);
+      train_in_folder(folder, name, extra);
       io::Checkpoint state(folder.file(name) + "/last.safetensors");
       CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * tokens);
     }
@@ -205,11 +205,11 @@ TEST_CASE("warmup_ratio is a fraction of the length of the learning-rate schedul
   const std::string ratio =
       "[train]\nlr = 0.002\nschedule.warmup_ratio = 0.2\nschedule.warmup_lr = 0\nschedule.rule = 'linear'\nlog_every = "
       "'1u'\n";
-  run_of(folder, "share", ratio + "length = '20u'\n");
-  run_of(folder, "longer", ratio + "length = '6u'\nschedule.length = '40u'\n");
+  train_in_folder(folder, "share", ratio + "length = '20u'\n");
+  train_in_folder(folder, "longer", ratio + "length = '6u'\nschedule.length = '40u'\n");
   const auto rates = [&](const std::string& name) {
     std::vector<double> all;
-    for (const auto& line : logged(folder.file(name), "lr")) all.push_back(line["lr"]);
+    for (const auto& line : read_log(folder.file(name), "lr")) all.push_back(line["lr"]);
     return all;
   };
   CHECK(rates("share").at(2) == Approx(0.001));
@@ -228,10 +228,10 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
   const std::string base = "[train]\nlr = 0.002\nvalidation.every = '1u'\n", full_length = base + "length = '40u'\n";
   auto perplexities = [&](const std::string& name) {
     std::vector<double> all;
-    for (const auto& line : logged(folder.file(name), "valid_nll")) all.push_back(line["valid_perplexity"]);
+    for (const auto& line : read_log(folder.file(name), "valid_nll")) all.push_back(line["valid_perplexity"]);
     return all;
   };
-  run_of(folder, "all", full_length);
+  train_in_folder(folder, "all", full_length);
   const auto all = perplexities("all");
   REQUIRE(all.size() == 40);
   std::set<size_t> stops;
@@ -250,12 +250,12 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
     }
     const std::string name = std::to_string(min_improvement),
                       rule = str("validation.patience = 3\nvalidation.min_improvement = ", min_improvement, "\n");
-    run_of(folder, name, full_length + rule);
+    train_in_folder(folder, name, full_length + rule);
     CHECK(perplexities(name).size() == expected);
     stops.insert(expected);
     // A run that is resumed from update 5 ends at the same validation.
-    run_of(folder, name + "-halves", base + "length = '5u'\n" + rule);
-    run_of(folder, name + "-halves", full_length + rule, true);
+    train_in_folder(folder, name + "-halves", base + "length = '5u'\n" + rule);
+    train_in_folder(folder, name + "-halves", full_length + rule, true);
     CHECK(perplexities(name + "-halves").size() == expected);
     // The best perplexity counts every improvement, however small.
     const auto state =
@@ -339,7 +339,7 @@ TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII 
     }
     run.rewind_log(199, true);
   }
-  const auto read = runs::logged(folder.file("run"));
+  const auto read = runs::read_log(folder.file("run"));
   REQUIRE(read.size() == written.size());
   for (size_t i = 0; i < read.size(); ++i) CHECK(read[i] == nlohmann::json(written[i]));
 }

@@ -44,7 +44,7 @@ struct Dataset {
   // Returns the actions of head rotation in the log of a run, each with its pairs: "swapped EPOCH" or "undone EPOCH".
   std::vector<std::pair<std::string, std::vector<std::string>>> logged_actions(const std::string& name) const {
     std::vector<std::pair<std::string, std::vector<std::string>>> lines;
-    for (const auto& line : runs::logged(folder.file(name), "head-rotation")) {
+    for (const auto& line : runs::read_log(folder.file(name), "head-rotation")) {
       const auto& action = line.at("head-rotation");
       const char* name_of_action = action.contains("swapped") ? "swapped" : "undone";
       lines.emplace_back(str(name_of_action, " ", action.at("epoch").get<int>()),

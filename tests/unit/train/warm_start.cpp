@@ -25,7 +25,7 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
           "[warm-start]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto first = run_of(folder, "first", train_length(3));
+  auto first = train_in_folder(folder, "first", train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   {
     Trainer trainer(config_of(folder, train_length(4) + "seed = 7\n"), folder.file("from"), false, at::kCPU,
@@ -39,7 +39,7 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
     CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kConfigKey) ==
           read_text_file(folder.file("from") + "/config.toml"));
   }
-  auto resumed = run_of(folder, "from", train_length(4) + "seed = 7\n", true);
+  auto resumed = train_in_folder(folder, "from", train_length(4) + "seed = 7\n", true);
   {
     Trainer trainer(config_of(folder, train_length(4) + "seed = 7\n"), folder.file("whole"), false, at::kCPU,
                     {&checkpoint});
@@ -54,7 +54,7 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
 TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[warm-start]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  run_of(folder, "first", train_length(1));
+  train_in_folder(folder, "first", train_length(1));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   CHECK(status_of([&] {
           Trainer(config_of(folder, train_length(4) + "[model]\nffn = 24\n"), folder.file("other"), false, at::kCPU,

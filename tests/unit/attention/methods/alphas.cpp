@@ -9,9 +9,9 @@
 
 using namespace mh;
 using namespace mh::attention;
-using layers::by_heads;
 using layers::Layer;
-using layers::Watch;
+using layers::output_by_heads;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::normal;
 
@@ -23,9 +23,9 @@ TEST_CASE("layers with alphas and their gradients match a naive reference", "[al
 
 TEST_CASE("layers with alphas start as multi-head attention, ignore permutations of heads, and take the fused path",
           "[alphas]") {
-  layers::check_identity_at_start({"combiner = 'alphas'"});
-  layers::check_head_order({"combiner = 'alphas'"});
-  layers::check_fused_beside("alphas");
+  layers::check_initial_identity({"combiner = 'alphas'"});
+  layers::check_head_permutation({"combiner = 'alphas'"});
+  layers::check_fused_equals_composed("alphas");
 }
 
 TEST_CASE("folding alphas into the output projection leaves the output unchanged", "[alphas]") {
@@ -72,12 +72,12 @@ TEST_CASE("diagonal alphas equal head-weights and head scales", "[alphas]") {
       plain("heads = 3", 6, 5);
   const at::Tensor weights = at::tensor({0.5F, -2.0F, 0.0F}), x = normal({2, 4, 6}, 1);
   diagonal.set("combiner.alpha", at::diag(weights));
-  Watch watch;
+  RecordingObserver watch;
   CHECK(close(diagonal(x, x, {}), weighted(x, x, {}, {}, &watch)));
   CHECK(at::equal(watch.g, weights));
   set_head_scales(*plain.layer, {{}, weights, {}});
   CHECK(close(plain(x, x, {}), weighted(x, x, {})));
-  CHECK(close(by_heads(weighted, watch.z, weights), weighted(x, x, {})));
+  CHECK(close(output_by_heads(weighted, watch.z, weights), weighted(x, x, {})));
 }
 
 TEST_CASE("Mixhead and alphas with the transposed matrix agree if all heads share their values and differ otherwise",

@@ -15,11 +15,11 @@ using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
 using layers::causal;
-using Layer = layers::Shaken;
+using Layer = layers::PerturbedLayer;
 
 namespace {
 
-std::string configured(const std::string& score, int64_t heads, double rate, int64_t size = 4) {
+std::string attention_lines(const std::string& score, int64_t heads, double rate, int64_t size = 4) {
   return str("heads = ", heads, "\nhead_size = ", size, "\nscore = '", score,
              "'\npairing = 'cross-head'\n[attention.cross-head]\nrate = ", rate, "\n");
 }
@@ -45,7 +45,7 @@ void permute(Layer& l, const std::vector<std::string>& names, const std::vector<
 TEST_CASE("cross-head attention lets a permuted head read keys, values and distance embeddings of another head",
           "[cross-head]") {
   for (const char* score : {"dot-product", "relative"}) {
-    const std::string toml = configured(score, 3, 1);
+    const std::string toml = attention_lines(score, 3, 1);
     Layer l(toml, 8, 5);
     at::Tensor x = normal({2, 6, 8}, 1);
     std::map<std::vector<int64_t>, int> drawn_orders;
@@ -76,7 +76,7 @@ TEST_CASE("cross-head attention lets a permuted head read keys, values and dista
 TEST_CASE("heads are permuted with probability β = rate; a head reads its own keys with probability 1 - β + β / h",
           "[cross-head]") {
   // The values of head j are the constant j, so the output of a head is the index of the head whose values it read.
-  Layer l(configured("dot-product", 4, 0.3, 1), 4, 5);
+  Layer l(attention_lines("dot-product", 4, 0.3, 1), 4, 5);
   {
     c10::NoGradGuard no_gradient;
     l["value.weight"].zero_();
@@ -101,7 +101,7 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
 }
 
 TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation", "[cross-head]") {
-  Layer never(configured("relative", 4, 0), 8, 5), always(configured("relative", 4, 1), 8, 5);
+  Layer never(attention_lines("relative", 4, 0), 8, 5), always(attention_lines("relative", 4, 1), 8, 5);
   at::Tensor x = normal({2, 6, 8}, 1);
   Layer unpaired("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);  // the same parameters
   at::Tensor plain = always.layer->forward(x, x, causal(), {});
@@ -119,14 +119,14 @@ TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation",
 
 TEST_CASE("cross-head permutations leave the output unchanged if all heads have equal keys and values",
           "[cross-head]") {
-  Layer l(configured("relative", 4, 1), 8, 5);
+  Layer l(attention_lines("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
   at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
   for (uint32_t i = 0; i < 10; ++i) CHECK(at::allclose(l.layer->forward(x, x, causal(), update(i)), plain, 1e-4, 1e-5));
 }
 
 TEST_CASE("cross-head attention has equal outputs and gradients on the composed and the fused path", "[cross-head]") {
-  Layer l(configured("dot-product", 4, 1, 16), 8, 5);
+  Layer l(attention_lines("dot-product", 4, 1, 16), 8, 5);
   CHECK(l.layer->unfused_reasons(true).empty());
   at::Tensor x = normal({2, 6, 8}, 1);
   for (uint32_t i = 0; i < 5; ++i) {
@@ -150,7 +150,7 @@ TEST_CASE("cross-head attention has equal outputs and gradients on the composed 
 }
 
 TEST_CASE("the cross-head permutation of an update is equal in all micro-batches", "[cross-head]") {
-  Layer l(configured("dot-product", 4, 1), 8, 5);
+  Layer l(attention_lines("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
   ForwardContext micro_step = update(2);
   micro_step.row_offset = 3;

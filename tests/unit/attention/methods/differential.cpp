@@ -84,13 +84,13 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
     const int64_t pairs = pick(1, 3), dk = pick(1, 4), dv = pick(1, 3), width = pick(1, 6), length = pick(1, 5);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(str("heads = ", 2 * pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width, seed);
-    l.shake(seed);
+    l.perturb_parameters(seed);
     const at::Tensor x = normal({2, length, width}, seed);
     const Vector expected = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x));
     RC_ASSERT(numbers::worst(doubles(l(x, x, causal())), expected) < 1e-4);
   }));
   Layer l(str("heads = 4\nhead_size = 2\nvalue_size = 3\n", kDifferential), 5, 3);
-  l.shake(4);
+  l.perturb_parameters(4);
   const at::Tensor x = normal({2, 4, 5}, 1);
   layers::check_gradients(
       l, x, [&](const at::Tensor& input) { return l(input, input, causal()); },
@@ -100,7 +100,7 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
 TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for each pair of heads", "[differential]") {
   c10::NoGradGuard no_gradient;
   Layer diff("heads = 4\nmixer = 'differential'", 8, 5), mixhead("heads = 4\nmixer = 'mixhead-a'", 8, 5);
-  diff.shake(2);
+  diff.perturb_parameters(2);
   mixhead.take(diff);
   const double lambda = std::exp(at::dot(diff["mixer.lambda_query1"], diff["mixer.lambda_key1"]).item<double>()) -
                         std::exp(at::dot(diff["mixer.lambda_query2"], diff["mixer.lambda_key2"]).item<double>()) + 0.2;

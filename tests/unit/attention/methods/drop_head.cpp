@@ -11,7 +11,7 @@ using namespace mh::attention;
 using namespace mh::nn;
 using layers::causal;
 using layers::Layer;
-using layers::Watch;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::normal;
 
@@ -30,7 +30,7 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   int64_t num_dropped = 0, num_complete_rows = 0;
   const uint32_t updates = 200;
   for (uint32_t update = 0; update < updates; ++update) {
-    Watch watch;
+    RecordingObserver watch;
     const at::Tensor y = l(x, x, causal(), training(update), &watch);
     const at::Tensor g = watch.g;  // (B, h)
     for (int64_t b = 0; b < 6; ++b) {

@@ -7,9 +7,9 @@
 
 using namespace mh;
 using namespace mh::attention;
-using layers::by_heads;
 using layers::Layer;
-using layers::Watch;
+using layers::output_by_heads;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
@@ -20,10 +20,10 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
     Layer l(str("heads = 3\nhead_size = 4\ncombiner = 'gates'\n[attention.gates]\nstart = 0.75\ninput = ",
                 reads_input ? "true" : "false"),
             6, 5);
-    Watch watch;
+    RecordingObserver watch;
     l(x, x, {}, {}, &watch);
     CHECK(close(watch.g, at::full(watch.g.sizes(), 0.75)));
-    l.shake(3);
+    l.perturb_parameters(3);
     const at::Tensor y = l(x, x, {}, {}, &watch);
     CHECK(watch.g.sizes() == (reads_input ? at::IntArrayRef({2, 4, 3}) : at::IntArrayRef({3})));
     for (int64_t i = 0; i < 3; ++i)
@@ -34,7 +34,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
             logit += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
         CHECK((reads_input ? watch.g[1][t][i] : watch.g[i]).item<double>() == Approx(sigmoid(logit)).epsilon(1e-5));
       }
-    CHECK(close(y, by_heads(l, watch.z, watch.g)));
+    CHECK(close(y, output_by_heads(l, watch.z, watch.g)));
     // Gradients against finite differences of the layer, summed in double precision.
     (y * r).sum().backward();
     for (const char* name : {"combiner.gate.bias", "combiner.gate.weight"}) {
@@ -57,6 +57,6 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
 
 TEST_CASE("permuting the heads leaves the output of layers with gates unchanged, and the layers take the fused path",
           "[gates]") {
-  layers::check_head_order({"combiner = 'gates'", "combiner = 'gates'\n[attention.gates]\ninput = true"});
-  layers::check_fused_beside("gates");
+  layers::check_head_permutation({"combiner = 'gates'", "combiner = 'gates'\n[attention.gates]\ninput = true"});
+  layers::check_fused_equals_composed("gates");
 }

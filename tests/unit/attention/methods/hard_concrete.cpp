@@ -12,9 +12,9 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
-using layers::by_heads;
 using layers::Layer;
-using layers::Watch;
+using layers::output_by_heads;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::normal;
 using numbers::sigmoid;
@@ -63,10 +63,10 @@ TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, a
     step.seed = seed;
     step.update = update;
     step.row_offset = first;
-    Watch watch;
+    RecordingObserver watch;
     const at::Tensor rows_of_x = x.narrow(0, 0, rows);
     const at::Tensor y = l(rows_of_x, rows_of_x, {}, step, &watch);
-    CHECK(close(y, by_heads(l, watch.z, watch.g)));
+    CHECK(close(y, output_by_heads(l, watch.z, watch.g)));
     return watch.g;
   };
   CHECK(at::equal(gates(true, 1, 0), gates(true, 1, 0)));
@@ -79,6 +79,6 @@ TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, a
 
 TEST_CASE("permuting the heads leaves layers with hard-concrete gates unchanged, and the layers take the fused path",
           "[hard-concrete]") {
-  layers::check_head_order({"combiner = 'hard-concrete'"});
-  layers::check_fused_beside("hard-concrete");
+  layers::check_head_permutation({"combiner = 'hard-concrete'"});
+  layers::check_fused_equals_composed("hard-concrete");
 }

@@ -8,8 +8,8 @@ using namespace mh::attention;
 using layers::Layer;
 
 TEST_CASE("head-weights starts as plain multi-head attention and takes the fused path", "[head-weights]") {
-  layers::check_identity_at_start({"combiner = 'head-weights'"});
-  layers::check_fused_beside("head-weights");
+  layers::check_initial_identity({"combiner = 'head-weights'"});
+  layers::check_fused_equals_composed("head-weights");
 }
 
 TEST_CASE("head-weights rejects a list whose length is not the number of heads", "[head-weights]") {

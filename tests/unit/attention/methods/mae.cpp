@@ -47,17 +47,17 @@ struct Layer : layers::Layer {
   }
 };
 
-struct Watch : Observer, Subscriber<GateObservation> {
+struct RecordingObserver : Observer, Subscriber<GateObservation> {
   at::Tensor g;
   bool retain = false;
-  void receive(const LayerSpec&, GateObservation& shown) override {
-    g = shown.gates;
+  void receive(const LayerSpec&, GateObservation& observation) override {
+    g = observation.gates;
     if (retain) g.retain_grad();
   }
 };
 
 at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const ForwardContext& step = {}) {
-  Watch watch;
+  RecordingObserver watch;
   l.forward(x, mask, step, &watch);
   return watch.g;
 }
@@ -194,16 +194,16 @@ struct Reference {
   }
 };
 
-std::string config_of(const Reference& n, const std::string& more = "") {
+std::string config_of(const Reference& n, const std::string& extra_lines = "") {
   return str("heads = ", n.z.heads, "\nhead_size = ", n.z.key_size, "\nvalue_size = ", n.z.value_size,
              "\ncombiner = 'mae'\nmae.drop = ", n.drop, "\nmae.hidden = ", n.hidden, "\nmae.window = ", n.window,
-             "\nmae.mean = '", n.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", more);
+             "\nmae.mean = '", n.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
 }
 
 // A layer whose output (B, Tq, h) is the head weights w: values are 1 and the output projection is the identity.
 struct HeadWeightLayer : Layer {
-  HeadWeightLayer(int64_t heads, const std::string& more, AttentionKind kind = AttentionKind::decoder_self)
-      : Layer(str("heads = ", heads, "\nhead_size = 1\ncombiner = 'mae'\n", more), heads, kind) {
+  HeadWeightLayer(int64_t heads, const std::string& extra_lines, AttentionKind kind = AttentionKind::decoder_self)
+      : Layer(str("heads = ", heads, "\nhead_size = 1\ncombiner = 'mae'\n", extra_lines), heads, kind) {
     set("value.weight", at::zeros({heads, heads}));
     set("value.bias", at::ones({heads}));
     set("output.weight", at::eye(heads));
@@ -234,9 +234,9 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
 }
 
 TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; uniform sampling adds none", "[mae]") {
-  auto added = [](int64_t width, const std::string& more) {
+  auto added = [](int64_t width, const std::string& extra_lines) {
     auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.count(); };
-    return count("heads = 8\ncombiner = 'mae'\n" + more) - count("heads = 8\n");
+    return count("heads = 8\ncombiner = 'mae'\n" + extra_lines) - count("heads = 8\n");
   };
   CHECK(added(512, "") == 134408);
   CHECK(18 * added(512, "") == 2419344);
@@ -429,7 +429,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   Layer l(config_of(n), 6);
   l.randomise_gate(2);
   at::Tensor x = normal({2, 3, 6}, 4), r = normal({2, 3, 6}, 5);
-  Watch watch;
+  RecordingObserver watch;
   watch.retain = true;
   (l.forward(x, causal_mask(), {}, &watch) * r).sum().backward();
   // ∂Y/∂g_i = -h / (h - 1) H_i
@@ -481,8 +481,8 @@ namespace {
 // Records the dropped heads of each attention layer, (B, h) or (B, Tq, h) bool, in the order of the layers.
 struct DroppedHeads : Observer, Subscriber<WeightObservation> {
   std::vector<std::pair<AttentionKind, at::Tensor>> dropped;
-  void receive(const LayerSpec& shape, WeightObservation& shown) override {
-    dropped.emplace_back(shape.kind, shown.weights == 0);
+  void receive(const LayerSpec& shape, WeightObservation& observation) override {
+    dropped.emplace_back(shape.kind, observation.weights == 0);
   }
 };
 
@@ -547,7 +547,7 @@ TEST_CASE("the probabilities of the MAE experts of a row are the means of the ga
   at::Tensor x = normal({1, 8, 3}, 1).expand({rows, 8, 3});
   Mask mask = causal_mask();
   mask.key_lengths = at::full({rows}, num_real, at::kLong);
-  Watch watch;
+  RecordingObserver watch;
   at::Tensor w = l.forward(x, mask, training(3, true), &watch);
   const at::Tensor frequency = (w.select(1, 0) == 0).to(at::kFloat).mean(0),
                    g = watch.g[0].narrow(0, 0, num_real).mean(0);
@@ -584,18 +584,18 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
   const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position = "sample_unit = 'position'\n";
   auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
-  auto uninterrupted = runs::run_of(folder, "whole", uniform + position + stop_after(6));
-  runs::run_of(folder, "run", uniform + position + stop_after(3));
+  auto uninterrupted = runs::train_in_folder(folder, "whole", uniform + position + stop_after(6));
+  runs::train_in_folder(folder, "run", uniform + position + stop_after(3));
   try {
-    runs::run_of(folder, "run", uniform + stop_after(6), true);
+    runs::train_in_folder(folder, "run", uniform + stop_after(6), true);
     FAIL("resume accepted another sample_unit");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::usage);
     CHECK(std::string(error.what()).find("attention.mae.sample_unit: \"position\" -> \"sequence\"") !=
           std::string::npos);
   }
-  auto resumed = runs::run_of(folder, "run", uniform + position + stop_after(6), true),
-       per_sequence = runs::run_of(folder, "rows", uniform + stop_after(6));
+  auto resumed = runs::train_in_folder(folder, "run", uniform + position + stop_after(6), true),
+       per_sequence = runs::train_in_folder(folder, "rows", uniform + stop_after(6));
   const std::string name = "decoder.layers.0.self.value.weight";
   CHECK(at::equal(runs::find(resumed, name), runs::find(uninterrupted, name)));
   CHECK_FALSE(at::equal(runs::find(per_sequence, name), runs::find(uninterrupted, name)));
@@ -612,7 +612,7 @@ TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert on
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
     // The gates of an F pass equal the gates of evaluation: running statistics, no dropout, no gradient.
-    Watch watch;
+    RecordingObserver watch;
     (l.forward(x, causal_mask(), training(update, true), &watch) * r).sum().backward();
     CHECK(!watch.g.requires_grad());
     CHECK(at::equal(watch.g, g));
@@ -645,7 +645,7 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
     HeadWeightLayer l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
     l.randomise_gate(5);
     at::Tensor x = normal({1, 8, 3}, 1).expand({4000, 8, 3});
-    Watch watch;
+    RecordingObserver watch;
     at::Tensor w = l.forward(x, causal_mask(), training(3, true), &watch);
     at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i drops head i
     if (std::string(unit) == "sequence") {
@@ -786,13 +786,13 @@ TEST_CASE("incremental decoding with MAE has the gates and outputs of one forwar
       l.randomise_gate(3);
       const bool cross = kind == AttentionKind::decoder_cross;
       at::Tensor x = normal({3, 12, 8}, 1), m = cross ? normal({3, 5, 8}, 2) : x;
-      auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, Watch& watch) {
+      auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, RecordingObserver& watch) {
         Mask mask;
         mask.causal = !cross;
         mask.offset = cross || cache == nullptr ? 0 : cache->length();
         return l.layer->forward(queries, cross ? keys : queries, mask, {}, cache, &watch);
       };
-      Watch full_watch, step_watch;
+      RecordingObserver full_watch, step_watch;
       at::Tensor full = run(x, m, nullptr, full_watch);
       Cache cache;
       int64_t position = 0;
@@ -819,7 +819,7 @@ TEST_CASE("incremental decoding with MAE excludes padding from the gates, like o
     at::Tensor x = normal({3, 12, 8}, 1);
     Mask mask = causal_mask();
     mask.key_lengths = at::tensor(lengths, at::kLong);
-    Watch full_watch, step_watch;
+    RecordingObserver full_watch, step_watch;
     l.forward(x, mask, {}, &full_watch);
     Cache cache;
     std::vector<at::Tensor> gates;

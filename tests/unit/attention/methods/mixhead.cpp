@@ -12,7 +12,7 @@ using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
 using layers::Layer;
-using layers::Watch;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::normal;
 
@@ -42,9 +42,9 @@ TEST_CASE("gradients of layers with Mixhead or a fixed matrix equal finite diffe
 }
 
 TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and gradients", "[mixhead]") {
-  layers::check_identity_at_start({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'",
-                                   "mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'",
-                                   "mixer = 'mixhead-b'\n[attention.mixhead-b]\non = 'logits'"});
+  layers::check_initial_identity({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'",
+                                  "mixer = 'mixhead-a'\n[attention.mixhead-a]\non = 'logits'",
+                                  "mixer = 'mixhead-b'\n[attention.mixhead-b]\non = 'logits'"});
 }
 
 TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
@@ -59,7 +59,7 @@ TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
 
 TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; masked entries stay exactly 0",
           "[mixhead]") {
-  layers::check_sums_of_rows({"mixhead-a", "mixhead-b", "random-normal", "random-uniform", "mean"});
+  layers::check_row_sums({"mixhead-a", "mixhead-b", "random-normal", "random-uniform", "mean"});
 }
 
 TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
@@ -71,7 +71,7 @@ TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean ma
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
   mixed.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
-  Watch plain_watch, mixed_watch;
+  RecordingObserver plain_watch, mixed_watch;
   plain(x, x, {}, {}, &plain_watch);
   mixed(x, x, {}, {}, &mixed_watch);
   CHECK(close(mixed_watch.p, plain_watch.p.index_select(1, index)));
@@ -94,7 +94,7 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
       plain("heads = 3\nhead_size = 2\nbias = false", d, 5);
   l.set("mixer.matrix", normal({h, h}, 4));
   const at::Tensor x = normal({2, 5, d}, 1);
-  Watch watch;
+  RecordingObserver watch;
   plain(x, x, {}, {}, &watch);  // watch.p: P of each head
   at::Tensor y = at::zeros({2, 5, d});
   std::vector<at::Tensor> ov;
@@ -113,8 +113,8 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
 }
 
 TEST_CASE("permuting the heads of all parameters leaves layers with Mixhead or a fixed matrix unchanged", "[mixhead]") {
-  layers::check_head_order({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'",
-                            "mixer = 'random-uniform'", "mixer = 'mean'"});
+  layers::check_head_permutation({"mixer = 'mixhead-a'", "mixer = 'mixhead-b'", "mixer = 'random-normal'",
+                                  "mixer = 'random-uniform'", "mixer = 'mean'"});
 }
 
 TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]") {
@@ -156,7 +156,7 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
     Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", position, "'"), 8,
             1);
     l.set("mixer.matrix", at::full({4, 4}, 0.25));
-    Watch watch;
+    RecordingObserver watch;
     l(x, x, {}, step, &watch);
     return watch.p;
   };

@@ -12,7 +12,7 @@ using namespace mh;
 using namespace mh::attention;
 using layers::causal;
 using layers::Layer;
-using layers::Watch;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::doubles;
 using numbers::element;
@@ -32,9 +32,9 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
                 "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ", shared,
                 "\nchosen = ", k),
             d, seed);
-    l.shake(seed);
+    l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
-    Watch watch;
+    RecordingObserver watch;
     const at::Tensor y = l(x, x, causal(), {}, &watch);
     const Weights w = l.weights();
     const Vector xs = doubles(x), scores = projected(w, "combiner.router", xs, d);
@@ -61,7 +61,7 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
         expected.push_back(value >= element(sorted, k - 1) ? 2 * balance[1] * static_cast<double>(k) * value / sum : 0);
     }
     RC_ASSERT(numbers::worst(doubles(watch.g), expected) < 1e-5);
-    RC_ASSERT(close(layers::by_heads(l, watch.z, watch.g), y, 1e-4));
+    RC_ASSERT(close(layers::output_by_heads(l, watch.z, watch.g), y, 1e-4));
   }));
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen
   const char* toml =
       "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 2";
   Layer l(toml, 5, 3);
-  l.shake(4);
+  l.perturb_parameters(4);
   const at::Tensor x = normal({2, 3, 5}, 1), r = normal({2, 3, 5}, 9);
   for (const char* name : {"combiner.router.weight", "combiner.balance.weight", "value.weight"}) {
     l.parameters.zero_gradients();

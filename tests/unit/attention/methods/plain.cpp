@@ -11,8 +11,8 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
-using layers::sized;
-using layers::Watch;
+using layers::layer_size_lines;
+using layers::RecordingObserver;
 using numbers::close;
 using numbers::doubles;
 using numbers::normal;
@@ -29,7 +29,8 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
                additive = *rc::gen::arbitrary<bool>();
     z.keys = cross ? pick(1, 7) : z.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(sized(z, bias), z.width, seed, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    Layer l(layer_size_lines(z, bias), z.width, seed,
+            cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
                m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
     Mask mask;
@@ -63,7 +64,7 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
 TEST_CASE("gradients of every parameter and input of multi-head attention equal finite differences", "[plain]") {
   for (bool cross : {false, true}) {
     const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
-    Layer l(sized(z), z.width, 5, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    Layer l(layer_size_lines(z), z.width, 5, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     const at::Tensor m = normal({z.batch, z.keys, z.width}, 8);
     Mask mask;
     mask.causal = !cross;
@@ -125,7 +126,7 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
     Layer l(str("heads = 1\nbias = false\nhead_size = ", dk), d, seed);
     l.set("query.weight", pad_weight(std::sqrt(static_cast<double>(dk)) * (scale * p).log()));
     l.set("key.weight", pad_weight(at::eye(n, at::kDouble)));
-    layers::Watch watch;
+    layers::RecordingObserver watch;
     const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
     l(input, input, {}, {}, &watch);
     RC_ASSERT((watch.p[0][0] - p).abs().max().item<double>() < 1e-4);
@@ -140,7 +141,7 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
-    layers::Watch watch;
+    layers::RecordingObserver watch;
     l(x, x, {}, {}, &watch);
     CHECK(close(watch.p[0][0][6], at::full({7}, 1.0 / 7)));
     // The rank of a head's logits is at most its head size.

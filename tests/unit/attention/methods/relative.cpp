@@ -15,7 +15,7 @@ using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
 using layers::check_gradients;
-using Layer = layers::Shaken;
+using Layer = layers::PerturbedLayer;
 
 namespace {
 

@@ -11,7 +11,7 @@ using namespace mh::attention;
 using namespace numbers;
 using namespace reference;
 using layers::check_gradients;
-using Layer = layers::Shaken;
+using Layer = layers::PerturbedLayer;
 
 namespace {
 
@@ -40,8 +40,8 @@ Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, 
   return reference::attention(z, x, m, w, allowed, logit);
 }
 
-std::string configured(const std::string& score, int64_t heads, int64_t size, int64_t length,
-                       const std::string& extra = "") {
+std::string attention_lines(const std::string& score, int64_t heads, int64_t size, int64_t length,
+                            const std::string& extra = "") {
   return str("heads = ", heads, "\nhead_size = ", size, "\nscore = '", score, "'\n[attention.", score,
              "]\nlength = ", length, "\n", extra);
 }
@@ -57,8 +57,8 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
     const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = cross ? pick(1, 7) : queries, d = pick(1, 7),
                   length = 7 + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(configured(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
-                       random || !per_head ? "" : "per_head = true\n"),
+    Layer l(attention_lines(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
+                            random || !per_head ? "" : "per_head = true\n"),
             d, seed, cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
     at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
     Mask mask;
@@ -79,7 +79,7 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
 TEST_CASE("gradients of synthesizers equal finite differences of a naive reference", "[synthesizer]") {
   for (auto [score, extra] :
        {std::pair{"synthesizer-dense", ""}, {"synthesizer-dense", "per_head = true\n"}, {"synthesizer-random", ""}}) {
-    Layer l(configured(score, 2, 3, 5, extra), 4, 5);
+    Layer l(attention_lines(score, 2, 3, 5, extra), 4, 5);
     Mask mask;
     mask.causal = true;
     check_gradients(
@@ -95,19 +95,20 @@ TEST_CASE("synthesizers have the parameters of a table or network instead of a k
   // 8 heads of size 128 in a width of 1024: three projections with biases, without keys; W and b have 128 · 512 + 512
   // entries.
   const int64_t projections = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
-  CHECK(count(configured("synthesizer-dense", 8, 128, 512)) == projections + 66048);
-  CHECK(count(configured("synthesizer-dense", 8, 128, 16, "per_head = true\n")) == projections + 8 * (128 * 16 + 16));
-  CHECK(count(configured("synthesizer-random", 8, 128, 16)) == projections + 8 * 16 * 16);
-  CHECK(count(configured("synthesizer-random", 8, 128, 16, "train = false\n")) == projections);
+  CHECK(count(attention_lines("synthesizer-dense", 8, 128, 512)) == projections + 66048);
+  CHECK(count(attention_lines("synthesizer-dense", 8, 128, 16, "per_head = true\n")) ==
+        projections + 8 * (128 * 16 + 16));
+  CHECK(count(attention_lines("synthesizer-random", 8, 128, 16)) == projections + 8 * 16 * 16);
+  CHECK(count(attention_lines("synthesizer-random", 8, 128, 16, "train = false\n")) == projections);
 }
 
 TEST_CASE("synthesizers reject inputs above their length, and memories; synthesizer-random rejects cross-attention",
           "[synthesizer]") {
   for (const char* score : {"synthesizer-dense", "synthesizer-random"}) {
-    Layer l(configured(score, 2, 3, 5), 4, 5);
+    Layer l(attention_lines(score, 2, 3, 5), 4, 5);
     at::Tensor x = normal({1, 6, 4}, 1);
     CHECK_THROWS_AS(l.layer->forward(x, x, {}, {}), Error);
     CHECK(!l.layer->capabilities().memory);
   }
-  CHECK_THROWS_AS(Layer(configured("synthesizer-random", 2, 3, 5), 4, 5, AttentionKind::decoder_cross), Error);
+  CHECK_THROWS_AS(Layer(attention_lines("synthesizer-random", 2, 3, 5), 4, 5, AttentionKind::decoder_cross), Error);
 }

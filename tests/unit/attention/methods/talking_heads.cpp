@@ -30,20 +30,21 @@ TEST_CASE("gradients of layers with talking heads equal finite differences of a 
 }
 
 TEST_CASE("newly initialised talking heads equal multi-head attention and have no weight decay", "[talking-heads]") {
-  layers::check_identity_at_start({"mixer = 'talking-heads'"});
+  layers::check_initial_identity({"mixer = 'talking-heads'"});
   const Layer l("heads = 4\nmixer = 'talking-heads'", 8, 1);
   for (const auto& p : l.parameters.all())
     if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().decay);
 }
 
 TEST_CASE("rows of probabilities after talking heads sum to the column sums of the second matrix", "[talking-heads]") {
-  layers::check_sums_of_rows({"talking-heads"});
+  layers::check_row_sums({"talking-heads"});
 }
 
 TEST_CASE("permuting the heads of all parameters leaves layers with talking heads unchanged", "[talking-heads]") {
-  layers::check_head_order({"mixer = 'talking-heads'", "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
-                            "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
-                            "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
+  layers::check_head_permutation({"mixer = 'talking-heads'",
+                                  "mixer = 'talking-heads'\n[attention.talking-heads]\ninside = 4",
+                                  "mixer = 'talking-heads'\n[attention.talking-heads]\npre = false",
+                                  "mixer = 'talking-heads'\n[attention.talking-heads]\npost = false"});
 }
 
 TEST_CASE("talking heads that mix logits take the composed path", "[talking-heads]") {

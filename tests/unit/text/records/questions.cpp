@@ -22,7 +22,7 @@ double context_score(const text::Window& w, int32_t token) {
 
 TEST_CASE("questions: windows equal those of BERT, and every token is scored in exactly one window") {
   CHECK(rc::check("questions: windows equal those of BERT", [] {
-    const Made m = made();
+    const RandomSquad m = random_squad();
     const auto shard = shard_of(m.json);
     const text::Questions questions = questions_of(shard, m.options);
     const auto special = tokenizer()->special();
@@ -66,7 +66,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
 
 TEST_CASE("questions: a token is scored in the window with the most context") {
   CHECK(rc::check("questions: the scoring window has the most context", [] {
-    const Made m = made();
+    const RandomSquad m = random_squad();
     const text::Questions questions = questions_of(shard_of(m.json), m.options);
     for (int64_t row = 0; row < questions.size(); ++row) {
       const auto [begin, end] = questions.rows_of(questions.window(row).question);
@@ -89,7 +89,7 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
 
 TEST_CASE("questions: the span of an answer contains the tokens that share a character with the answer") {
   CHECK(rc::check("questions: spans of answers", [] {
-    const Made m = made();
+    const RandomSquad m = random_squad();
     const auto shard = shard_of(m.json);
     const text::Questions questions = questions_of(shard, m.options);
     for (size_t q = 0; q < shard.size(); ++q) {

@@ -17,7 +17,7 @@
 using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
-using shards::PairText;
+using shards::PairShard;
 using shards::read_pairs;
 
 namespace {
@@ -125,7 +125,7 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     RC_ASSERT(summary.dropped == dropped);
     RC_ASSERT(summary.tokens == tokens);
     RC_ASSERT(summary.unknown == unknown);
-    const PairText text = read_pairs(folder.file("two.mhs"));
+    const PairShard text = read_pairs(folder.file("two.mhs"));
     RC_ASSERT(text.size() == expected.size());
     RC_ASSERT(text.counts.dropped == dropped);
     RC_ASSERT(text.counts.text_bytes == target_bytes);
@@ -150,7 +150,7 @@ TEST_CASE("source and target lines stay aligned if they are in batches of differ
   encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, sides);
   encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, sides, {}, 4);
   CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
-  const PairText text = read_pairs(folder.file("1.mhs"));
+  const PairShard text = read_pairs(folder.file("1.mhs"));
   REQUIRE(text.size() == source.size());
   size_t mismatches = 0;
   for (size_t i = 0; i < source.size(); ++i)
