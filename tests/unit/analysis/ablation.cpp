@@ -266,9 +266,9 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   // The same scan with a metric callback, which evaluates the model while the heads of the current case are masked.
   // Progress is counted in rows, summed over the full model and the 8 cases.
   int64_t last_done = 0, last_total = 0;
-  AnalysisInput judged = s;
-  judged.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
-  const Scan by_judge = scan_heads(judged, cases, [&](const auto& progress) {
+  AnalysisInput input_with_progress = s;
+  input_with_progress.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
+  const Scan metric_scan = scan_heads(input_with_progress, cases, [&](const auto& progress) {
     progress(5, 5);
     return nll_per_token(task::score(*m, source, s.how));
   });
@@ -277,7 +277,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   for (size_t k = 0; k < expected_masks.size(); ++k) {
     CHECK((cases[k].masked == expected_masks[k]));
     CHECK(scan.value(k) == Approx(std::exp(expected[k + 1].nll / 40)).epsilon(1e-5));
-    CHECK(by_judge.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
+    CHECK(metric_scan.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
   }
   CHECK(scan.total() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
   // Perplexities of the two cases that mask a single head of layer 2.

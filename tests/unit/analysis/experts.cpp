@@ -44,7 +44,7 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-AnalysisInput subject_of(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
+AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
   data::ScoringOptions how;
   how.block = 6, how.batch = batch;
   return {model, text, how};
@@ -111,8 +111,8 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   c10::NoGradGuard no_gradient;
   auto model = build(kMae);
   const data::Text text = corpora::text_of(some_text(), 0);
-  const AnalysisInput subject = subject_of(*model, text, 3);
-  const ExpertReport report = report_experts(subject, 3, 2);
+  const AnalysisInput analysis_input = make_analysis_input(*model, text, 3);
+  const ExpertReport report = report_experts(analysis_input, 3, 2);
   GateRecorder recorder;
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
@@ -122,7 +122,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
         inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  data::for_each_batch(*model, text, subject.how, visitor);
+  data::for_each_batch(*model, text, analysis_input.how, visitor);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first_layer_experts;  // expert of each position in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -148,29 +148,29 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   }
   REQUIRE(inputs.size() == 62);
   std::map<std::pair<int64_t, int32_t>, double> joint;
-  std::map<int64_t, double> of_expert;
-  std::map<int32_t, double> of_token;
+  std::map<int64_t, double> expert_counts;
+  std::map<int32_t, double> token_counts;
   for (size_t i = 0; i < 62; ++i)
-    ++joint[{first_layer_experts[i], inputs[i]}], ++of_expert[first_layer_experts[i]], ++of_token[inputs[i]];
-  CHECK(of_expert.size() > 1);
+    ++joint[{first_layer_experts[i], inputs[i]}], ++expert_counts[first_layer_experts[i]], ++token_counts[inputs[i]];
+  CHECK(expert_counts.size() > 1);
   REQUIRE(!report.tokens.empty());
   std::map<int64_t, std::vector<TokenOfExpert>> reported;
   for (const auto& t : report.tokens) {
-    const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (of_expert[t.expert] * of_token[t.token]));
+    const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (expert_counts[t.expert] * token_counts[t.token]));
     CHECK(t.pmi == Approx(pmi).margin(1e-9));
     CHECK(t.count >= 2);
     CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token}]);
-    auto& of_same_expert = reported[t.expert];
-    if (!of_same_expert.empty()) CHECK(of_same_expert.back().pmi >= t.pmi);
-    of_same_expert.push_back(t);
+    auto& reported_tokens = reported[t.expert];
+    if (!reported_tokens.empty()) CHECK(reported_tokens.back().pmi >= t.pmi);
+    reported_tokens.push_back(t);
   }
   for (const auto& [key, count] : joint) {
-    const auto& of_same_expert = reported[key.first];
-    CHECK(of_same_expert.size() <= 3);
-    if (count < 2 || of_same_expert.size() < 3) continue;
-    const double pmi = std::log(count * 62 / (of_expert[key.first] * of_token[key.second]));
-    CHECK((pmi <= of_same_expert.back().pmi + 1e-9 ||
-           std::any_of(of_same_expert.begin(), of_same_expert.end(),
+    const auto& reported_tokens = reported[key.first];
+    CHECK(reported_tokens.size() <= 3);
+    if (count < 2 || reported_tokens.size() < 3) continue;
+    const double pmi = std::log(count * 62 / (expert_counts[key.first] * token_counts[key.second]));
+    CHECK((pmi <= reported_tokens.back().pmi + 1e-9 ||
+           std::any_of(reported_tokens.begin(), reported_tokens.end(),
                        [&](const TokenOfExpert& t) { return t.token == key.second; })));
   }
 }
@@ -179,18 +179,18 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
           "[experts]") {
   auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
   const data::Text text = corpora::text_of(some_text(), 0);
-  const ExpertReport report = report_experts(subject_of(*model, text), 3, 1);
+  const ExpertReport report = report_experts(make_analysis_input(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);
   CHECK(report.layers[0].units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
   CHECK(report.layers[0].entropy / 11 == Approx(std::log(4)));
   CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
-  const auto scores = evaluate_experts(subject_of(*model, text, 1), 3),
-             other_batch = evaluate_experts(subject_of(*model, text, 4), 3);
+  const auto scores = evaluate_experts(make_analysis_input(*model, text, 1), 3),
+             other_batch = evaluate_experts(make_analysis_input(*model, text, 4), 3);
   REQUIRE(scores.size() == 3);
   CHECK(scores[0].gates == "own");
   CHECK(scores[0].score ==
-        Approx(std::exp(task::score(*model, text, subject_of(*model, text).how).nll / 62)).epsilon(1e-6));
+        Approx(std::exp(task::score(*model, text, make_analysis_input(*model, text).how).nll / 62)).epsilon(1e-6));
   CHECK(scores[1].score != Approx(scores[0].score).epsilon(1e-6));
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);

@@ -62,7 +62,7 @@ struct MeasuredModel {
     how.batch = 1;
     how = text.resolve(how, *model);
   }
-  AnalysisInput subject(Side side, int64_t batch = 2) const {
+  AnalysisInput analysis_input(Side side, int64_t batch = 2) const {
     AnalysisInput s{*model, text, how, side};
     s.how.batch = batch;
     return s;
@@ -72,7 +72,7 @@ struct MeasuredModel {
 
 // The tensors that an observer receives from each layer, and the gradients of the loss. Each forward pass has one row
 // of the text. x is undefined in a layer without a mixer, w in a layer whose combiner has no weights.
-struct Recording {
+struct ObservedTensors {
   struct Pass {
     int64_t length = 0;     // tokens in the row, without padding
     at::Tensor x, p;        // (h, Tq, Tk): input of the mixer; attention weights after the mixer
@@ -85,11 +85,11 @@ struct Recording {
 
 struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
   int64_t length = 0;
-  Recording::Pass current[2];  // tensors of the current forward pass, indexed by layer
+  ObservedTensors::Pass current[2];  // tensors of the current forward pass, indexed by layer
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-    Recording::Pass& n = current[s.layer];
+    ObservedTensors::Pass& n = current[s.layer];
     return (side == HeadSide::score ? n.x : side == HeadSide::value ? n.z : n.c) = x;
   }
   void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
@@ -97,8 +97,8 @@ struct Recorder : attention::Observer, attention::Subscriber<attention::WeightOb
   }
 };
 
-Recording record(MeasuredModel& measured) {
-  Recording recording;
+ObservedTensors observe_passes(MeasuredModel& measured) {
+  ObservedTensors recording;
   Recorder recorder;
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
@@ -112,7 +112,7 @@ Recording record(MeasuredModel& measured) {
     const auto gradients = torch::autograd::grad({loss}, inputs);
     size_t next = 0;
     for (size_t layer = 0; layer < 2; ++layer) {
-      Recording::Pass& n = recorder.current[layer];
+      ObservedTensors::Pass& n = recorder.current[layer];
       n.length = recorder.length;
       n.dz = gradients[next++][0], n.dc = gradients[next++][0];
       if (n.x.defined()) n.dx = gradients[next++][0], n.x = n.x[0];
@@ -131,13 +131,13 @@ double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
   return t.const_data_ptr<double>()[(i * t.size(1) + j) * t.size(2) + k];
 }
 
-using Row = std::vector<double>;
+using HeadValues = std::vector<double>;
 
 // Returns, for each of the 3 heads, the mean Frobenius distance to the other two heads, averaged over forward passes.
 // `tensor_of` returns the tensor (h, Tq, …) of a pass that holds the heads to compare.
-Row distances(const std::vector<Recording::Pass>& passes,
-              const std::function<at::Tensor(const Recording::Pass&)>& tensor_of) {
-  Row scores(3, 0.0);
+HeadValues distances(const std::vector<ObservedTensors::Pass>& passes,
+                     const std::function<at::Tensor(const ObservedTensors::Pass&)>& tensor_of) {
+  HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
     if (pass.length == 0) continue;
@@ -156,9 +156,9 @@ Row distances(const std::vector<Recording::Pass>& passes,
 }
 
 // Returns, for each head, the mean of value_at(pass, head, position) over the positions of all forward passes.
-Row mean_over_positions(const std::vector<Recording::Pass>& passes,
-                        const std::function<double(const Recording::Pass&, int64_t, int64_t)>& value_at) {
-  Row scores(3, 0.0);
+HeadValues mean_over_positions(const std::vector<ObservedTensors::Pass>& passes,
+                               const std::function<double(const ObservedTensors::Pass&, int64_t, int64_t)>& value_at) {
+  HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
     for (int64_t i = 0; i < 3; ++i)
@@ -177,21 +177,21 @@ double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_
 }
 
 // Returns the scores of a layer's heads, computed by plain loops over its forward passes.
-Row reference_scores(const std::string& measure, Side side, const std::vector<Recording::Pass>& passes,
-                     const attention::AttentionLayer& layer) {
-  auto p_of = [&](const Recording::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
-  auto z_of = [&](const Recording::Pass& pass) { return side == Side::output ? pass.c : pass.z; };
+HeadValues reference_scores(const std::string& measure, Side side, const std::vector<ObservedTensors::Pass>& passes,
+                            const attention::AttentionLayer& layer) {
+  auto p_of = [&](const ObservedTensors::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
+  auto z_of = [&](const ObservedTensors::Pass& pass) { return side == Side::output ? pass.c : pass.z; };
   if (measure == "avg-l2") return distances(passes, p_of);
   if (measure == "avg-l2-outputs") return distances(passes, z_of);
   if (measure == "confidence")
-    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double largest = -1e9;
       for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, entry(p, i, t, s));
       return largest;
     });
   if (measure == "received")
-    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t s) {
+    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t s) {
       const at::Tensor p = p_of(pass);
       const int64_t memory = p.size(2) - p.size(1);
       double largest = -1e9;
@@ -199,7 +199,7 @@ Row reference_scores(const std::string& measure, Side side, const std::vector<Re
       return largest;
     });
   if (measure == "entropy")
-    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double all = 0, sum = 0;
       for (int64_t s = 0; s < p.size(2); ++s) all += std::abs(entry(p, i, t, s));
@@ -208,7 +208,7 @@ Row reference_scores(const std::string& measure, Side side, const std::vector<Re
       return sum;
     });
   if (measure == "taylor")
-    return mean_over_positions(passes, [&](const Recording::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
       double sum = 0;
       const bool whole = side == Side::whole;
       if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
@@ -222,24 +222,25 @@ Row reference_scores(const std::string& measure, Side side, const std::vector<Re
   return {};
 }
 
-struct Stages {
+struct StageCase {
   std::string attention;
   bool has_mixer, mixes_logits, has_alphas, has_gates;
 };
-const std::vector<Stages>& all_stages() {
-  static const std::vector<Stages> all{{"", false, false, false, false},
-                                       {"mixer = 'mixhead-a'\n", true, false, false, false},
-                                       {"mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", true, true, false, false},
-                                       {"mixer = 'mixhead-b'\ncombiner = 'alphas'\n", true, false, true, false},
-                                       {"combiner = 'alphas'\n", false, false, true, false},
-                                       {"combiner = 'gates'\ngates.input = true\n", false, false, false, true},
-                                       {"combiner = 'mae'\n[attention.mae]\nhidden = 5\n", false, false, false, true}};
+const std::vector<StageCase>& all_stages() {
+  static const std::vector<StageCase> all{
+      {"", false, false, false, false},
+      {"mixer = 'mixhead-a'\n", true, false, false, false},
+      {"mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", true, true, false, false},
+      {"mixer = 'mixhead-b'\ncombiner = 'alphas'\n", true, false, true, false},
+      {"combiner = 'alphas'\n", false, false, true, false},
+      {"combiner = 'gates'\ngates.input = true\n", false, false, false, true},
+      {"combiner = 'mae'\n[attention.mae]\nhidden = 5\n", false, false, false, true}};
   return all;
 }
 
 // Returns whether the measure is defined for the whole, score, value or output heads (`side`) of a layer with these
 // stages.
-bool is_defined(const std::string& measure, Side side, const Stages& s) {
+bool is_defined(const std::string& measure, Side side, const StageCase& s) {
   if (side == Side::score && !s.has_mixer) return false;
   if (side == Side::output && !s.has_alphas) return false;
   static const std::set<std::string> attention_measures{"avg-l2", "confidence", "received", "entropy"};
@@ -251,11 +252,11 @@ bool is_defined(const std::string& measure, Side side, const Stages& s) {
   return true;
 }
 
-bool near(const Row& actual, const Row& expected, double tolerance = 2e-5) {
+bool is_near(const HeadValues& actual, const HeadValues& expected, double tolerance = 2e-5) {
   return actual.size() == expected.size() && numbers::worst(actual, expected) < tolerance;
 }
 
-const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
+const LayerScores& decoder_self_scores(const std::map<AttentionKind, LayerScores>& all) {
   return all.at(AttentionKind::decoder_self);
 }
 
@@ -263,18 +264,19 @@ const LayerScores& of_decoder(const std::map<AttentionKind, LayerScores>& all) {
 
 TEST_CASE("importance from attention weights, head outputs and gradients equals plain loops", "[importance]") {
   for (const std::string& more : {std::string(), kMemory})
-    for (const Stages& stages : all_stages()) {
+    for (const StageCase& stages : all_stages()) {
       MeasuredModel measured(stages.attention, more);
-      const Recording recording = record(measured);
+      const ObservedTensors recording = observe_passes(measured);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
         for (Side side : kSides) {
           if (!is_defined(measure, side, stages)) continue;
           INFO(stages.attention << more << measure << " " << analysis::name_of(side));
-          const auto scores = of_decoder(importance_of(measure, measured.subject(side)));
+          const auto scores = decoder_self_scores(importance_of(measure, measured.analysis_input(side)));
           REQUIRE(scores.size() == 2);
           std::set<double> distinct_scores;
           for (size_t layer = 0; layer < 2; ++layer) {
-            CHECK(near(scores[layer], reference_scores(measure, side, recording.layers[layer], measured.layer(layer))));
+            CHECK(is_near(scores[layer],
+                          reference_scores(measure, side, recording.layers[layer], measured.layer(layer))));
             distinct_scores.insert(scores[layer].begin(), scores[layer].end());
           }
           CHECK(distinct_scores.size() > 1);
@@ -284,7 +286,7 @@ TEST_CASE("importance from attention weights, head outputs and gradients equals 
 
 TEST_CASE("check_importance() refuses exactly the measures that are undefined for whole, score, value or output heads",
           "[importance]") {
-  for (const Stages& stages : all_stages()) {
+  for (const StageCase& stages : all_stages()) {
     MeasuredModel measured(stages.attention);
     for (const std::string& measure : importances().names())
       for (Side side : kSides) {
@@ -292,17 +294,17 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
         INFO(stages.attention << measure << " " << analysis::name_of(side));
         const int status = status_of([&] { check_importance(measure, "--by", *measured.model, side); });
         CHECK(status == (is_defined(measure, side, stages) ? 0 : 2));
-        if (status == 2) CHECK(status_of([&] { importance_of(measure, measured.subject(side)); }) == 2);
+        if (status == 2) CHECK(status_of([&] { importance_of(measure, measured.analysis_input(side)); }) == 2);
       }
   }
   MeasuredModel measured("");
-  CHECK(status_of([&] { importance_of("tailor", measured.subject(Side::whole)); }) == 2);
+  CHECK(status_of([&] { importance_of("tailor", measured.analysis_input(Side::whole)); }) == 2);
 }
 
 TEST_CASE("in cross-attention, the measure received is the mean over unmasked keys of the largest weight of each key",
           "[importance]") {
-  attention::LayerSpec shape;
-  shape.kind = AttentionKind::decoder_cross;
+  attention::LayerSpec spec;
+  spec.kind = AttentionKind::decoder_cross;
   // Attention weights (2, 2, 2, 3): two batch rows, two heads, two queries, three keys. In batch row 1, query 1 is
   // padding and key 2 is masked.
   at::Tensor p = at::tensor({0.2, 0.5, 0.3, 0.6, 0.3, 0.1, 0.1, 0.1, 0.8, 0.4, 0.4, 0.2,  //
@@ -311,9 +313,9 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                      .view({2, 2, 2, 3});
   const auto measure = importances().make("received", "")->make_observer(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
-  measure->probabilities(shape, p);
+  measure->probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
-  CHECK(near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
+  CHECK(is_near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5}));
 }
 
 TEST_CASE("the measure gate is the mean absolute weight of a head in the combiner", "[importance]") {
@@ -325,14 +327,14 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
         std::string("combiner = 'mae'\nmae.gate = 'uniform'\n")}) {
     INFO(attention);
     MeasuredModel measured(attention);
-    const Recording recording = record(measured);
-    const auto scores = of_decoder(importance_of("gate", measured.subject(Side::whole)));
+    const ObservedTensors recording = observe_passes(measured);
+    const auto scores = decoder_self_scores(importance_of("gate", measured.analysis_input(Side::whole)));
     for (size_t layer = 0; layer < 2; ++layer) {
-      CHECK(near(scores[layer],
-                 mean_over_positions(recording.layers[layer], [](const Recording::Pass& pass, int64_t i, int64_t t) {
-                   const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
-                   return std::abs(w[i].item<double>());
-                 })));
+      CHECK(is_near(scores[layer], mean_over_positions(recording.layers[layer],
+                                                       [](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
+                                                         const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
+                                                         return std::abs(w[i].item<double>());
+                                                       })));
       // The combiner multiplies head outputs by these weights.
       for (const auto& pass : recording.layers[layer])
         for (int64_t i = 0; i < 3; ++i)
@@ -349,9 +351,9 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
   MeasuredModel measured("mixer = 'mixhead-a'\n");
   auto& parameters = measured.model->parameters();
   parameters.all()[1].set_trained(false);
-  const auto batch_1 = of_decoder(importance_of("taylor", measured.subject(Side::whole, 1)));
-  const auto batch_100 = of_decoder(importance_of("taylor", measured.subject(Side::whole, 100)));
-  for (size_t layer = 0; layer < 2; ++layer) CHECK(near(batch_1[layer], batch_100[layer]));
+  const auto batch_1 = decoder_self_scores(importance_of("taylor", measured.analysis_input(Side::whole, 1)));
+  const auto batch_100 = decoder_self_scores(importance_of("taylor", measured.analysis_input(Side::whole, 100)));
+  for (size_t layer = 0; layer < 2; ++layer) CHECK(is_near(batch_1[layer], batch_100[layer]));
   for (const auto& p : parameters.all()) {
     CHECK_FALSE(p.master().grad().defined());
     CHECK(p.master().requires_grad() == (p.traits().trainable && &p != &parameters.all()[1]));
@@ -360,7 +362,7 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
 
 TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
           "[importance]") {
-  for (const Stages& stages : all_stages()) {
+  for (const StageCase& stages : all_stages()) {
     MeasuredModel measured(stages.attention);
     for (Side side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
@@ -430,7 +432,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
   };
   auto diagonal = [&](const std::string& name, int64_t i) { return std::pow(parameter(name)[i][i].item<double>(), 2); };
   const std::string m = "mixer.matrix", a = "combiner.alpha";
-  std::map<std::string, std::map<Side, Row>> expected;
+  std::map<std::string, std::map<Side, HeadValues>> expected;
   for (int64_t i = 0; i < 3; ++i) {
     const double queries_keys =
                      rows("query.weight", i) + rows("query.bias", i) + rows("key.weight", i) + rows("key.bias", i),
@@ -448,7 +450,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
   for (const auto& [measure, by_side] : expected)
     for (const auto& [side, row] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
-      CHECK(near(of_decoder(importance_of(measure, measured.subject(side)))[1], row, 1e-10));
+      CHECK(is_near(decoder_self_scores(importance_of(measure, measured.analysis_input(side)))[1], row, 1e-10));
     }
 }
 
@@ -462,12 +464,12 @@ TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm a
 TEST_CASE("head discrepancy before and after the combiner equals plain loops", "[discrepancy]") {
   for (const std::string& more : {std::string(), kMemory}) {
     MeasuredModel measured("combiner = 'alphas'\n", more);
-    const Recording recording = record(measured);
+    const ObservedTensors recording = observe_passes(measured);
     Discrepancy discrepancy;
     data::BatchVisitor visitor;
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::VisitedBatch&) {};
-    data::for_each_batch(*measured.model, measured.text, measured.subject(Side::whole, 3).how, visitor);
+    data::for_each_batch(*measured.model, measured.text, measured.analysis_input(Side::whole, 3).how, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
@@ -502,15 +504,15 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
 
 TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the closed-form value and ignores padding",
           "[discrepancy]") {
-  const attention::LayerSpec shape;
+  const attention::LayerSpec spec;
   Discrepancy discrepancy;
   discrepancy.begin(at::tensor({2}, at::kLong));
   at::Tensor z = at::ones({1, 4, 3, 2});
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();
   z.narrow(2, 2, 1).fill_(100);  // padding
-  discrepancy.heads(HeadSide::value, shape, z);
-  const auto layer = discrepancy.layers().at(shape.kind)[0];
+  discrepancy.heads(HeadSide::value, spec, z);
+  const auto layer = discrepancy.layers().at(spec.kind)[0];
   // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
   // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.
   CHECK(layer.before.cosine == Approx(14));
@@ -522,7 +524,7 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   const MeasuredModel layer_without_heads("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
     const LayerScores scores =
-        importance_of(name, layer_without_heads.subject(Side::whole)).at(AttentionKind::decoder_self);
+        importance_of(name, layer_without_heads.analysis_input(Side::whole)).at(AttentionKind::decoder_self);
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
@@ -531,8 +533,8 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
-    CHECK(status_of([&] { importance_of(name, unequal.subject(Side::whole)); }) == 2);
-    CHECK(importance_of(name, unequal.subject(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
-    CHECK(importance_of(name, unequal.subject(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
+    CHECK(status_of([&] { importance_of(name, unequal.analysis_input(Side::whole)); }) == 2);
+    CHECK(importance_of(name, unequal.analysis_input(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
+    CHECK(importance_of(name, unequal.analysis_input(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
   }
 }

@@ -33,14 +33,14 @@ namespace {
 
 using Heads = std::vector<int64_t>;
 
-Heads all_of(int64_t heads) {
+Heads iota_heads(int64_t heads) {
   Heads all(static_cast<size_t>(heads));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
 // Returns a mask of shape (heads), with 1 for kept heads and 0 for all other heads.
-at::Tensor mask_of(const Heads& kept, int64_t heads) {
+at::Tensor head_mask(const Heads& kept, int64_t heads) {
   at::Tensor mask = at::zeros({heads});
   for (const int64_t head : kept) mask[head] = 1;
   return mask;
@@ -49,9 +49,9 @@ at::Tensor mask_of(const Heads& kept, int64_t heads) {
 void mask(AttentionLayer& layer, const KeptHeads& kept) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
-  if (layer.has_separate_heads(HeadSide::score)) scales.score = mask_of(kept.score, s.heads);
-  scales.value = mask_of(kept.value, s.value_heads);
-  scales.output = mask_of(kept.output, s.output_heads);
+  if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept.score, s.heads);
+  scales.value = head_mask(kept.value, s.value_heads);
+  scales.output = head_mask(kept.output, s.output_heads);
   set_head_scales(layer, scales);
 }
 
@@ -267,7 +267,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       if (kind != AttentionKind::decoder_cross) check_trains(*pruned, z);
       // Pruning a second time removes the first value head of the pruned layer.
       if (none || c.prunes_in_pairs() || kept.value.size() < 2 || c.pairing == "cross-head") continue;
-      KeptHeads again{all_of(s.heads), all_of(s.value_heads), all_of(s.output_heads)};
+      KeptHeads again{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
       again.value.erase(again.value.begin());
       if (!pruned->layer->can_prune_separately(HeadSide::score)) again.score = again.value;
       if (!pruned->layer->can_prune_separately(HeadSide::output)) again.output = again.value;

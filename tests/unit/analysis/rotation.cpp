@@ -25,13 +25,13 @@ using namespace runs;
 namespace {
 
 // Attention layers of one configuration, without the rest of a model.
-struct Stack {
+struct LayerStack {
   static constexpr int64_t kWidth = 12;
   nn::ParameterList parameters{at::kCPU};
   std::map<AttentionKind, std::vector<std::unique_ptr<attention::AttentionLayer>>> layers;
 
-  explicit Stack(const std::string& toml,
-                 std::map<AttentionKind, int64_t> counts = {{AttentionKind::decoder_self, 3}}) {
+  explicit LayerStack(const std::string& toml,
+                      std::map<AttentionKind, int64_t> counts = {{AttentionKind::decoder_self, 3}}) {
     const auto init = nn::Init::normal(0.5);
     for (const auto& [kind, count] : counts)
       for (int64_t i = 0; i < count; ++i) {
@@ -100,8 +100,9 @@ TEST_CASE("parse_pair() inverts to_string() and refuses malformed pairs of heads
 
 TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and biases, and changes nothing else",
           "[rotation]") {
-  Stack stack("heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
-              {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
+  LayerStack stack(
+      "heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
+      {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
   const auto before = stack.copy_parameters();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test");
   std::set<std::string> expected;
@@ -109,11 +110,11 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
     for (const char* projection : {"query", "key", "value"})
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
   CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O, norms and stages
-  const int64_t size = Stack::kWidth / 4;
+  const int64_t size = LayerStack::kWidth / 4;
   for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + part,
                       to = std::string("decoder.layers.2.self.") + part;
-    for (int64_t row = 0; row < Stack::kWidth; ++row) {
+    for (int64_t row = 0; row < LayerStack::kWidth; ++row) {
       const bool in_head_1 = row / size == 1, in_head_3 = row / size == 3;
       const at::Tensor a = in_head_1 ? before.at(to)[3 * size + row % size] : before.at(from)[row];
       const at::Tensor b = in_head_3 ? before.at(from)[1 * size + row % size] : before.at(to)[row];
@@ -125,7 +126,7 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
 
 TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and j both move to the other layer",
           "[rotation]") {
-  Stack stack("heads = 4\nmixer = 'mixhead-a'\n");
+  LayerStack stack("heads = 4\nmixer = 'mixhead-a'\n");
   const auto before = stack.copy_parameters();
   // Heads 1 and 2 of layer 0 move to layer 2; heads 0 and 3 of layer 0 stay in layer 0.
   swap_heads(stack.parameters, {pair(0, 1, 2, 3), pair(2, 0, 0, 2)}, {false, true}, "test");
@@ -144,7 +145,7 @@ TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and
 
 TEST_CASE("swapping the same heads twice restores all parameters bit for bit", "[rotation]") {
   for (const std::string& toml : stages()) {
-    Stack stack("heads = 4\n" + toml);
+    LayerStack stack("heads = 4\n" + toml);
     const auto before = stack.copy_parameters();
     for (bool output : {false, true})
       for (bool swap_stages : {false, true}) {
@@ -167,8 +168,9 @@ TEST_CASE("swapping heads within a layer keeps its outputs if columns of W^O and
           "[rotation]") {
   for (const std::string& toml : stages()) {
     INFO(toml);
-    Stack stack("heads = 4\n" + toml);
-    const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9), y = stack.run(AttentionKind::decoder_self, 1, x);
+    LayerStack stack("heads = 4\n" + toml);
+    const at::Tensor x = layers::normal({2, 5, LayerStack::kWidth}, 9),
+                     y = stack.run(AttentionKind::decoder_self, 1, x);
     const std::vector<HeadPair> pairs{pair(1, 0, 1, 2)};
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     const double scale = y.abs().max().item<double>();
@@ -185,8 +187,8 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
     if (toml.find("mae") != std::string::npos)
       continue;  // the hidden layer of a gate belongs to no head and is not swapped
     INFO(toml);
-    Stack stack("heads = 4\n" + toml);
-    const at::Tensor x = layers::normal({2, 5, Stack::kWidth}, 9);
+    LayerStack stack("heads = 4\n" + toml);
+    const at::Tensor x = layers::normal({2, 5, LayerStack::kWidth}, 9);
     const at::Tensor first = stack.run(AttentionKind::decoder_self, 0, x),
                      last = stack.run(AttentionKind::decoder_self, 2, x);
     std::vector<HeadPair> pairs;
@@ -205,7 +207,7 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
 
 TEST_CASE("swap_heads() swaps the extra tensors of a parameter, such as moments, along with the parameter",
           "[rotation]") {
-  Stack stack("heads = 4\n");
+  LayerStack stack("heads = 4\n");
   std::map<std::string, at::Tensor> companions;
   for (auto& p : stack.parameters.all()) companions[p.name()] = p.master().detach().clone();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test",
@@ -215,7 +217,7 @@ TEST_CASE("swap_heads() swaps the extra tensors of a parameter, such as moments,
 
 TEST_CASE("a swap of missing or repeated heads, or between layers of different shapes, is refused and changes nothing",
           "[rotation]") {
-  Stack stack("heads = 4\n");
+  LayerStack stack("heads = 4\n");
   auto check_refused = [&](const HeadPair& p, const SwapOptions& options = {}) {
     const auto before = stack.copy_parameters();
     CHECK(status_of([&] { swap_heads(stack.parameters, {p}, options, "test"); }) == 2);
@@ -256,9 +258,9 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   int64_t at = 0;
   bool active = false;
   for (int64_t epoch = 1; epoch <= 40; ++epoch) {
-    const auto act = schedule.before(epoch, at, active);
-    if (act == RotationSchedule::Action::swap) swaps.push_back(epoch), at = epoch, active = true;
-    if (act == RotationSchedule::Action::undo) undone.push_back(epoch), active = false;
+    const auto next_action = schedule.before(epoch, at, active);
+    if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), at = epoch, active = true;
+    if (next_action == RotationSchedule::Action::undo) undone.push_back(epoch), active = false;
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
@@ -312,10 +314,10 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
-    const int64_t most = max_pairs(Selection::hard, heads);
-    const auto hard = pair_hard(AttentionKind::decoder_self, scores, most);
+    const int64_t max_pairs = max_pairs(Selection::hard, heads);
+    const auto hard = pair_hard(AttentionKind::decoder_self, scores, max_pairs);
     check_disjoint(hard);
-    RC_ASSERT(static_cast<int64_t>(hard.size()) == most);
+    RC_ASSERT(static_cast<int64_t>(hard.size()) == max_pairs);
     for (size_t i = 0; i < hard.size(); ++i) {
       RC_ASSERT(score(hard[i].a) == sorted[sorted.size() - 1 - i]);
       RC_ASSERT(score(hard[i].b) == sorted[i]);
@@ -338,7 +340,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
     }
     const int64_t released = max_pairs(Selection::released, heads);
     check_disjoint(pair_released(AttentionKind::decoder_self, scores, released));
-    check_disjoint(pair_random(AttentionKind::decoder_self, heads, most, random));
+    check_disjoint(pair_random(AttentionKind::decoder_self, heads, max_pairs, random));
   }));
   RandomSequence first(RandomStream(5, "x"), 1), repeated(RandomStream(5, "x"), 1), other(RandomStream(5, "x"), 2);
   const std::vector<int64_t> heads{8, 8, 8};
@@ -355,8 +357,8 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     };
     const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), passes = draw(1, 3);
     const bool pads = draw(0, 1) == 1;
-    attention::LayerSpec shape;
-    shape.layer = draw(0, 2), shape.kind = AttentionKind::decoder_self;
+    attention::LayerSpec spec;
+    spec.layer = draw(0, 2), spec.kind = AttentionKind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
@@ -370,8 +372,8 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? draw(0, queries) : queries);
       for (auto& [name, measure] : all) {
         if (pads) measure->begin(at::tensor(lengths, at::kLong));
-        measure->probabilities(shape, p);
-        RC_ASSERT(measure->heads(attention::HeadSide::value, shape, z).is_same(z));
+        measure->probabilities(spec, p);
+        RC_ASSERT(measure->heads(attention::HeadSide::value, spec, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t length = lengths[static_cast<size_t>(b)];
@@ -400,7 +402,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     for (const auto& [name, measure] : all) {
       const auto scores = measure->mean_scores();
       if (num_rows == 0) continue;
-      const auto& layer = scores.at(shape.kind).at(static_cast<size_t>(shape.layer));
+      const auto& layer = scores.at(spec.kind).at(static_cast<size_t>(spec.layer));
       RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
       for (size_t i = 0; i < layer.size(); ++i)
         RC_ASSERT(std::abs(layer[i] - expected[name][i] / (name == "confidence" ? num_queries : num_rows)) < 1e-12);
@@ -483,16 +485,16 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
     return by_layer;
   };
   const auto before = moments("before", train_length(kEpoch));
-  const auto fixed = moments("stay", method + train_length(kEpoch + 1));
+  const auto unswapped_moments = moments("stay", method + train_length(kEpoch + 1));
   const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpoch + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
   // their moments differ by β (moment of the other head - moment of this head).
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   CHECK((b - a).abs().max().item<double>() > 1e-5);
-  CHECK(at::allclose(swapped[0].narrow(0, 4, 4) - fixed[0].narrow(0, 4, 4), beta * (b - a), 1e-3, 1e-7));
-  CHECK(at::allclose(swapped[1].narrow(0, 12, 4) - fixed[1].narrow(0, 12, 4), beta * (a - b), 1e-3, 1e-7));
-  CHECK(at::equal(swapped[0].narrow(0, 0, 4), fixed[0].narrow(0, 0, 4)));
+  CHECK(at::allclose(swapped[0].narrow(0, 4, 4) - unswapped_moments[0].narrow(0, 4, 4), beta * (b - a), 1e-3, 1e-7));
+  CHECK(at::allclose(swapped[1].narrow(0, 12, 4) - unswapped_moments[1].narrow(0, 12, 4), beta * (a - b), 1e-3, 1e-7));
+  CHECK(at::equal(swapped[0].narrow(0, 0, 4), unswapped_moments[0].narrow(0, 0, 4)));
 }
 
 TEST_CASE("head rotation in training swaps heads and swaps them back before the scheduled epochs", "[rotation]") {

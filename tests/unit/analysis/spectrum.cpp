@@ -32,7 +32,7 @@ namespace {
 
 // Returns the min(m, n) singular values of x (m, n), in descending order, by one-sided Jacobi rotations: pairs of
 // columns are rotated until all columns are orthogonal; the norms of the columns are then the singular values.
-Vector naive_values(const at::Tensor& x) {
+Vector naive_singular_values(const at::Tensor& x) {
   const auto m = static_cast<size_t>(x.size(0)), n = static_cast<size_t>(x.size(1));
   const Vector data = doubles(x);
   std::vector<Vector> columns(n, Vector(m));
@@ -154,7 +154,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, in
 }
 
 // Checks that the mean measures of rank of a place equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
-void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
+void check_mean_ranks(const PlaceSpectra& place, const at::Tensor& matrices) {
   const Ranks means = place.spectra.means();
   REQUIRE(place.spectra.blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
@@ -162,7 +162,7 @@ void check_place(const PlaceSpectra& place, const at::Tensor& matrices) {
     mean.curve.resize(static_cast<size_t>(means.curve.size(1)));
     const auto n = static_cast<double>(matrices.size(0));
     for (int64_t b = 0; b < matrices.size(0); ++b) {
-      const NaiveRanks r = naive_ranks(naive_values(matrices[b][h]));
+      const NaiveRanks r = naive_ranks(naive_singular_values(matrices[b][h]));
       for (size_t k = 0; k < mean.curve.size(); ++k) mean.curve[k] += r.curve[k] / n;
       mean.area += r.area / n, mean.effective += r.effective / n, mean.stable += r.stable / n;
     }
@@ -187,7 +187,7 @@ TEST_CASE("singular_values() equals Jacobi rotations on random matrices and refu
     const at::Tensor values = singular_values(x);
     RC_ASSERT(values.sizes() == at::IntArrayRef({2, std::min(m, n)}));
     for (int64_t i = 0; i < 2; ++i) {
-      const Vector expected = naive_values(x[i]), actual = doubles(values[i]);
+      const Vector expected = naive_singular_values(x[i]), actual = doubles(values[i]);
       for (size_t k = 0; k < expected.size(); ++k) RC_ASSERT(std::abs(actual[k] - expected[k]) <= 1e-7 * expected[0]);
     }
   }));
@@ -264,7 +264,7 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
   EntropyMeans means;
   means.add(p);
   for (int64_t h = 0; h < 3; ++h) {
-    double sum = 0, normalised_sum = 0, queries = 0, queries_of_many = 0;
+    double sum = 0, normalised_sum = 0, queries = 0, multi_key_queries = 0;
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t t = 0; t < 4; ++t) {
         double size = 0, entropy = 0, visible = 0;
@@ -275,10 +275,10 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
         }
         if (size == 0) continue;
         sum += entropy, ++queries;
-        if (visible > 1) normalised_sum += entropy / std::log(visible), ++queries_of_many;
+        if (visible > 1) normalised_sum += entropy / std::log(visible), ++multi_key_queries;
       }
     CHECK(means.entropy()[h].item<double>() == Approx(sum / queries).epsilon(1e-5));
-    CHECK(means.share()[h].item<double>() == Approx(normalised_sum / queries_of_many).epsilon(1e-5));
+    CHECK(means.share()[h].item<double>() == Approx(normalised_sum / multi_key_queries).epsilon(1e-5));
   }
   CHECK(std::isnan(entropy_of_rows(at::zeros({3})).item<double>()));
 }
@@ -318,7 +318,7 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
 TEST_CASE("singular_values_of_product() equals the singular values of the product", "[spectrum]") {
   const at::Tensor a = normal({2, 20, 4}, 1), b = normal({2, 4, 15}, 2);
   for (int64_t i = 0; i < 2; ++i) {
-    const Vector expected = naive_values(a[i].mm(b[i])), actual = doubles(singular_values_of_product(a, b)[i]);
+    const Vector expected = naive_singular_values(a[i].mm(b[i])), actual = doubles(singular_values_of_product(a, b)[i]);
     REQUIRE(actual.size() == 4);
     for (size_t k = 0; k < 4; ++k) CHECK(actual[k] == Approx(expected[k]).epsilon(1e-5));
   }
@@ -339,11 +339,11 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     CHECK(place.name == "decoder.layers.1.self");
     CHECK(place.kind == "decoder.self");
     CHECK(place.layer == 1);
-    check_place(place, full_blocks(recorder.p));
+    check_mean_ranks(place, full_blocks(recorder.p));
     EntropyMeans entropy;
     entropy.add(full_blocks(recorder.p));
     CHECK(numbers::close(place.entropy.entropy(), entropy.entropy()));
-    check_place(*collect_spectra(*model, "logits")->places()[1], full_blocks(recorder.logits));
+    check_mean_ranks(*collect_spectra(*model, "logits")->places()[1], full_blocks(recorder.logits));
     if (recorder.before_mixing.empty()) {
       CHECK(status_of([&] { collect_spectra(*model, "before-mixing"); }) == 2);
       CHECK(status_of([&] { collect_spectra(*model, "mixing"); }) == 2);
@@ -353,12 +353,12 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     const auto before = collect_spectra(*model, "before-mixing");
     CHECK(before->places()[1]->of == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
     CHECK(before->places()[1]->has_entropy == !logits_mixed);
-    check_place(*before->places()[1], full_blocks(recorder.before_mixing));
+    check_mean_ranks(*before->places()[1], full_blocks(recorder.before_mixing));
     const auto mixing = collect_spectra(*model, "mixing");
     at::Tensor m = recorder.mixing_matrices.front();
     if (m.dim() == 2) m = m.unsqueeze(0);
     else m = full_blocks(recorder.mixing_matrices).flatten(0, 1);
-    check_place(*mixing->places()[1], m.unsqueeze(1));
+    check_mean_ranks(*mixing->places()[1], m.unsqueeze(1));
     CHECK(numbers::close(mixing->places()[1]->mean_matrix, m.to(at::kDouble).mean(0)));
   }
 }
@@ -415,20 +415,20 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
   REQUIRE(alphas->places().size() == 4);
-  for (const auto& place : alphas->places()) check_place(*place, parameter(place->name).view({1, 1, 3, 3}));
+  for (const auto& place : alphas->places()) check_mean_ranks(*place, parameter(place->name).view({1, 1, 3, 3}));
   const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
   const Ranks means = product->places()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
     // Head i maps a vector x of the residual stream to W^O_i W^V_i x.
-    Vector values = naive_values(o.select(1, h).mm(v[h]));
+    Vector values = naive_singular_values(o.select(1, h).mm(v[h]));
     CHECK(values[4] < 1e-6 * values[0]);
     values.resize(4);
     CHECK(means.effective[h].item<double>() == Approx(naive_ranks(values).effective).epsilon(1e-4));
   }
   const auto weight = collect_spectra(*model, "weight:decoder.layers.1.self.query.weight");
-  check_place(*weight->places()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
+  check_mean_ranks(*weight->places()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
   CHECK(weight->places()[0]->layer == 1);
   for (const char* wrong : {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
                             "weight:decoder.layers.1.self.query.bias"}) {

@@ -31,19 +31,19 @@ const std::map<AttentionKind, int64_t> kLayers{
     {AttentionKind::encoder_self, 3}, {AttentionKind::decoder_self, 2}, {AttentionKind::decoder_cross, 2}};
 
 // A translation model and the corpus that it is analysed on.
-struct Analysed {
+struct AnalysedModel {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
   pairs::Sentences sentences;
   data::Pairs corpus;
 
-  explicit Analysed(const std::string& attention, int count = 13)
+  explicit AnalysedModel(const std::string& attention, int count = 13)
       : config(translation::config_of(attention)),
         model(translation::built(config)),
         sentences(translation::sentences(count)),
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
-  AnalysisInput subject(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
+  AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
     AnalysisInput s{*model, corpus, {}, side, {}, kinds};
     s.how = corpus.resolve(s.how, *model);
     s.how.batch = std::max<int64_t>(1, tokens / s.how.block);
@@ -63,7 +63,7 @@ HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
 }
 
 // Returns the sum of the scores of all sentence pairs, each from its own forward pass.
-task::Score score_by_pair(const Analysed& analysed) {
+task::Score score_by_pair(const AnalysedModel& analysed) {
   task::Score sum;
   for (const auto& pair : analysed.sentences) {
     const task::Score s = task::score(*analysed.model, translation::corpus_of({pair}), {});
@@ -73,16 +73,16 @@ task::Score score_by_pair(const Analysed& analysed) {
 }
 
 // The tensors that an observer receives from one layer for one pair, with the gradient of the pair's loss.
-struct Observed {
+struct ObservedTensors {
   at::Tensor p;      // (h, T, S), attention probabilities
   at::Tensor z, dz;  // (h, T, dv), head outputs and their gradient
 };
-using Layer = std::pair<AttentionKind, int64_t>;
+using LayerKey = std::pair<AttentionKind, int64_t>;
 
 // Returns the observed tensors of each layer, one element per sentence pair.
-std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
+std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedModel& analysed) {
   struct Recorder : attention::Observer {
-    std::map<Layer, Observed> current;
+    std::map<LayerKey, ObservedTensors> current;
     void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
       current[{s.kind, s.layer}].p = x;
     }
@@ -90,7 +90,7 @@ std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
       return side == attention::HeadSide::value ? current[{s.kind, s.layer}].z = x : x;
     }
   };
-  std::map<Layer, std::vector<Observed>> all;
+  std::map<LayerKey, std::vector<ObservedTensors>> all;
   for (int64_t pair = 0; pair < analysed.size(); ++pair) {
     Recorder recorder;
     const data::Batch batch = translation::load_pair(analysed.corpus, pair);
@@ -112,16 +112,18 @@ std::map<Layer, std::vector<Observed>> observe_pairs(const Analysed& analysed) {
 // Returns the scores of a layer's heads by plain loops. `all`: one element per sentence pair. The measures confidence,
 // entropy and received count only words: all positions of the encoder but the last, and all positions of the decoder
 // but the first.
-std::vector<double> reference_scores(const std::string& measure, AttentionKind kind, const std::vector<Observed>& all) {
+std::vector<double> reference_scores(const std::string& measure, AttentionKind kind,
+                                     const std::vector<ObservedTensors>& all) {
   const int64_t heads = all[0].p.size(0);
   std::vector<double> scores;
   for (int64_t i = 0; i < heads; ++i) {
     double sum = 0, count = 0;
-    for (const Observed& s : all) {
+    for (const ObservedTensors& s : all) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
       const auto at = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
-      const bool from_encoder = kind == AttentionKind::encoder_self, to_encoder = kind != AttentionKind::decoder_self;
-      const int64_t first = from_encoder ? 0 : 1, last = from_encoder ? queries - 1 : queries;
+      const bool queries_in_encoder = kind == AttentionKind::encoder_self,
+                 keys_in_encoder = kind != AttentionKind::decoder_self;
+      const int64_t first = queries_in_encoder ? 0 : 1, last = queries_in_encoder ? queries - 1 : queries;
       if (measure == "confidence" || measure == "entropy") {
         for (int64_t t = first; t < last; ++t, ++count) {
           double largest = 0, h = 0;
@@ -132,7 +134,7 @@ std::vector<double> reference_scores(const std::string& measure, AttentionKind k
           sum += measure == "entropy" ? h : largest;
         }
       } else if (measure == "received") {
-        for (int64_t k = to_encoder ? 0 : 1; k < (to_encoder ? keys - 1 : keys); ++k, ++count) {
+        for (int64_t k = keys_in_encoder ? 0 : 1; k < (keys_in_encoder ? keys - 1 : keys); ++k, ++count) {
           double largest = 0;
           for (int64_t t = 0; t < queries; ++t) largest = std::max(largest, at(t, k));
           sum += largest;
@@ -175,11 +177,11 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   CHECK(rc::check([&] {
     if (checks >= 24) return;  // each case takes many forward passes
     const std::string stage = stages[checks++ % stages.size()];
-    const Analysed analysed(stage, 7);
+    const AnalysedModel analysed(stage, 7);
     std::vector<HeadSet> sets;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed.model));
-    const auto actual = score_without(analysed.subject(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
-                                      *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
+    const auto actual = score_without(analysed.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})),
+                                      sets, *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
       const HeadMaskGuard masked(*analysed.model, Side::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed);
@@ -190,23 +192,23 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   }));
   CHECK(checks >= stages.size());
   // For each kind of attention, ablating all heads of the kind changes the loss.
-  const Analysed analysed("");
+  const AnalysedModel analysed("");
   const auto all = all_heads(*analysed.model, Side::whole);
-  const auto scores =
-      score_without(analysed.subject(), {{},
-                                         {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
-                                         {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
-                                         {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
+  const auto scores = score_without(analysed.analysis_input(),
+                                    {{},
+                                     {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
+                                     {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
+                                     {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
   for (size_t i = 1; i < 4; ++i) CHECK(std::abs(scores[i].nll / scores[0].nll - 1) > 1e-3);
 }
 
 TEST_CASE("measures of importance equal plain loops over sentences, for each kind of attention", "[translation]") {
-  const Analysed analysed("");
+  const AnalysedModel analysed("");
   const auto observed = observe_pairs(analysed);
   for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
     for (const int64_t tokens : {1, 4096}) {
       INFO(measure << " " << tokens);
-      const auto scores = importance_of(measure, analysed.subject(tokens));
+      const auto scores = importance_of(measure, analysed.analysis_input(tokens));
       REQUIRE(scores.size() == 3);
       for (const auto& [layer, rows] : observed) {
         INFO(name_of(layer.first) << " " << layer.second);
@@ -220,32 +222,34 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
           "[translation]") {
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
-    const Analysed analysed(stage);
+    const AnalysedModel analysed(stage);
     for (const std::string& measure : importances().names()) {
       if (status_of([&] { check_importance(measure, "--by", *analysed.model, Side::whole); }) != 0) continue;
       INFO(stage << measure);
-      const auto by_pair = importance_of(measure, analysed.subject(1)),
-                 all = importance_of(measure, analysed.subject());
-      check_near(by_pair, all);
+      const auto scores_by_pair = importance_of(measure, analysed.analysis_input(1)),
+                 all = importance_of(measure, analysed.analysis_input());
+      check_near(scores_by_pair, all);
       std::set<double> distinct_scores;
       for (const auto& [kind, layers] : kLayers) {
         REQUIRE(static_cast<int64_t>(all.at(kind).size()) == layers);
         for (const auto& layer : all.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
-      auto cross = importance_of(measure, analysed.subject(4096, Side::whole, {AttentionKind::decoder_cross}));
+      auto cross = importance_of(measure, analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
         check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}});
     }
   }
   // Only encoder.self has score heads in this model.
-  const Analysed analysed("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(status_of([&] { importance_of("confidence", analysed.subject(4096, Side::score)); }) == 2);
-  const auto scores = importance_of("confidence", analysed.subject(4096, Side::score, {AttentionKind::encoder_self}));
+  const AnalysedModel analysed("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(status_of([&] { importance_of("confidence", analysed.analysis_input(4096, Side::score)); }) == 2);
+  const auto scores =
+      importance_of("confidence", analysed.analysis_input(4096, Side::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
   CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", analysed.subject(4096, Side::score, {AttentionKind::encoder_self})).size() == 1);
+  CHECK(importance_of("ablation", analysed.analysis_input(4096, Side::score, {AttentionKind::encoder_self})).size() ==
+        1);
 }
 
 TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence pairs, but no position of a text",
@@ -255,11 +259,11 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
   const at::Tensor p = numbers::normal({1, 2, 3, 3}, 1).softmax(-1);
   const at::Tensor lengths_of_3 = at::tensor({3}, at::kLong);
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
-    attention::LayerSpec shape;
-    shape.kind = kind;
+    attention::LayerSpec spec;
+    spec.kind = kind;
     const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
     measure->begin(lengths);
-    measure->probabilities(shape, p);
+    measure->probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
   };
   const auto mean = [&](int64_t first, int64_t count) {
@@ -277,7 +281,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
           "[translation]") {
   for (const std::string& stage : translation::stages()) {
     INFO(stage);
-    const Analysed analysed(stage, 5);
+    const AnalysedModel analysed(stage, 5);
     const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
     // Of each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
@@ -341,7 +345,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
 
 TEST_CASE("swapping heads changes only attention of their kind, and swapping twice restores all parameters",
           "[translation]") {
-  Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  AnalysedModel analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
   auto& parameters = analysed.model->parameters();
   const auto copy = [&] {
     std::map<std::string, at::Tensor> all;
@@ -353,9 +357,9 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
       {AttentionKind::encoder_self, {AttentionKind::encoder_self, {0, 1}, {2, 3}}},
       {AttentionKind::decoder_self, {AttentionKind::decoder_self, {0, 0}, {1, 0}}},
       {AttentionKind::decoder_cross, {AttentionKind::decoder_cross, {1, 2}, {0, 1}}}};
-  const SwapOptions everything{true, true};
+  const SwapOptions swap_all{true, true};
   for (const auto& [kind, pair] : pairs) {
-    swap_heads(parameters, {pair}, everything, "test");
+    swap_heads(parameters, {pair}, swap_all, "test");
     for (const auto& [name, x] : copy()) {
       const auto layer = layer_of(name);
       if (!layer || layer->kind != kind) CHECK(at::equal(x, before.at(name)));
@@ -363,18 +367,19 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
     const std::string query = prefix_of(kind, pair.a.layer) + ".query.weight";
     CHECK(at::equal(parameters.find(query)->master().narrow(0, 3 * pair.a.head, 3),
                     before.at(prefix_of(kind, pair.b.layer) + ".query.weight").narrow(0, 3 * pair.b.head, 3)));
-    swap_heads(parameters, {pair}, everything, "test");
+    swap_heads(parameters, {pair}, swap_all, "test");
     for (const auto& [name, x] : copy()) CHECK(at::equal(x, before.at(name)));
   }
   // Swapping heads of different layers changes the loss. Swapping two heads of one layer, together with their columns
   // of W^O and stage parameters, does not.
-  std::vector<HeadPair> across, within;
-  for (const auto& [kind, pair] : pairs) across.push_back(pair), within.push_back({kind, {1, 0}, {1, 3}});
+  std::vector<HeadPair> cross_layer_pairs, same_layer_pairs;
+  for (const auto& [kind, pair] : pairs)
+    cross_layer_pairs.push_back(pair), same_layer_pairs.push_back({kind, {1, 0}, {1, 3}});
   const double score = score_by_pair(analysed).nll;
-  swap_heads(parameters, across, {}, "test");
+  swap_heads(parameters, cross_layer_pairs, {}, "test");
   CHECK(std::abs(score_by_pair(analysed).nll / score - 1) > 1e-4);
-  swap_heads(parameters, across, {}, "test");
-  swap_heads(parameters, within, everything, "test");
+  swap_heads(parameters, cross_layer_pairs, {}, "test");
+  swap_heads(parameters, same_layer_pairs, swap_all, "test");
   CHECK(score_by_pair(analysed).nll == Approx(score).epsilon(1e-5));
   CHECK(status_of([] { parse_pair("decoder.self:0.0-decoder.cross:1.0", "--pairs"); }) == 2);
   CHECK(status_of([&] {
@@ -391,9 +396,9 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
 
 TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",
           "[translation]") {
-  const Analysed analysed("");
+  const AnalysedModel analysed("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const AnalysisInput s = analysed.subject(4096, Side::whole, kinds);
+    const AnalysisInput s = analysed.analysis_input(4096, Side::whole, kinds);
     const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = ranked(importance_of("confidence", s), false);
@@ -413,15 +418,15 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
 
 TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
-  const Analysed analysed("combiner = 'alphas'\n");
+  const AnalysedModel analysed("combiner = 'alphas'\n");
   Discrepancy discrepancy;
-  observe(analysed.subject(), discrepancy);
+  observe(analysed.analysis_input(), discrepancy);
   CHECK(discrepancy.sequences() == analysed.size());
   c10::AutoGradMode gradients(true);
   const auto observed = observe_pairs(analysed);
   for (const auto& [layer, rows] : observed) {
     double cosine = 0, euclidean = 0;
-    for (const Observed& s : rows)
+    for (const ObservedTensors& s : rows)
       for (int64_t i = 0; i < 4; ++i)
         for (int64_t j = 0; j < 4; ++j) {
           if (i == j) continue;
@@ -491,10 +496,10 @@ void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& mat
 }
 
 // Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens.
-std::unique_ptr<SpectrumSource> collect_spectra(const Analysed& analysed, const std::string& name, int64_t tokens,
+std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed, const std::string& name, int64_t tokens,
                                                 const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
-  const AnalysisInput s = analysed.subject(tokens);
+  const AnalysisInput s = analysed.analysis_input(tokens);
   source->start(*analysed.model, {argument, true, s.how.block, true, kinds});
   if (source->reads_text()) observe(s, *source);
   return std::move(source);
@@ -504,7 +509,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(const Analysed& analysed, const 
 
 TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
           "[translation]") {
-  const Analysed analysed("");
+  const AnalysedModel analysed("");
   const auto observed = observe_pairs(analysed);
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
@@ -515,8 +520,8 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       INFO(place->name);
       kinds.insert(place->kind);
       std::vector<at::Tensor> matrices;
-      std::vector<double> entropy(4), normalised_entropy(4), queries(4), queries_of_many(4);
-      for (const Observed& s : observed.at({kind_named(place->kind, ""), place->layer})) {
+      std::vector<double> entropy(4), normalised_entropy(4), queries(4), multi_key_queries(4);
+      for (const ObservedTensors& s : observed.at({kind_named(place->kind, ""), place->layer})) {
         matrices.push_back(s.p);
         for (int64_t h = 0; h < 4; ++h)
           for (int64_t t = 0; t < s.p.size(1); ++t) {
@@ -525,11 +530,11 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
               if (const double x = s.p[h][t][k].item<double>(); x > 0) e -= x * std::log(x), ++visible;
             const auto i = static_cast<size_t>(h);
             entropy[i] += e, ++queries[i];
-            if (visible > 1) normalised_entropy[i] += e / std::log(visible), ++queries_of_many[i];
+            if (visible > 1) normalised_entropy[i] += e / std::log(visible), ++multi_key_queries[i];
           }
       }
       check_spectra(*place, matrices);
-      for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= queries_of_many[h];
+      for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= multi_key_queries[h];
       CHECK(numbers::worst(numbers::doubles(place->entropy.entropy()), entropy) < 1e-5);
       CHECK(numbers::worst(numbers::doubles(place->entropy.share()), normalised_entropy) < 1e-5);
       // Percentile curves increase, and the 10th percentile is at most the 90th.
@@ -556,7 +561,7 @@ TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that l
 
 TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be restricted to kinds of attention",
           "[translation]") {
-  const Analysed analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  const AnalysedModel analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
   struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
@@ -598,7 +603,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   }
   CHECK(collect_spectra(analysed, "alphas", 1)->places().size() == 14);
   CHECK(collect_spectra(analysed, "alphas", 1, {AttentionKind::encoder_self})->places().size() == 6);
-  const Analysed mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
   CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->places().size() == 3);
   CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
   CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
@@ -606,7 +611,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",
           "[translation]") {
-  const Analysed analysed("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
+  const AnalysedModel analysed("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
   CHECK(status_of([&] { require_experts(*analysed.model); }) == 0);
   struct Recorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
     std::map<std::string, std::vector<at::Tensor>> gates;  // by name of the layer; one tensor (units, E) per pair
@@ -618,7 +623,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   for (int64_t pair = 0; pair < analysed.size(); ++pair)
     analysed.model->hidden(translation::load_pair(analysed.corpus, pair).input, {}, nullptr, &recorder);
   for (const int64_t tokens : {1, 4096}) {
-    const ExpertReport report = report_experts(analysed.subject(tokens), 4, 2);
+    const ExpertReport report = report_experts(analysed.analysis_input(tokens), 4, 2);
     REQUIRE(report.layers.size() == 7);
     CHECK(report.of_source);
     for (const LayerGates& layer : report.layers) {
@@ -631,28 +636,28 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
         CHECK(layer.counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
     }
     std::map<std::pair<int64_t, int32_t>, double> joint;
-    std::map<int64_t, double> of_expert;
-    std::map<int32_t, double> of_token;
+    std::map<int64_t, double> expert_counts;
+    std::map<int32_t, double> token_counts;
     double all = 0;
     for (size_t i = 0; i < analysed.sentences.size(); ++i) {
       const auto expert = recorder.gates.at("encoder.layers.0.self")[i].argmax().item<int64_t>();
       for (int32_t token : analysed.sentences[i].first)
-        ++joint[{expert, token}], ++of_expert[expert], ++of_token[token], ++all;
+        ++joint[{expert, token}], ++expert_counts[expert], ++token_counts[token], ++all;
     }
-    CHECK(of_expert.size() > 1);
+    CHECK(expert_counts.size() > 1);
     REQUIRE(!report.tokens.empty());
     for (const TokenOfExpert& t : report.tokens) {
       CHECK(t.token != 0);
       CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token}));
-      CHECK(t.pmi ==
-            Approx(std::log(joint.at({t.expert, t.token}) * all / (of_expert.at(t.expert) * of_token.at(t.token))))
-                .margin(1e-9));
+      CHECK(t.pmi == Approx(std::log(joint.at({t.expert, t.token}) * all /
+                                     (expert_counts.at(t.expert) * token_counts.at(t.token))))
+                         .margin(1e-9));
     }
   }
   // If only decoder layers are analysed, the report counts the input tokens of the decoder by position, without the
   // end-of-sentence symbol at the start.
   const ExpertReport cross =
-      report_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
+      report_experts(analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.of_source);
   int64_t num_reported = 0, num_words = 0;
@@ -664,11 +669,11 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   CHECK(num_reported == num_words);
   // Scores are independent of the batch size. If only one kind of attention is evaluated, layers of other kinds keep
   // their own gates.
-  const auto a = evaluate_experts(analysed.subject(1), 2), b = evaluate_experts(analysed.subject(), 2);
+  const auto a = evaluate_experts(analysed.analysis_input(1), 2), b = evaluate_experts(analysed.analysis_input(), 2);
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == Approx(b[i].score).epsilon(1e-4));
-  const auto c = evaluate_experts(analysed.subject(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+  const auto c = evaluate_experts(analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
   CHECK(c[0].score == Approx(a[0].score).epsilon(1e-5));
   CHECK(std::abs(c[1].score / a[1].score - 1) > 1e-5);
-  const Analysed encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");
+  const AnalysedModel encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");
   CHECK(status_of([&] { require_experts(*encoder_experts.model, {AttentionKind::decoder_cross}); }) == 2);
 }

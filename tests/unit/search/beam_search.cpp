@@ -28,7 +28,7 @@ using translators::stages;
 
 namespace {
 
-const EndTokens kEnds{0, 1};
+const EndTokens kSpecialTokens{0, 1};
 
 const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 
@@ -47,7 +47,7 @@ std::vector<int32_t> some_source(int64_t length, int64_t vocabulary, uint64_t se
   const at::Tensor t = models::random_tokens(1, length, vocabulary, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
-  tokens.back() = kEnds.end;
+  tokens.back() = kSpecialTokens.end;
   return tokens;
 }
 
@@ -58,7 +58,7 @@ at::Tensor row(const std::vector<int32_t>& tokens) {
 
 // Returns the input of a teacher-forced pass: the end token followed by `tokens`.
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
-  std::vector<int32_t> in{kEnds.end};
+  std::vector<int32_t> in{kSpecialTokens.end};
   in.insert(in.end(), tokens.begin(), tokens.end());
   model::Input input(row(in));
   if (source.empty()) return input;
@@ -89,37 +89,39 @@ double forced_log_probability(model::LanguageModel& model, const std::vector<int
 
 // Returns the hypotheses of one sentence by plain loops, which extend one hypothesis at a time and sort all extensions.
 std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& o) {
-  struct Partial {
+  struct PartialHypothesis {
     std::vector<int32_t> tokens;
     double log_probability;
   };
-  std::vector<Partial> live{{{}, 0}};
+  std::vector<PartialHypothesis> live{{{}, 0}};
   std::vector<Hypothesis> finished;
   const int64_t max_length =
       static_cast<int64_t>(o.max_length_a * static_cast<double>(s.source.size())) + o.max_length_b;
   const auto beam = static_cast<size_t>(o.beam);
   for (int64_t n = 0; !live.empty() && finished.size() < beam; ++n) {
-    std::vector<Partial> extensions;
-    for (const Partial& partial : live) {
+    std::vector<PartialHypothesis> extensions;
+    for (const PartialHypothesis& partial : live) {
       const auto p = log_probabilities(model, s.source, partial.tokens);
       for (size_t t = 0; t < p.size(); ++t) {
         const auto token = static_cast<int32_t>(t);
         if (n < static_cast<int64_t>(s.prefix.size())) {
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
         } else if (n >= max_length) {
-          if (token != kEnds.end) continue;
-        } else if ((n < o.min_length && token == kEnds.end) || (o.no_unknown && token == kEnds.unknown)) {
+          if (token != kSpecialTokens.end) continue;
+        } else if ((n < o.min_length && token == kSpecialTokens.end) ||
+                   (o.no_unknown && token == kSpecialTokens.unknown)) {
           continue;
         }
         extensions.push_back({partial.tokens, partial.log_probability + p[t]});
         extensions.back().tokens.push_back(token);
       }
     }
-    std::stable_sort(extensions.begin(), extensions.end(),
-                     [](const Partial& a, const Partial& b) { return a.log_probability > b.log_probability; });
+    std::stable_sort(extensions.begin(), extensions.end(), [](const PartialHypothesis& a, const PartialHypothesis& b) {
+      return a.log_probability > b.log_probability;
+    });
     live.clear();
     for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live.size() < beam && finished.size() < beam; ++i) {
-      if (extensions[i].tokens.back() != kEnds.end) live.push_back(extensions[i]);
+      if (extensions[i].tokens.back() != kSpecialTokens.end) live.push_back(extensions[i]);
       else if (i < beam)
         finished.push_back({extensions[i].tokens, extensions[i].log_probability,
                             extensions[i].log_probability / std::pow(static_cast<double>(n + 1), o.length_penalty)});
@@ -146,7 +148,7 @@ std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, 
                                                    const SearchOptions& o, const SamplingOptions& sampling = {}) {
   Sentences all;
   for (const Sentence& s : sentences) all.push_back(&s);
-  return search_on_device(model, all, BeamPolicy(kEnds, o, sampling));
+  return search_on_device(model, all, BeamPolicy(kSpecialTokens, o, sampling));
 }
 
 std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
@@ -171,7 +173,7 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
     const std::vector<int32_t> excluded = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
     std::vector<kernels::Entry> best(static_cast<size_t>(count));
     double log_sum = 0, sum = 0;
-    const auto num_found = static_cast<size_t>(kernels::best_entries(x, excluded, best, &log_sum));
+    const auto num_best = static_cast<size_t>(kernels::best_entries(x, excluded, best, &log_sum));
     std::vector<int32_t> order;
     for (int i = 0; i < n; ++i) {
       sum += std::exp(static_cast<double>(x[static_cast<size_t>(i)]));
@@ -181,8 +183,8 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return x[static_cast<size_t>(a)] > x[static_cast<size_t>(b)]; });
     order.resize(std::min(order.size(), static_cast<size_t>(count)));
-    RC_ASSERT(num_found == order.size());
-    for (size_t i = 0; i < num_found; ++i) {
+    RC_ASSERT(num_best == order.size());
+    for (size_t i = 0; i < num_best; ++i) {
       RC_ASSERT(best[i].index == order[i]);
       RC_ASSERT(best[i].logit == x[static_cast<size_t>(order[i])]);
     }
@@ -272,12 +274,12 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
                                                            rc::gen::inRange<int32_t>(2, 9));
       sentences.push_back(s);
     }
-    const auto on_cpu = beam_search(model, sentences, kEnds, o);
-    const auto on_device = device_search(model, sentences, o);
+    const auto host_hypotheses = beam_search(model, sentences, kSpecialTokens, o);
+    const auto device_hypotheses = device_search(model, sentences, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
       const auto expected = reference_search(model, sentences[i], o);
-      require_same(on_cpu[i], expected);
-      require_same(on_device[i], expected);
+      require_same(host_hypotheses[i], expected);
+      require_same(device_hypotheses[i], expected);
     }
   }));
 }
@@ -285,7 +287,8 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
 TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long searches and sampling", "[search]") {
   c10::NoGradGuard no_gradient;
   auto translator = build_peaked(kTiny, {70, 20});
-  auto mixed = build_peaked(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
+  auto mixing_translator =
+      build_peaked(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
   auto decoder = build_peaked(kDecoder, 70);
   auto recurrent = build_peaked(
       "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
@@ -294,7 +297,10 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
       70);
   CHECK(rc::check([&] {
     const int which = *rc::gen::inRange(0, 4);
-    model::LanguageModel& model = *(which == 0 ? translator : which == 1 ? mixed : which == 2 ? decoder : recurrent);
+    model::LanguageModel& model = *(which == 0   ? translator
+                                    : which == 1 ? mixing_translator
+                                    : which == 2 ? decoder
+                                                 : recurrent);
     SearchOptions o;
     o.beam = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 3, 5, 8, 70});
     o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1, 2});
@@ -319,7 +325,7 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
       s.number = i;
       sentences.push_back(s);
     }
-    const auto expected = beam_search(model, sentences, kEnds, o, sampling),
+    const auto expected = beam_search(model, sentences, kSpecialTokens, o, sampling),
                actual = device_search(model, sentences, o, sampling);
     RC_ASSERT(actual.size() == expected.size());
     for (size_t i = 0; i < expected.size(); ++i) require_same(actual[i], expected[i]);
@@ -339,7 +345,7 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
       std::vector<std::vector<int32_t>> longer;
       for (const auto& prefix : prefixes) {
         auto ended = prefix;
-        ended.push_back(kEnds.end);
+        ended.push_back(kSpecialTokens.end);
         const double log_p = forced_log_probability(*model, s.source, ended);
         all.push_back({ended, log_p, log_p / std::pow(static_cast<double>(ended.size()), penalty)});
         for (int32_t token = 1; token < 4; ++token) {
@@ -350,7 +356,7 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
       prefixes = longer;
     }
     std::sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-    const auto actual = beam_search(*model, {s}, kEnds, o)[0];
+    const auto actual = beam_search(*model, {s}, kSpecialTokens, o)[0];
     REQUIRE(actual.size() == 1 + 3 + 9 + 27 + 81);
     require_same(actual, all);
   }
@@ -362,10 +368,10 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   SearchOptions o;
   o.beam = 1, o.max_length_b = 12;
   const auto sentences = some_sentences({6, 2, 9}, 20);
-  const auto actual = beam_search(*model, sentences, kEnds, o);
+  const auto actual = beam_search(*model, sentences, kSpecialTokens, o);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
-    while (tokens.empty() || tokens.back() != kEnds.end) {
+    while (tokens.empty() || tokens.back() != kSpecialTokens.end) {
       auto p = log_probabilities(*model, sentences[i].source, tokens);
       if (tokens.empty()) p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
       tokens.push_back(tokens.size() == 12 ? 0
@@ -385,16 +391,16 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
     SearchOptions o;
     o.beam = 4, o.max_length_b = 9;
     const auto sentences = some_sentences({7, 2, 5, 5, 3}, 20);
-    const auto batched = beam_search(*model, sentences, kEnds, o);
+    const auto batched = beam_search(*model, sentences, kSpecialTokens, o);
     for (size_t i = 0; i < sentences.size(); ++i) {
       REQUIRE(batched[i].size() == 4);
       for (const Hypothesis& h : batched[i]) {
         CHECK(h.log_probability ==
               Approx(forced_log_probability(*model, sentences[i].source, h.tokens)).epsilon(2e-5).margin(2e-4));
         CHECK(h.score == Approx(h.log_probability / static_cast<double>(h.tokens.size())));
-        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.end) == 1);
+        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end) == 1);
       }
-      require_same(beam_search(*model, {sentences[i]}, kEnds, o)[0], batched[i]);
+      require_same(beam_search(*model, {sentences[i]}, kSpecialTokens, o)[0], batched[i]);
     }
   }
 }
@@ -407,7 +413,7 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
   const auto sentences = some_sentences(lengths, 20);
   SearchOptions o;
   o.beam = 6, o.max_length_a = 1, o.max_length_b = 3;
-  const auto all = beam_search(*model, sentences, kEnds, o);
+  const auto all = beam_search(*model, sentences, kSpecialTokens, o);
   for (const auto& hypotheses : all) {
     std::set<std::vector<int32_t>> distinct;
     for (size_t k = 0; k < hypotheses.size(); ++k) {
@@ -423,7 +429,7 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
     order.resize(static_cast<size_t>(*rc::gen::inRange(1, 25)));
     std::vector<Sentence> subset;
     for (int64_t i : order) subset.push_back(sentences[static_cast<size_t>(i)]);
-    const auto actual = beam_search(*model, subset, kEnds, o);
+    const auto actual = beam_search(*model, subset, kSpecialTokens, o);
     for (size_t i = 0; i < order.size(); ++i) require_same(actual[i], all[static_cast<size_t>(order[i])]);
   }));
 }
@@ -453,11 +459,12 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
     o.beam = beam, o.max_length_b = 12;
     SamplingOptions sampling;
     sampling.samples = samples;
-    const auto all = beam_search(*model, sentences, kEnds, o, sampling);
+    const auto all = beam_search(*model, sentences, kSpecialTokens, o, sampling);
     for (size_t size : {1, 2, 13})
       for (size_t first = 0; first + size <= sentences.size(); first += size) {
         const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
-        const auto actual = beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kEnds, o, sampling);
+        const auto actual =
+            beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kSpecialTokens, o, sampling);
         for (size_t i = 0; i < size; ++i) {
           REQUIRE(actual[i].size() == all[first + i].size());
           for (size_t k = 0; k < actual[i].size(); ++k) {
@@ -483,15 +490,15 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
   const int threads = at::get_num_threads();
   for (const SamplingOptions& sampling : {SamplingOptions(), six_samples}) {
     at::set_num_threads(1);
-    const auto single_threaded = beam_search(*model, sentences, kEnds, o, sampling);
+    const auto single_threaded = beam_search(*model, sentences, kSpecialTokens, o, sampling);
     for (int num_threads : {2, 3}) {
       at::set_num_threads(num_threads);
-      const auto actual = beam_search(*model, sentences, kEnds, o, sampling);
+      const auto actual = beam_search(*model, sentences, kSpecialTokens, o, sampling);
       REQUIRE(actual.size() == single_threaded.size());
       for (size_t i = 0; i < actual.size(); ++i) require_same(actual[i], single_threaded[i]);
       auto too_long = sentences;
       too_long[17].prefix.assign(30, 5);
-      CHECK(refusal([&] { beam_search(*model, too_long, kEnds, o, sampling); }).find("sentence 18") !=
+      CHECK(refusal([&] { beam_search(*model, too_long, kSpecialTokens, o, sampling); }).find("sentence 18") !=
             std::string::npos);
     }
   }
@@ -509,7 +516,7 @@ TEST_CASE("ties between extensions go to the earlier hypothesis, then to the sma
   // After the first step the live hypotheses are the tokens 1, 2 and 3. In the second step the extensions of token 1
   // come first, including the extension by the end token.
   const std::vector<std::vector<int32_t>> expected{{1, 0}, {1, 1, 0}, {1, 2, 0}};
-  for (const auto& searched : {beam_search(*model, sentences, kEnds, o), device_search(*model, sentences, o)})
+  for (const auto& searched : {beam_search(*model, sentences, kSpecialTokens, o), device_search(*model, sentences, o)})
     for (const auto& hypotheses : searched) {
       REQUIRE(hypotheses.size() == 3);
       for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == expected[k]);
@@ -525,11 +532,11 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   SamplingOptions sampling;
   sampling.samples = 5;
   const auto sentences = some_sentences({7, 2, 5}, 20);
-  const auto samples = beam_search(*model, sentences, kEnds, o, sampling);
+  const auto samples = beam_search(*model, sentences, kSpecialTokens, o, sampling);
   std::set<std::vector<int32_t>> distinct;
   for (size_t i = 0; i < 3; ++i) {
     REQUIRE(samples[i].size() == 5);
-    require_same(beam_search(*model, {sentences[i]}, kEnds, o, sampling)[0], samples[i]);
+    require_same(beam_search(*model, {sentences[i]}, kSpecialTokens, o, sampling)[0], samples[i]);
     for (const Hypothesis& h : samples[i]) {
       distinct.insert(h.tokens);
       CHECK(h.log_probability == Approx(forced_log_probability(*model, sentences[i].source, h.tokens)).epsilon(1e-4));
@@ -537,26 +544,26 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   }
   CHECK(distinct.size() > 8);
   sampling.seed = 2;
-  CHECK(beam_search(*model, sentences, kEnds, o, sampling)[0][0].tokens != samples[0][0].tokens);
+  CHECK(beam_search(*model, sentences, kSpecialTokens, o, sampling)[0][0].tokens != samples[0][0].tokens);
   // min_length and no_unknown hold for samples, too.
   SearchOptions strict = o;
   strict.min_length = 8, strict.no_unknown = true;
-  for (const auto& drawn : beam_search(*model, sentences, kEnds, strict, sampling))
-    for (const Hypothesis& h : drawn) {
+  for (const auto& sentence_samples : beam_search(*model, sentences, kSpecialTokens, strict, sampling))
+    for (const Hypothesis& h : sentence_samples) {
       CHECK(h.tokens.size() == 9);
-      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kEnds.unknown) == 0);
+      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown) == 0);
     }
   // Sampling with top_k = 1 or temperature = 0 is greedy search.
   o.beam = 1;
-  const auto greedy = beam_search(*model, sentences, kEnds, o);
+  const auto greedy = beam_search(*model, sentences, kSpecialTokens, o);
   for (const bool use_top_k : {true, false}) {
     SamplingOptions deterministic;
     deterministic.samples = 2;
     if (use_top_k) deterministic.top_k = 1;
     else deterministic.temperature = 0;
-    const auto drawn = beam_search(*model, sentences, kEnds, o, deterministic);
+    const auto sentence_samples = beam_search(*model, sentences, kSpecialTokens, o, deterministic);
     for (size_t i = 0; i < 3; ++i)
-      for (const Hypothesis& h : drawn[i]) CHECK(h.tokens == greedy[i][0].tokens);
+      for (const Hypothesis& h : sentence_samples[i]) CHECK(h.tokens == greedy[i][0].tokens);
   }
 }
 
@@ -570,7 +577,7 @@ TEST_CASE("the frequencies of sampled tokens are within 5 standard deviations of
   sampling.samples = 6000;
   const auto sentences = some_sentences({4}, 20);
   std::vector<double> frequency(6, 0);
-  const auto samples = beam_search(*model, sentences, kEnds, o, sampling);
+  const auto samples = beam_search(*model, sentences, kSpecialTokens, o, sampling);
   for (const Hypothesis& h : samples[0]) frequency[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
   const auto p = log_probabilities(*model, sentences[0].source, {});
   for (size_t t = 0; t < 6; ++t) {
@@ -589,20 +596,22 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   CHECK(refusal([&] { o.check(*model); }).find("min_length") != std::string::npos);
   o.min_length = 1;
   Sentence s{some_source(3, 20, 1), {2, 3, 4}, 0};
-  CHECK(refusal([&] { beam_search(*model, {s}, kEnds, o); }).find("the prefix of sentence 1") != std::string::npos);
+  CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, o); }).find("the prefix of sentence 1") !=
+        std::string::npos);
   s.prefix.clear();
   auto two_tokens = built(kTiny, {2, 20});
   o.no_unknown = true;
-  CHECK(refusal([&] { beam_search(*two_tokens, {s}, kEnds, o); }).find("an allowed next token") != std::string::npos);
+  CHECK(refusal([&] { beam_search(*two_tokens, {s}, kSpecialTokens, o); }).find("an allowed next token") !=
+        std::string::npos);
   CHECK(refusal([&] { device_search(*two_tokens, {s}, o); }).find("an allowed next token") != std::string::npos);
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().fill_(NAN);
-  CHECK(status_of([&] { beam_search(*model, {s}, kEnds, o); }) == 1);
+  CHECK(status_of([&] { beam_search(*model, {s}, kSpecialTokens, o); }) == 1);
   CHECK(status_of([&] { device_search(*model, {s}, o); }) == 1);
   // Learned positions limit the length of hypotheses, too: the last position predicts the end token.
   auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(max_hypothesis_length({}, *bounded, 3) == 4);
-  CHECK(beam_search(*bounded, {s}, kEnds, {})[0].size() == 5);
+  CHECK(beam_search(*bounded, {s}, kSpecialTokens, {})[0].size() == 5);
   CHECK(device_search(*bounded, {s}, {})[0].size() == 5);
   o = {2, 1, 1, 0, 4, false};
   o.check(*bounded);

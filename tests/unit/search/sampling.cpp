@@ -30,13 +30,13 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-struct Scored {
+struct ScoredTokens {
   std::vector<int64_t> indices;
   std::vector<double> log_probabilities;
 };
 
-Scored score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& o) {
-  Scored s;
+ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& o) {
+  ScoredTokens s;
   task::ScoreObserver observer;
   observer.each = [&](const task::TokenScore& scored) {
     s.indices.push_back(scored.index);
@@ -56,7 +56,7 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
   data::ScoringOptions o;
   o.block = 6, o.context = 2, o.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
-  const Scored all = score(*model, text, [&] {
+  const ScoredTokens all = score(*model, text, [&] {
     data::ScoringOptions unsampled = o;
     unsampled.sample.blocks = 0;
     return unsampled;
@@ -64,7 +64,7 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
   for (int seed = 0; seed < 8; ++seed) {
     o.sample.seed = seed;
     o.batch = 1 + seed % 3;
-    const Scored s = score(*model, text, o);
+    const ScoredTokens s = score(*model, text, o);
     REQUIRE(s.indices.size() == 20);
     for (size_t i = 0; i < 20; ++i) {
       if (i % 4 == 0) CHECK(s.indices[i] % 4 == 0);
@@ -90,7 +90,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   const auto text = some_text(61);
   data::ScoringOptions o;
   o.block = 4, o.sample.blocks = 6;
-  const Scored s = score(*model, text, o);
+  const ScoredTokens s = score(*model, text, o);
   REQUIRE(s.indices.size() == 24);
   CHECK(s.indices[0] >= 12);
   for (size_t i = 0; i < s.indices.size(); i += 4) {

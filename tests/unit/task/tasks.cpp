@@ -45,7 +45,7 @@ using Sequences = std::vector<std::vector<int32_t>>;
 struct Sample {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::function<void(io::ShardHeader&)> set_kind;
-  Sequences runs;
+  Sequences sequences;
   std::string model;  // TOML lines of [model]
 };
 
@@ -76,23 +76,24 @@ std::map<std::string, Sample> samples() {
                             [task](io::ShardHeader& h) { text::set_examples(h, task); },
                             {{5, 6}, {}, {1}, {7}, {}, {0}},
                             str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
-  const std::string about = R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
+  const std::string answers_json =
+      R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
   all[io::kQuestionsKind] = {wordpiece_tokenizer(),
                              [](io::ShardHeader& h) {
                                h.task = R"({"unanswerable": false})";
                                h.set_kind(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
                              },
-                             {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(about)},
+                             {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
                              str(kBert, "bert.head = 'span'\n")};
   return all;
 }
 
-void write(const std::string& path, const Sample& sample) {
+void write_shard(const std::string& path, const Sample& sample) {
   io::ShardHeader header = text::header_of(*sample.tokenizer);
   sample.set_kind(header);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, header);
-  for (const auto& run : sample.runs) writer.add_sequence(run);
+  for (const auto& run : sample.sequences) writer.add_sequence(run);
   writer.finish();
   sink->close();
 }
@@ -121,10 +122,10 @@ TEST_CASE("every combination of a backbone and an encoder head belongs to exactl
       INFO(backbone << ", " << head);
       model::ModelOptions options;
       options.backbone = backbone, options.bert.head = head;
-      int serving = 0;
+      int num_tasks = 0;
       for (const std::string& name : task::tasks().names())
-        serving += task::tasks().make(name, "task")->serves(options);
-      CHECK(serving == 1);
+        num_tasks += task::tasks().make(name, "task")->serves(options);
+      CHECK(num_tasks == 1);
     }
 }
 
@@ -136,7 +137,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     REQUIRE(all_samples.contains(task->record_kind()));
     const Sample& sample = all_samples.at(task->record_kind());
     const Folder folder;
-    write(folder.file("t.mhs"), sample);
+    write_shard(folder.file("t.mhs"), sample);
     const io::ShardFile shard(folder.file("t.mhs"));
     const auto tokenizers = text::tokenizers_of(shard.header(), shard.name());
     const model::ModelConfig config =

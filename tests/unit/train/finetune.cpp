@@ -25,8 +25,8 @@ const std::string kExperts =
     "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
 
 // Trains a run with a warm start from the checkpoint to its end; returns the model of its last checkpoint.
-model::LoadedModel train_from(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
-                              const std::string& extra) {
+model::LoadedModel train_warm_started(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
+                                      const std::string& extra) {
   at::set_num_threads(1);
   Trainer trainer(config_of(folder, extra), folder.file(name), false, at::kCPU, {&checkpoint});
   CHECK(trainer.run() == 0);
@@ -34,7 +34,7 @@ model::LoadedModel train_from(const Folder& folder, const io::Checkpoint& checkp
 }
 
 // Returns the names of the parameters that differ between the two models.
-Names changed(model::LoadedModel& before, model::LoadedModel& after) {
+Names changed_parameters(model::LoadedModel& before, model::LoadedModel& after) {
   Names names;
   for (const auto& p : before.model->parameters().all())
     if (!at::equal(p.master(), find(after, p.name()))) names.insert(p.name());
@@ -95,14 +95,14 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
     auto options = [&](int updates) {
       return c.method + train_length(updates) + "schedule.length = '16u'\ntrainable = " + c.trainable + "\n";
     };
-    auto uninterrupted = train_from(folder, checkpoint, "whole", options(16));
-    Names names = changed(first, uninterrupted);
+    auto uninterrupted = train_warm_started(folder, checkpoint, "whole", options(16));
+    Names names = changed_parameters(first, uninterrupted);
     // Key biases have no gradient except for rounding, since a key bias shifts all logits of a query equally.
     for (const std::string& bias : in_both_layers({"key.bias"})) names.erase(bias);
     CHECK(names == c.expected);
-    train_from(folder, checkpoint, "halves", options(9));
+    train_warm_started(folder, checkpoint, "halves", options(9));
     auto resumed = train_in_folder(folder, "halves", options(16), true);
-    CHECK(changed(uninterrupted, resumed).empty());
+    CHECK(changed_parameters(uninterrupted, resumed).empty());
     CHECK(contains(refusal([&] { train_in_folder(folder, "halves", c.method + train_length(20), true); }),
                    "train.trainable"));
     ++number;
@@ -121,15 +121,15 @@ TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their gr
   const std::string joint =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.groups.gates]\nmatch = "
       "['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
-  auto alternating = train_from(folder, checkpoint, "turns", kExperts + train_length(12) + gates),
-       simultaneous = train_from(folder, checkpoint, "plain", joint + train_length(12) + gates);
-  CHECK(changed(alternating, simultaneous).empty());
+  auto coordinate_descent_run = train_warm_started(folder, checkpoint, "turns", kExperts + train_length(12) + gates),
+       joint_run = train_warm_started(folder, checkpoint, "plain", joint + train_length(12) + gates);
+  CHECK(changed_parameters(coordinate_descent_run, joint_run).empty());
   // Epoch 1 (counted from 0) has no G pass if all parameters train, but trains the gates if only gates are trainable.
-  auto one_epoch = train_from(folder, checkpoint, "epoch", kExperts + train_length(7) + gates);
-  CHECK(changed(one_epoch, alternating) == in_both_layers(kGate));
+  auto one_epoch = train_warm_started(folder, checkpoint, "epoch", kExperts + train_length(7) + gates);
+  CHECK(changed_parameters(one_epoch, coordinate_descent_run) == in_both_layers(kGate));
   // Gates keep the learning rate 1 of their parameter group for any value of train.lr.
-  auto low_rate = train_from(folder, checkpoint, "slow", kExperts + train_length(12) + gates + "lr = 1e-9\n");
-  CHECK(changed(alternating, low_rate).empty());
+  auto low_rate = train_warm_started(folder, checkpoint, "slow", kExperts + train_length(12) + gates + "lr = 1e-9\n");
+  CHECK(changed_parameters(coordinate_descent_run, low_rate).empty());
 }
 
 TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
@@ -138,8 +138,9 @@ TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
   const std::string joint = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   auto first = train_in_folder(folder, "first", joint + train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
-  auto fine_tuned = train_from(folder, checkpoint, "tuned", joint + train_length(3) + "trainable = ['output']\n");
-  CHECK(changed(first, fine_tuned) == in_both_layers({"output.weight", "output.bias"}));
+  auto fine_tuned =
+      train_warm_started(folder, checkpoint, "tuned", joint + train_length(3) + "trainable = ['output']\n");
+  CHECK(changed_parameters(first, fine_tuned) == in_both_layers({"output.weight", "output.bias"}));
 }
 
 TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refuses patterns without a match",

@@ -15,17 +15,17 @@ using namespace runs;
 
 namespace {
 
-constexpr int32_t kWords = 5, kEntries = 25;
+constexpr int32_t kFirstWord = 5, kEntries = 25;
 
 std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
   std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-  for (int32_t i = kWords; i < kEntries; ++i) pieces.push_back({str("w", i), 0});
+  for (int32_t i = kFirstWord; i < kEntries; ++i) pieces.push_back({str("w", i), 0});
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
 using Documents = std::vector<std::vector<size_t>>;  // number of words, by document and sentence
 
-void write(const std::string& path, const Documents& documents) {
+void write_shard(const std::string& path, const Documents& documents) {
   const auto tokenizer = vocabulary();
   io::ShardHeader h = text::header_of(*tokenizer);
   h.set_kind(io::kDocumentsKind);
@@ -34,7 +34,7 @@ void write(const std::string& path, const Documents& documents) {
   for (const auto& document : documents) {
     for (size_t length : document) {
       std::vector<int32_t> sentence(length);
-      std::iota(sentence.begin(), sentence.end(), kWords);
+      std::iota(sentence.begin(), sentence.end(), kFirstWord);
       writer.add_sequence(sentence);
     }
     writer.add_sequence({});
@@ -79,7 +79,7 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
       }
       documents.push_back({3});
       const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
-      write(path, documents);
+      write_shard(path, documents);
       INFO("block " << block << ", next_sentence " << next_sentence);
       runs::run(
           config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
@@ -92,7 +92,8 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
           "[masked-words]") {
   Folder folder;
   const std::string path = folder.file("t.mhs");
-  write(path, Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
+  write_shard(path,
+              Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = vocabulary();
   const auto predicted_words = [&](const std::string& extra, int64_t update) {
     const RunConfig run = config(path,

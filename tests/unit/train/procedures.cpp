@@ -165,7 +165,7 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto error_of = [&](const std::string& extra, const std::string& train = "") {
+  auto group_error = [&](const std::string& extra, const std::string& train = "") {
     try {
       Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra), folder.file("run"), false);
     } catch (const Error& error) {
@@ -180,16 +180,16 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
   };
   const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
                     b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
-  check_contains(error_of(a + "momentum = 0.5\n"),
+  check_contains(group_error(a + "momentum = 0.5\n"),
                  "train.groups.a.momentum: expected the update rule sgd or nag; found adamw");
-  check_contains(error_of(a + "momentum = 0.0\n"), "train.groups.a.momentum");
-  check_contains(error_of(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
-  check_contains(error_of(a + b),
+  check_contains(group_error(a + "momentum = 0.0\n"), "train.groups.a.momentum");
+  check_contains(group_error(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
+  check_contains(group_error(a + b),
                  "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching "
                  "parameters in earlier groups, a");
-  check_contains(error_of(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys of the optimiser");
-  check_contains(error_of(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
-  check_contains(error_of(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
+  check_contains(group_error(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys of the optimiser");
+  check_contains(group_error(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
+  check_contains(group_error(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
 }
 
 TEST_CASE("a parameter group inherits the momentum of the optimizer unless it sets its own rule or momentum",
@@ -218,7 +218,7 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
 namespace {
 
 // A procedure with two passes per update, each of which trains all parameters.
-class Twice : public Procedure {
+class TwoPassProcedure : public Procedure {
  public:
   void describe(Fields& f) override { f.field("passes", passes_, "number of passes in an update", at_least(1)); }
   void start(model::LanguageModel&) override {}
@@ -229,7 +229,7 @@ class Twice : public Procedure {
  private:
   int64_t passes_ = 2;
 };
-const Registration<Twice> twice_entry(procedures(), "test-twice", "");
+const Registration<TwoPassProcedure> two_pass_entry(procedures(), "test-twice", "");
 
 }  // namespace
 

@@ -20,11 +20,11 @@ namespace {
 
 // Passes a tensor per layer to the observer of the term: head outputs if `outputs` is set, else attention
 // probabilities. Runs the backward pass and returns the value of the term.
-double term_of(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
-  const attention::LayerSpec shape;
+double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
+  const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
-    if (outputs) term.observer()->heads(attention::HeadSide::value, shape, x);
-    else term.observer()->probabilities(shape, x);
+    if (outputs) term.observer()->heads(attention::HeadSide::value, spec, x);
+    else term.observer()->probabilities(spec, x);
   }
   at::Tensor value = term.loss({});
   value.backward();
@@ -68,10 +68,10 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
           rows += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
           columns += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
-  CHECK(term_of(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
-  CHECK(term_of(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
-  CHECK(term_of(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
-  CHECK(term_of(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
+  CHECK(term_after_backward(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
+  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
 }
 
 namespace {
@@ -373,7 +373,7 @@ TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer 
 
 TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]") {
   const int64_t heads = 3, n = 4, memory = 2;
-  const attention::LayerSpec shape;
+  const attention::LayerSpec spec;
   // A regulariser and the tensor (B, n, …) that its observer receives.
   struct Case {
     std::string name, options;
@@ -382,7 +382,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     bool per_row;                // whether the term is a mean over rows; else a mean over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
-  const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(shape, x); };
+  const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(spec, x); };
   const std::vector<Case> cases{
       {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
       {"disagreement",
@@ -390,7 +390,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        {heads, 5},
        true,
        true,
-       [&](attention::Observer& o, const at::Tensor& x) { o.heads(attention::HeadSide::value, shape, x); }},
+       [&](attention::Observer& o, const at::Tensor& x) { o.heads(attention::HeadSide::value, spec, x); }},
       {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
       {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
       {"orthogonal-mixing",
@@ -398,9 +398,9 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        {heads, heads},
        false,
        false,
-       [&](attention::Observer& o, const at::Tensor& x) { o.show(shape, attention::MixingObservation{x}); }},
+       [&](attention::Observer& o, const at::Tensor& x) { o.show(spec, attention::MixingObservation{x}); }},
       {"head-balance", "", {heads}, false, false, [&](attention::Observer& o, const at::Tensor& x) {
-         o.show(shape, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
+         o.show(spec, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
        }}};
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.options);

@@ -14,7 +14,7 @@ using namespace mh::train;
 namespace {
 
 // Returns the TOML of the run that `toml` configures, with all defaults.
-std::string resolved(const std::string& toml) {
+std::string resolved_toml(const std::string& toml) {
   Config config;
   config.load_text(toml, "test");
   return RunConfig::read(config).toml();
@@ -157,21 +157,21 @@ decay_norms_and_biases = true
 
 TEST_CASE("a configuration with the keys of an earlier version configures the same run as one with the current keys",
           "[renamed]") {
-  CHECK(resolved(kOldKeys) == resolved(kNewKeys));
+  CHECK(resolved_toml(kOldKeys) == resolved_toml(kNewKeys));
 }
 
 TEST_CASE("the earlier option optimizer = 'adam' configures the default optimizer", "[renamed]") {
-  CHECK(resolved("[train]\noptimizer = 'adam'\n") == resolved(""));
+  CHECK(resolved_toml("[train]\noptimizer = 'adam'\n") == resolved_toml(""));
 }
 
 TEST_CASE("the earlier keys 'of' and 'kept' of pruned mixtures configure original_heads and kept_heads", "[renamed]") {
-  CHECK(resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 3]\n") ==
-        resolved("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\n"
-                 "mae.original_heads = 4\nmae.kept_heads = [0, 3]\n"));
-  CHECK(resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
-                 "mixture-of-heads.of = 4\nmixture-of-heads.kept = [0, 1]\n") ==
-        resolved("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
-                 "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
+  CHECK(resolved_toml("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\nmae.of = 4\nmae.kept = [0, 3]\n") ==
+        resolved_toml("[attention.decoder.self]\nheads = 2\ncombiner = 'mae'\n"
+                      "mae.original_heads = 4\nmae.kept_heads = [0, 3]\n"));
+  CHECK(resolved_toml("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
+                      "mixture-of-heads.of = 4\nmixture-of-heads.kept = [0, 1]\n") ==
+        resolved_toml("[attention.decoder.self.0]\nheads = 2\ncombiner = 'mixture-of-heads'\n"
+                      "mixture-of-heads.original_heads = 4\nmixture-of-heads.kept_heads = [0, 1]\n"));
 }
 
 TEST_CASE("of several assignments to the old and the new name of a key, the last assignment wins", "[renamed]") {
@@ -187,16 +187,16 @@ TEST_CASE("of several assignments to the old and the new name of a key, the last
 
 TEST_CASE("the ambiguous rule adam is refused with an error that names both replacements", "[renamed]") {
   for (const char* toml : {"[train.optimizer]\nrule = 'adam'\n", "[train.groups.a]\nmatch = ['*']\nrule = 'adam'\n"}) {
-    CHECK(status_of([&] { resolved(toml); }) == 2);
-    const std::string message = refusal([&] { resolved(toml); });
+    CHECK(status_of([&] { resolved_toml(toml); }) == 2);
+    const std::string message = refusal([&] { resolved_toml(toml); });
     CHECK(message.find("decay_norms_and_biases = true") != std::string::npos);
     CHECK(message.find("false") != std::string::npos);
   }
 }
 
 TEST_CASE("an option of another backbone is refused unless it has the default value", "[renamed]") {
-  CHECK(resolved("[model]\nsegments = 0\n[model.bert]\nclasses = 0\n") == resolved(""));
+  CHECK(resolved_toml("[model]\nsegments = 0\n[model.bert]\nclasses = 0\n") == resolved_toml(""));
   for (const char* toml : {"[model]\nsegments = 2\n", "[model.bert]\nsegments = 2\n"})
-    CHECK(refusal([&] { resolved(toml); }).find("model.bert.segments: expected model.backbone='bert'") !=
+    CHECK(refusal([&] { resolved_toml(toml); }).find("model.bert.segments: expected model.backbone='bert'") !=
           std::string::npos);
 }

@@ -13,10 +13,10 @@ using namespace mh::train;
 
 namespace {
 
-enum class Rule { fixed, until_validation, changeable };
+enum class ChangeRule { fixed, changeable_until_validated, changeable };
 
-// Keys that a resume may change. Keys that are neither here nor in kUntilValidation, and do not start with kDecoding,
-// are fixed.
+// Keys that a resume may change. Keys that are neither here nor in kChangeableUntilValidated, and do not start with
+// kDecoding, are fixed.
 const std::set<std::string> kChangeable{"data.train",
                                         "data.valid",
                                         "data.valid_tokens",
@@ -50,13 +50,15 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.validation.patience",
                                         "train.validation.min_improvement"};
 // Keys that a resume may change only in a run without a validation set, as are all keys that start with kDecoding.
-const std::set<std::string> kUntilValidation{"data.valid_checksum", "train.validation.block", "train.validation.memory",
-                                             "train.validation.metric"};
+const std::set<std::string> kChangeableUntilValidated{"data.valid_checksum", "train.validation.block",
+                                                      "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
 
-Rule rule_of(const std::string& key) {
-  if (kChangeable.count(key) > 0) return Rule::changeable;
-  return kUntilValidation.count(key) > 0 || key.rfind(kDecoding, 0) == 0 ? Rule::until_validation : Rule::fixed;
+ChangeRule change_rule_of(const std::string& key) {
+  if (kChangeable.count(key) > 0) return ChangeRule::changeable;
+  return kChangeableUntilValidated.count(key) > 0 || key.rfind(kDecoding, 0) == 0
+             ? ChangeRule::changeable_until_validated
+             : ChangeRule::fixed;
 }
 
 RunConfig read(const std::string& toml) {
@@ -66,7 +68,7 @@ RunConfig read(const std::string& toml) {
 }
 
 // Returns configurations that together contain all keys.
-std::vector<std::string> runs() {
+std::vector<std::string> all_run_tomls() {
   const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
   std::vector<std::string> all{groups, groups + "rule = 'adamw'\n"};
   for (const char* rest :
@@ -123,7 +125,7 @@ std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t ind
 
 // Returns whether require_same_run() accepts the run as a resume of the configuration `stored`; checks that its error
 // names the key.
-bool may_change(const RunConfig& run, const std::string& stored, const std::string& key) {
+bool resume_accepts(const RunConfig& run, const std::string& stored, const std::string& key) {
   try {
     require_same_run(run, stored, "config.toml");
     return true;
@@ -141,9 +143,9 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
           "[resume]") {
   std::map<std::string, FieldLister::Row> rows;
   for (const auto& row : all_keys()) rows.emplace(row.key, row);
-  std::set<std::string> tried;
+  std::set<std::string> tested_keys;
   for (const bool validated : {false, true})
-    for (const std::string& keys : runs()) {
+    for (const std::string& keys : all_run_tomls()) {
       const std::string data = validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
       const std::string stored = read(data + keys).toml();
       const std::vector<std::string> lines = split(stored, '\n');
@@ -154,18 +156,19 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         const auto row = rows.find(section + lines[i].substr(0, equals));
         if (equals == std::string::npos || row == rows.end()) continue;
         const std::string& key = row->first;
-        if (tried.count(str(key, validated)) > 0) continue;
+        if (tested_keys.count(str(key, validated)) > 0) continue;
         const std::optional<RunConfig> run = change_field(lines, i, row->second);
         if (!run) continue;
-        tried.insert(str(key, validated));
+        tested_keys.insert(str(key, validated));
         INFO(key << (validated ? ", of a run with a validation set" : ""));
-        const Rule rule = rule_of(key);
-        const bool expected = rule == Rule::changeable || (rule == Rule::until_validation && !validated);
-        CHECK(may_change(*run, stored, key) == expected);
+        const ChangeRule rule = change_rule_of(key);
+        const bool expected =
+            rule == ChangeRule::changeable || (rule == ChangeRule::changeable_until_validated && !validated);
+        CHECK(resume_accepts(*run, stored, key) == expected);
       }
     }
   for (const auto& [key, row] : rows) {
     INFO(key);
-    CHECK(tried.count(key + "0") + tried.count(key + "1") == 2);
+    CHECK(tested_keys.count(key + "0") + tested_keys.count(key + "1") == 2);
   }
 }

@@ -83,7 +83,7 @@ TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
 namespace {
 
 // Returns a text in which each token determines the next one, so that a model can learn it.
-std::vector<int32_t> learnable(int64_t count) {
+std::vector<int32_t> deterministic_text(int64_t count) {
   std::vector<int32_t> text;
   for (int64_t i = 0; i < count; ++i) text.push_back(static_cast<int32_t>(i % 5 == 4 ? 0 : 2 + i % 5));
   return text;
@@ -104,7 +104,7 @@ RunConfig tiny_run(const Folder& folder, const std::string& extra) {
 
 TEST_CASE("batches cover every token exactly once per epoch, in a new order each epoch") {
   Folder folder;
-  write_text(folder.file("t.mhs"), learnable(1003));
+  write_text(folder.file("t.mhs"), deterministic_text(1003));
   io::ShardFile shard(folder.file("t.mhs"));
   std::vector<int32_t> text(1003);
   shard.read(0, text);
@@ -155,7 +155,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
 
 TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text below 0.2 nats per token") {
   Folder folder;
-  write_text(folder.file("t.mhs"), learnable(2000));
+  write_text(folder.file("t.mhs"), deterministic_text(2000));
   for (const char* precision : {"fp32", "bf16"}) {
     const std::string out = folder.file(precision);
     Trainer trainer(tiny_run(folder, str("length = '150u'\nprecision = '", precision, "'")), out, false);
@@ -267,7 +267,7 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
 
 TEST_CASE("gradient accumulation over micro-batches gives the update of the full batch") {
   Folder folder;
-  write_text(folder.file("t.mhs"), learnable(2000));
+  write_text(folder.file("t.mhs"), deterministic_text(2000));
   auto weights = [&](const std::string& name, const std::string& extra) {
     return runs::run(tiny_run(folder, "length = '5u'\noptimizer.rule = 'sgd'\n" + extra), folder.file(name));
   };
