@@ -46,15 +46,15 @@ class ScopedSignalAction {
   ScopedSignalAction(int number, void (*handler)(int)) : number_(number) {
     struct sigaction action {};
     action.sa_handler = handler;
-    sigaction(number, &action, &before_);
+    sigaction(number, &action, &previous_action_);
   }
-  ~ScopedSignalAction() { sigaction(number_, &before_, nullptr); }
+  ~ScopedSignalAction() { sigaction(number_, &previous_action_, nullptr); }
   ScopedSignalAction(const ScopedSignalAction&) = delete;
   ScopedSignalAction& operator=(const ScopedSignalAction&) = delete;
 
  private:
   int number_;
-  struct sigaction before_ {};
+  struct sigaction previous_action_ {};
 };
 
 // Called in a child process: returns the descriptor of the socket to the parent, the only socket of the child.
@@ -68,7 +68,7 @@ int socket_of_child() {
 }
 
 // Returns the open descriptors of this process that refer to the same file as `descriptor`, each followed by a space.
-std::string descriptors_like(int descriptor) {
+std::string descriptors_of_same_file(int descriptor) {
   namespace fs = std::filesystem;
   const fs::path folder = "/proc/self/fd", file = fs::read_symlink(folder / std::to_string(descriptor));
   std::string all;
@@ -189,9 +189,9 @@ TEST_CASE("the cause of a child's end is reported even if the parent ignores SIG
                           }).end;
   CHECK(killed.out_of_memory);
   CHECK(run([](ChildInput&) { return std::string("result"); }).end.result == "result");
-  struct sigaction after {};
-  sigaction(SIGCHLD, nullptr, &after);
-  CHECK(after.sa_handler == SIG_IGN);
+  struct sigaction restored_action {};
+  sigaction(SIGCHLD, nullptr, &restored_action);
+  CHECK(restored_action.sa_handler == SIG_IGN);
 }
 
 TEST_CASE("a child whose exit status was consumed by another waitpid() call is reported as not done", "[child]") {
@@ -224,7 +224,8 @@ TEST_CASE("a child has one descriptor of its socket, and its output pipe only as
           "[child]") {
   const auto work = [](ChildInput&) {
     const int socket = socket_of_child();
-    return descriptors_like(STDERR_FILENO) + (descriptors_like(socket) == std::to_string(socket) + " " ? "one" : "");
+    return descriptors_of_same_file(STDERR_FILENO) +
+           (descriptors_of_same_file(socket) == std::to_string(socket) + " " ? "one" : "");
   };
   CHECK(run(work).end.result == "1 2 one");
   // The child has the same descriptors if the parent has closed its standard input, output or error.
@@ -234,7 +235,7 @@ TEST_CASE("a child has one descriptor of its socket, and its output pipe only as
     close(standard);
     const Outcome outcome = run([](ChildInput&) {
       std::fputs("line\n", stderr);
-      return descriptors_like(STDERR_FILENO);
+      return descriptors_of_same_file(STDERR_FILENO);
     });
     dup2(copy, standard);
     close(copy);

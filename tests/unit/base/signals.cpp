@@ -20,15 +20,15 @@ constexpr int kSignals[5] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM};
 
 TEST_CASE("a signal during a matrix product is stored and does not change the product", "[signals]") {
   const struct ScopedSignalActions {
-    struct sigaction before[5];
+    struct sigaction previous_actions[5];
     ScopedSignalActions() {
-      for (int i = 0; i < 5; ++i) sigaction(kSignals[i], nullptr, &before[i]);
+      for (int i = 0; i < 5; ++i) sigaction(kSignals[i], nullptr, &previous_actions[i]);
     }
     ~ScopedSignalActions() {
       itimerval no_timer{};
       setitimer(ITIMER_REAL, &no_timer, nullptr);
       catch_stop_signals();  // clears the stored signal
-      for (int i = 0; i < 5; ++i) sigaction(kSignals[i], &before[i], nullptr);
+      for (int i = 0; i < 5; ++i) sigaction(kSignals[i], &previous_actions[i], nullptr);
     }
   } scoped_actions;
   catch_stop_signals();

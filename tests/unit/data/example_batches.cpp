@@ -25,7 +25,7 @@ namespace {
 class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
-      : lengths_(std::move(lengths)), head_(head), growth_(growth) {}
+      : lengths_(std::move(lengths)), head_type_(head), growth_(growth) {}
   int64_t rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
   int64_t length(int64_t epoch, int64_t row) const override {
     return lengths_[static_cast<size_t>(row) % lengths_.size()] + (growth_ != 0 ? epoch : 0);
@@ -34,25 +34,25 @@ class SyntheticRows : public data::ExampleSource {
     text::Example e;
     e.tokens.assign(static_cast<size_t>(length(epoch, row)), static_cast<int32_t>(row + 1));
     e.first = static_cast<int32_t>(e.tokens.size() / 2);
-    if (head_ == "words") {
+    if (head_type_ == "words") {
       e.targets.assign(e.tokens.size(), -1);
       e.targets[0] = row % 2;
       for (size_t t = 1; t < e.tokens.size(); t += 2) e.targets[t] = static_cast<int64_t>(t);
-    } else if (head_ == "span") {
+    } else if (head_type_ == "span") {
       e.targets = {1, 2};
     } else {
       e.targets = {row % 3};
     }
     return e;
   }
-  bool needs_lengths() const override { return head_ == "span"; }
+  bool needs_lengths() const override { return head_type_ == "span"; }
   double next_weight(std::span<const text::Example> update) const override {
-    return head_ == "words" ? text::next_sentence_weight(update) : 1;
+    return head_type_ == "words" ? text::next_sentence_weight(update) : 1;
   }
 
  private:
   std::vector<int64_t> lengths_;
-  std::string head_;
+  std::string head_type_;
   int64_t growth_;
 };
 
@@ -233,7 +233,7 @@ TEST_CASE("the length of training on examples may be in updates or epochs, not i
 
 namespace {
 
-const char* const kBert =
+const char* const kBertConfig =
     "[model]\nbackbone = 'bert'\nnorm = 'post'\nlayers = 2\nwidth = 16\nffn = 24\nbert.segments = "
     "2\nbert.embedding_norm = "
     "true\n";
@@ -243,7 +243,7 @@ const char* const kBert =
 TEST_CASE("the gradient of an update of examples does not depend on its split into micro-batches", "[examples]") {
   for (const char* head :
        {"bert.next_sentence = true\n", "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'span'\n"}) {
-    const auto config = models::parse_model_config(str(kBert, head, "[attention]\nheads = 4\n"));
+    const auto config = models::parse_model_config(str(kBertConfig, head, "[attention]\nheads = 4\n"));
     const auto corpus = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
     std::vector<at::Tensor> gradients[2];
     for (const int64_t micro_tokens : {0, 100}) {
@@ -267,7 +267,8 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
 
 TEST_CASE("evaluation of examples in batches equals evaluation of each example separately", "[examples]") {
   c10::NoGradGuard no_gradient;
-  const auto config = models::parse_model_config(str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
+  const auto config =
+      models::parse_model_config(str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
   auto model = model::build_language_model(config, 30, at::kCPU);
   model->parameters().initialise(3);
   const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
@@ -305,7 +306,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     model->parameters().initialise(4);
     return model;
   };
-  const std::string pretrained_toml = str(kBert, "bert.next_sentence = true\n[attention]\nheads = 4\n");
+  const std::string pretrained_toml = str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n");
   auto pretrained = build(pretrained_toml);
   pretrained->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
@@ -318,7 +319,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   }
   const io::Checkpoint checkpoint(path);
   auto finetuned =
-      build(str(kBert, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
+      build(str(kBertConfig, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
   const model::PartialLoad partial_load = model::compare_with_checkpoint(checkpoint, finetuned->parameters(), "--init");
   const std::set<std::string> added(partial_load.added.begin(), partial_load.added.end()),
       ignored(partial_load.ignored.begin(), partial_load.ignored.end());
@@ -337,7 +338,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   // shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
-    std::string toml = str(kBert, change);
+    std::string toml = str(kBertConfig, change);
     if (const auto at = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(at, 11);
     if (const auto at = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(at, 9);
     auto incompatible = build(toml);

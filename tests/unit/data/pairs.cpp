@@ -27,7 +27,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-const char* kModel =
+const char* kModelConfig =
     "[model]\nbackbone = 'encoder-decoder'\nlayers = 1\nwidth = 16\nffn = 32\nnorm = 'pre'\ndropout_ffn = 0.1\n"
     "[attention]\nheads = 4\n[train]\nbatch.block = 12\nbatch.tokens = 120\nlr = 0.01\nvalidation.every = "
     "'1e'\nlog_every = "
@@ -35,8 +35,9 @@ const char* kModel =
 
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
-  config.load_text(str(kModel, "[data]\ntrain = '", folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
-                   "test");
+  config.load_text(
+      str(kModelConfig, "[data]\ntrain = '", folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
+      "test");
   config.load_text(extra, "extra");
   return RunConfig::read(config);
 }
@@ -57,7 +58,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
     o.seed = *rc::gen::inRange(0, 100);
     const auto batches = corpora::make_batches(pairs_of(shard), o),
                same_batches = corpora::make_batches(pairs_of(shard), o);
-    std::vector<std::string> first_order;
+    std::vector<std::string> order_of_epoch_0;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::multiset<std::pair<pairs::Sentence, pairs::Sentence>> seen_pairs;
       std::vector<std::string> order;
@@ -99,8 +100,8 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
       }
       RC_ASSERT((seen_pairs ==
                  std::multiset<std::pair<pairs::Sentence, pairs::Sentence>>(sentences.begin(), sentences.end())));
-      if (epoch == 0) first_order = order;
-      else RC_ASSERT(order != first_order);
+      if (epoch == 0) order_of_epoch_0 = order;
+      else RC_ASSERT(order != order_of_epoch_0);
     }
     RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
     RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
@@ -226,7 +227,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto tokenizers = text::tokenizers_of(shard.header(), "t.mhs");
   Config config;
-  config.load_text(kModel, "test");
+  config.load_text(kModelConfig, "test");
   auto m = model::build_language_model(model::ModelConfig::read(config), model::sizes_of(tokenizers), at::kCPU);
   m->parameters().initialise(1);
   const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});

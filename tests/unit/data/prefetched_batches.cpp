@@ -42,7 +42,7 @@ data::Batch add_marker(data::Batch batch) {
   return batch;
 }
 
-void require_same(Batches& actual, Batches& expected, int64_t update) {
+void require_equal_batches(Batches& actual, Batches& expected, int64_t update) {
   const auto micro_batches = actual.micro_batches(update), expected_micro_batches = expected.micro_batches(update);
   RC_ASSERT(micro_batches.size() == expected_micro_batches.size());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int times = 0; times < 25; ++times) {
       RC_ASSERT(actual->continues(update) == expected->continues(update));
-      require_same(*actual, *expected, update);
+      require_equal_batches(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:
           update = *rc::gen::inRange<int64_t>(0, 50);  // any update, as after a resume; may be past `end`

@@ -23,7 +23,7 @@ using runs::write_text;
 
 namespace {
 
-const char* kModel =
+const char* kModelConfig =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n"
     "width = 16\nffn = 16\n";
 
@@ -36,7 +36,8 @@ std::vector<int32_t> make_tokens(int64_t count) {
 std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std::string& attention = "") {
   Config config;
   config.load_text(
-      str("[model]\n", kModel, extra, "[attention]\nheads = 4\nbias = false\nscore = 'relative'\n", attention), "test");
+      str("[model]\n", kModelConfig, extra, "[attention]\nheads = 4\nbias = false\nscore = 'relative'\n", attention),
+      "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 6, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
@@ -50,7 +51,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
 RunConfig config_of(const Folder& folder, const std::string& extra) {
   Config config;
   config.load_text(
-      str("[model]\n", kModel,
+      str("[model]\n", kModelConfig,
           "layers = 2\ntransformer-xl.memory = 10\ndropout_ffn = 0.1\n[attention]\nheads = 4\nbias = false\n"
           "score = 'relative'\n[train]\nbatch.order = 'streams'\nbatch.block = 8\nbatch.tokens = 64\nlr = 0.01\n"
           "log_every = '1u'\n[data]\ntrain = '",
@@ -140,7 +141,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
     auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
     data::ScoringOptions o;
     o.block = 4, o.memory = 7, o.streams = 5;
-    double naive = 0;
+    double expected_nll = 0;
     for (int64_t s = 0; s < 5; ++s) {
       const int64_t first = s * 20 + std::min<int64_t>(s, 3), length = s < 3 ? 21 : 20;
       auto token = [&](int64_t i) { return i < 0 ? 2 : static_cast<int64_t>(text[static_cast<size_t>(i)]); };
@@ -162,7 +163,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
             CHECK(at::allclose(last, full.narrow(1, full.size(1) - 1, 1), 1e-4, 1e-5));
           }
           at::Tensor p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
-          naive -= p[0][0][token(first + at + t)].item<double>();
+          expected_nll -= p[0][0][token(first + at + t)].item<double>();
         }
       }
     }
@@ -179,7 +180,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       };
       const task::Score score = task::score(*model, corpora::text_of(text, 2), o, observer);
       CHECK(score.tokens == 103);
-      CHECK(score.nll == Approx(naive).epsilon(1e-5));
+      CHECK(score.nll == Approx(expected_nll).epsilon(1e-5));
       CHECK(observed_nll == Approx(score.nll).epsilon(1e-9));
       std::vector<int64_t> in_order(103);
       std::iota(in_order.begin(), in_order.end(), 0);
@@ -190,23 +191,23 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
 
 TEST_CASE("the scoring protocol of a text follows from the options and the model's memory", "[streams]") {
   auto with_memory = build("layers = 1\ntransformer-xl.memory = 9\n"), without_memory = build("layers = 1\n");
-  auto resolved = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
+  auto resolve_options = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
     data::ScoringOptions o;
     o.block = 4, o.context = context, o.memory = memory, o.streams = streams;
     return data::Text(100, 0, {}).resolve(o, m);
   };
   auto protocol = [](const data::ScoringOptions& o) { return std::string(data::protocol_of(o)); };
-  CHECK(protocol(resolved(*with_memory, 0, -1, 0)) == "streams");
-  CHECK(resolved(*with_memory, 0, -1, 0).memory == 9);
-  CHECK(resolved(*with_memory, 0, -1, 0).streams == 10);
-  CHECK(resolved(*with_memory, 0, 50, 200).streams == 100);
-  CHECK(protocol(resolved(*with_memory, 0, 0, 0)) == "independent-blocks");
-  CHECK(protocol(resolved(*with_memory, 2, -1, 0)) == "context-window");
-  CHECK(protocol(resolved(*without_memory, 0, -1, 0)) == "independent-blocks");
-  CHECK(protocol(resolved(*without_memory, 2, -1, 0)) == "context-window");
-  CHECK(contains(refusal([&] { resolved(*without_memory, 0, 5, 0); }), "a model with a memory"));
-  CHECK(contains(refusal([&] { resolved(*without_memory, 0, -1, 5); }), "--streams"));
-  CHECK(contains(refusal([&] { resolved(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
+  CHECK(protocol(resolve_options(*with_memory, 0, -1, 0)) == "streams");
+  CHECK(resolve_options(*with_memory, 0, -1, 0).memory == 9);
+  CHECK(resolve_options(*with_memory, 0, -1, 0).streams == 10);
+  CHECK(resolve_options(*with_memory, 0, 50, 200).streams == 100);
+  CHECK(protocol(resolve_options(*with_memory, 0, 0, 0)) == "independent-blocks");
+  CHECK(protocol(resolve_options(*with_memory, 2, -1, 0)) == "context-window");
+  CHECK(protocol(resolve_options(*without_memory, 0, -1, 0)) == "independent-blocks");
+  CHECK(protocol(resolve_options(*without_memory, 2, -1, 0)) == "context-window");
+  CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, 5, 0); }), "a model with a memory"));
+  CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, -1, 5); }), "--streams"));
+  CHECK(contains(refusal([&] { resolve_options(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
 }
 
 TEST_CASE("queries attend to an initial memory of zeros, which therefore differs from an empty memory", "[streams]") {
@@ -214,8 +215,8 @@ TEST_CASE("queries attend to an initial memory of zeros, which therefore differs
        empty = build("layers = 2\ntransformer-xl.memory = 5\n");
   at::manual_seed(1);
   const at::Tensor x = at::randint(6, {2, 9}, at::kLong);
-  for (bool graph : {false, true}) {
-    at::AutoGradMode mode(graph);
+  for (bool with_autograd : {false, true}) {
+    at::AutoGradMode mode(with_autograd);
     auto zeros_memory = zeros->new_memory(5), explicit_zeros = empty->new_memory(5),
          empty_memory = empty->new_memory(5);
     for (auto& layer : explicit_zeros->layers) {
@@ -505,9 +506,9 @@ TEST_CASE("the plan of a resumed run states the update of the next validation", 
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
-  auto next = [&](int64_t update, bool settled) {
+  auto next = [&](int64_t update, bool validation_done) {
     TrainState state;
-    state.update = update, state.is_complete = settled;
+    state.update = update, state.is_complete = validation_done;
     return plan_of(run, *batches, true, state).next_validation;
   };
   CHECK(next(0, true) == 4);

@@ -65,11 +65,12 @@ TEST_CASE("keys missing from config.json have the defaults of transformers", "[h
   CHECK(s["model.bert.next_sentence"] == false);
   CHECK(settings_from("bert", "{}", {"pooler.dense.weight"})["model.bert.next_sentence"] == true);
   CHECK(settings_from("bert", "{}", {"qa_outputs.weight"})["model.bert.head"] == "span");
-  const std::string kind = R"({"architectures": ["BertForSequenceClassification"])";
-  CHECK(settings_from("bert", kind + "}")["model.bert.classes"] == 2);
-  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})")["model.bert.classes"] == 3);
-  CHECK(settings_from("bert", kind + R"(, "id2label": {"0": "a"}})")["model.bert.head"] == "number");
-  CHECK(settings_from("bert", kind + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
+  const std::string classifier_config = R"({"architectures": ["BertForSequenceClassification"])";
+  CHECK(settings_from("bert", classifier_config + "}")["model.bert.classes"] == 2);
+  CHECK(settings_from(
+            "bert", classifier_config + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})")["model.bert.classes"] == 3);
+  CHECK(settings_from("bert", classifier_config + R"(, "id2label": {"0": "a"}})")["model.bert.head"] == "number");
+  CHECK(settings_from("bert", classifier_config + R"(, "classifier_dropout": 0.3})")["model.dropout_output"] == 0.3);
 }
 
 TEST_CASE("a written config.json reads back to the same settings, and each tensor name occurs once", "[huggingface]") {
@@ -85,25 +86,26 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
     const auto architecture = architectures().make(type, "model_type");
     Settings s = settings_from(type, text, pooler);
     CHECK(settings_of(toml_of(s)) == s);
-    Settings complete = s;
-    complete.insert({{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
-    CHECK(settings_from(type, architecture->config(complete).dump(), pooler) == s);
+    Settings complete_settings = s;
+    complete_settings.insert(
+        {{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
+    CHECK(settings_from(type, architecture->config(complete_settings).dump(), pooler) == s);
     // Every setting is written, even if it equals the default of transformers.
-    const Json written = architecture->config(complete);
+    const Json written = architecture->config(complete_settings);
     for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
       CHECK(written.contains(key));
-    std::set<std::string> theirs, ours;
+    std::set<std::string> transformers_names, library_names;
     const TensorNames names = architecture->names(s);
     for (const TensorPair& pair : names.pairs) {
-      CHECK(theirs.insert(pair.huggingface_name).second);
+      CHECK(transformers_names.insert(pair.huggingface_name).second);
       CHECK(plain_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
             pair.huggingface_name);
       CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
-      for (const std::string& one : pair.multihead_names) CHECK(ours.insert(one).second);
+      for (const std::string& one : pair.multihead_names) CHECK(library_names.insert(one).second);
     }
-    for (const auto& [copy, of] : names.copies) {
-      CHECK(theirs.count(copy) == 0);
-      CHECK(theirs.count(of) == 1);
+    for (const auto& [copy, original] : names.copies) {
+      CHECK(transformers_names.count(copy) == 0);
+      CHECK(transformers_names.count(original) == 1);
     }
   }
 }

@@ -45,7 +45,7 @@ void write_to(const std::string& path, const Content& c) {
   sink->close();
 }
 
-bool equals(const std::string& path, const Content& c) {
+bool has_content(const std::string& path, const Content& c) {
   Checkpoint read(path);
   read.verify();
   if (read.tensors().size() != 4) return false;
@@ -57,7 +57,7 @@ bool equals(const std::string& path, const Content& c) {
   return read.entry(kConfigKey) == "heads = 8\n";
 }
 
-std::string with_header(const std::string& json, const std::string& data) {
+std::string safetensors_bytes(const std::string& json, const std::string& data) {
   std::string bytes(8, '\0');
   for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(json.size() >> (8 * i));
   return bytes + json + data;
@@ -68,7 +68,7 @@ std::string with_header(const std::string& json, const std::string& data) {
 TEST_CASE("a written checkpoint reads back equal") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
-  CHECK(equals(folder.file("x"), sample_content()));
+  CHECK(has_content(folder.file("x"), sample_content()));
   Checkpoint read(folder.file("x"));
   CHECK(from_base64(read.entry(kTokenizerKey)) == std::string("a\0b", 3));
   CHECK(status_of([&] { read.entry("multihead.none"); }) == 3);
@@ -105,7 +105,7 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
     INFO("byte " << at);
     CHECK((is_refused(damaged) ||
-           (equals(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
+           (has_content(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
 }
 
@@ -137,31 +137,32 @@ TEST_CASE("invalid and inconsistent checkpoint headers are refused") {
   check_refused("short");
   check_refused("a long text that is not a checkpoint");
   check_refused(std::string("\0\0\0\0\0\0\0\x10{}", 10));  // claims a header of 2^60 bytes
-  check_refused(with_header("{\"a\":1}", ""));
-  check_refused(with_header("[1]", ""));
-  check_refused(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(
+  check_refused(safetensors_bytes("{\"a\":1}", ""));
+  check_refused(safetensors_bytes("[1]", ""));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(
       R"({"a":{"dtype":"F32","shape":[1152921504606846976,1152921504606846976],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // gap [0,4)
-  check_refused(with_header(
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", "0000"));
+  check_refused(
+      safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "00000000"));  // gap [0,4)
+  check_refused(safetensors_bytes(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
       "0000"));
-  check_refused(with_header(
+  check_refused(safetensors_bytes(
       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
       "00000000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "00001"));
   // Damage that the JSON parser accepts: fractions, a number in place of a list, bytes after a NUL byte, duplicate keys
   // within a tensor and within the metadata.
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
-  check_refused(
-      with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
-  check_refused(with_header(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  check_refused(with_header(
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1.7],"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0.5,4.9]}})", "0000"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})" + std::string("\0other", 6), "0000"));
+  check_refused(safetensors_bytes(R"({"a":{"dtype":"F32","dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  check_refused(safetensors_bytes(
       R"({"__metadata__":{"format":"pt","format":"np"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
       "0000"));
   CHECK(status_of([&] { Checkpoint c(folder.file("none")); }) == 3);
@@ -193,7 +194,7 @@ TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is 
 TEST_CASE("a safetensors file without metadata of multihead is read as plain tensors") {
   Folder folder;
   write_file_atomically(folder.file("y"),
-                        with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+                        safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
   Checkpoint read(folder.file("y"));
   CHECK(read.tensors().size() == 1);
   CHECK(std::memcmp(read.data("a"), "0000", 4) == 0);

@@ -66,7 +66,7 @@ Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t lo
   return runs;
 }
 
-std::vector<int32_t> joined(const Sequences& runs) {
+std::vector<int32_t> concatenate(const Sequences& runs) {
   std::vector<int32_t> all;
   for (const auto& run : runs) all.insert(all.end(), run.begin(), run.end());
   return all;
@@ -95,7 +95,7 @@ TEST_CASE("a written shard reads back equal by random access and by streaming") 
       Sequences runs = random_runs(count, vocabulary, count + static_cast<size_t>(width));
       ShardHeader h = header(width, vocabulary);
       write_shard(path, h, runs);
-      CHECK(read_all(path) == joined(runs));
+      CHECK(read_all(path) == concatenate(runs));
       ShardFile file(path);
       CHECK(file.header().tokenizer == h.tokenizer);
       CHECK(file.header().fingerprint == h.fingerprint);
@@ -112,7 +112,7 @@ TEST_CASE("reading any range of a shard equals slicing the concatenation of all 
   Folder folder;
   Sequences runs = random_runs(20000, 900, 5);
   write_shard(folder.file("x.mhs"), header(), runs);
-  std::vector<int32_t> all = joined(runs);
+  std::vector<int32_t> all = concatenate(runs);
   ShardFile file(folder.file("x.mhs"));
   CHECK(rc::check([&] {
     auto first = *rc::gen::inRange<size_t>(0, all.size());
@@ -144,7 +144,7 @@ TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   Sequences runs = random_runs(5000, 1000, 9);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string bytes = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all = joined(runs);
+  std::vector<int32_t> all = concatenate(runs);
   std::vector<uint16_t> out(all.size() + 1);
   size_t n = ZSTD_decompress(out.data(), out.size() * 2, bytes.data(), bytes.size());
   REQUIRE(ZSTD_isError(n) == 0);
@@ -180,7 +180,7 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string intact = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all = joined(runs);
+  std::vector<int32_t> all = concatenate(runs);
   RandomSequence random(RandomStream(4, "flips"));
   int refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
@@ -211,16 +211,16 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
 TEST_CASE("a shard header that claims implausible sizes is refused before memory of these sizes is allocated") {
   Folder folder;
   const bool measured = reset_peak();
-  const int64_t before = peak_kb();
+  const int64_t initial_peak_kb = peak_kb();
   auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y.mhs"), bytes);
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
     CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
   };
-  std::string head;
-  store32(head, kHeaderMagic);
-  store32(head, 0xFFFFFFFF);
-  check_refused(head + std::string(100, 'x'));
+  std::string frame_head;
+  store32(frame_head, kHeaderMagic);
+  store32(frame_head, 0xFFFFFFFF);
+  check_refused(frame_head + std::string(100, 'x'));
   check_refused("");
   check_refused("x");
   check_refused("plain text that is not a shard");
@@ -228,17 +228,17 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   ShardHeader h = header(4, 1000);
   h.vocabulary = int64_t{1} << 60;
   std::string payload = encode_header(h);
-  head.clear();
-  store32(head, kHeaderMagic);
-  store32(head, static_cast<uint32_t>(payload.size()));
-  check_refused(head + payload);
+  frame_head.clear();
+  store32(frame_head, kHeaderMagic);
+  store32(frame_head, static_cast<uint32_t>(payload.size()));
+  check_refused(frame_head + payload);
   std::string huge = encode_header(header());
   huge[8 + 7] = 0x10;
-  check_refused(head + huge);
+  check_refused(frame_head + huge);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
   if (!measured) SKIP("peak memory cannot be reset on this system");
-  CHECK(peak_kb() - before < 64 << 10);
+  CHECK(peak_kb() - initial_peak_kb < 64 << 10);
 }
 
 TEST_CASE("a shard of another kind or vocabulary is refused; the message states both vocabulary fingerprints") {
@@ -329,7 +329,7 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
 
     const PairShard text = read_pairs(path);
     RC_ASSERT(text.size() == runs.size() / 2);
-    RC_ASSERT(text.tokens == joined(runs));
+    RC_ASSERT(text.tokens == concatenate(runs));
     RC_ASSERT(read_by_streaming(path) == runs);
     for (size_t i = 0; i < text.size(); ++i) {
       const auto source = text.source(i), target = text.target(i);
@@ -397,9 +397,9 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
     CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
     // decode_header() refuses the same header, whose checksum is valid.
     const std::string payload = encode_header(h);
-    std::string head;
-    store32(head, kHeaderMagic);
-    store32(head, static_cast<uint32_t>(payload.size()));
+    std::string frame_head;
+    store32(frame_head, kHeaderMagic);
+    store32(frame_head, static_cast<uint32_t>(payload.size()));
     CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
   };
   check_header_refused([](ShardHeader& h) { h.fields = {"target", "source"}; });
@@ -432,7 +432,7 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
     exchange_header(path, pair_header_of_file);
     if (!accepted) return check_readers_refuse(path);
     verify(ShardFile(path));
-    CHECK(read_pairs(path).tokens == joined(runs));
+    CHECK(read_pairs(path).tokens == concatenate(runs));
   };
   const ShardHeader separate = pair_header(10, 20);
   check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate, true);
@@ -472,7 +472,7 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;
-      CHECK(actual == joined(runs));
+      CHECK(actual == concatenate(runs));
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       ++refused;

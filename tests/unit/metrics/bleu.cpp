@@ -23,7 +23,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Sentences = std::vector<Words>;
 
-Words split_as(BleuTokens tokens, std::string_view text, bool compounds = false) {
+Words tokenise(BleuTokens tokens, std::string_view text, bool compounds = false) {
   std::u32string line = code_points(text);
   Words words;
   for (std::u32string_view word : bleu_words(line, tokens, compounds)) {
@@ -34,10 +34,10 @@ Words split_as(BleuTokens tokens, std::string_view text, bool compounds = false)
   return words;
 }
 
-std::string tokens_13a(std::string_view text) { return join(split_as(BleuTokens::mteval_13a, text), " "); }
-std::string tokens_intl(std::string_view text) { return join(split_as(BleuTokens::international, text), " "); }
+std::string tokens_13a(std::string_view text) { return join(tokenise(BleuTokens::mteval_13a, text), " "); }
+std::string tokens_intl(std::string_view text) { return join(tokenise(BleuTokens::international, text), " "); }
 
-BleuOptions untokenized(BleuSmoothing smooth = BleuSmoothing::none) {
+BleuOptions plain_options(BleuSmoothing smooth = BleuSmoothing::none) {
   BleuOptions o;
   o.tokenize = BleuTokens::none;
   o.smooth = smooth;
@@ -172,35 +172,35 @@ TEST_CASE("tokenisers intl, char and none split text at Unicode punctuation, int
   CHECK(tokens_intl("a-b 1-2 \u20ac5 x+y") == "a - b 1-2 <8364> 5 x + y");
   CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // intl: every Unicode digit is a digit
   CHECK(tokens_intl("a.  ") == "a .");
-  CHECK(split_as(BleuTokens::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
-  CHECK(split_as(BleuTokens::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
+  CHECK(tokenise(BleuTokens::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
+  CHECK(tokenise(BleuTokens::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
 }
 
 TEST_CASE("compound splitting replaces hyphens as in the WMT En-De evaluation of published papers", "[bleu]") {
-  auto split = [](std::string_view text) { return join(split_as(BleuTokens::none, text, true), " "); };
+  auto split = [](std::string_view text) { return join(tokenise(BleuTokens::none, text, true), " "); };
   CHECK(split("well-known ab-cd-ef") == "well ##AT##-##AT## known ab ##AT##-##AT## cd ##AT##-##AT## ef");
   CHECK(split("a-b-c") == "a ##AT##-##AT## b-c");
   CHECK(split("- -a a- a - b") == "- -a a- a - b");
   CHECK(split("a--b") == "a ##AT##-##AT## -b");
-  CHECK(join(split_as(BleuTokens::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
-  auto compound_options = untokenized();
+  CHECK(join(tokenise(BleuTokens::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
+  auto compound_options = plain_options();
   compound_options.compound_split = true;
   CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
 }
 
 TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   // Papineni et al., example 2: "the" is clipped to its count of 2 in the first reference.
-  const BleuStatistics clipped = statistics_of(untokenized(), "the the the the the the the",
+  const BleuStatistics clipped = statistics_of(plain_options(), "the the the the the the the",
                                                {"the cat is on the mat", "there is a cat on the mat"});
   CHECK(clipped.matches == std::array<int64_t, 4>{2, 0, 0, 0});
   CHECK(clipped.totals == std::array<int64_t, 4>{7, 6, 5, 4});
   CHECK(clipped.reference_tokens == 7);
 
-  const BleuStatistics s = statistics_of(untokenized(), "the cat sat on the mat", {"the cat is on the mat"});
+  const BleuStatistics s = statistics_of(plain_options(), "the cat sat on the mat", {"the cat is on the mat"});
   CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
   CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
   auto score = [&](BleuSmoothing smooth, double value = 0) {
-    BleuOptions o = untokenized(smooth);
+    BleuOptions o = plain_options(smooth);
     o.smooth_value = value;
     return bleu_score(s, o, BleuScope::corpus).score;
   };
@@ -213,22 +213,22 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(score(BleuSmoothing::add_k, 2) == root(5. / 6 * 5 / 7 * 3 / 6 * 2 / 5));
 
   // A hypothesis of three words is shorter than its reference of five words and has no 4-gram.
-  const BleuStatistics short_hypothesis = statistics_of(untokenized(), "the cat sat", {"the cat sat on it"});
-  const BleuScore sentence = bleu_score(short_hypothesis, untokenized(), BleuScope::sentence);
+  const BleuStatistics short_hypothesis = statistics_of(plain_options(), "the cat sat", {"the cat sat on it"});
+  const BleuScore sentence = bleu_score(short_hypothesis, plain_options(), BleuScope::sentence);
   CHECK(sentence.brevity_penalty == Approx(std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.score == Approx(100 * std::exp(1 - 5. / 3)).epsilon(1e-14));
   CHECK(sentence.length_ratio == 0.6);
-  CHECK(bleu_score(short_hypothesis, untokenized(), BleuScope::corpus).score == 0);
+  CHECK(bleu_score(short_hypothesis, plain_options(), BleuScope::corpus).score == 0);
   // Of two reference lengths that differ equally from the hypothesis length, the shorter counts.
-  CHECK(statistics_of(untokenized(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
+  CHECK(statistics_of(plain_options(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
 
-  const BleuStatistics empty = statistics_of(untokenized(BleuSmoothing::exponential), "", {""});
-  const BleuScore empty_score = bleu_score(empty, untokenized(), BleuScope::corpus);
+  const BleuStatistics empty = statistics_of(plain_options(BleuSmoothing::exponential), "", {""});
+  const BleuScore empty_score = bleu_score(empty, plain_options(), BleuScope::corpus);
   CHECK(empty_score.score == 0);
   CHECK(empty_score.brevity_penalty == 1);
   CHECK(empty_score.length_ratio == 0);
-  CHECK(bleu_score(statistics_of(untokenized(), "", {"a"}), untokenized(), BleuScope::corpus).brevity_penalty == 0);
-  BleuOptions case_options = untokenized();
+  CHECK(bleu_score(statistics_of(plain_options(), "", {"a"}), plain_options(), BleuScope::corpus).brevity_penalty == 0);
+  BleuOptions case_options = plain_options();
   CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[0] == 0);
   case_options.lowercase = true;
   CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[1] == 1);
@@ -240,7 +240,7 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
         *rc::gen::container<std::vector<std::pair<Words, Sentences>>>(rc::gen::pair(sentence(), references()));
     const auto smooth =
         *rc::gen::element(BleuSmoothing::exponential, BleuSmoothing::floor, BleuSmoothing::add_k, BleuSmoothing::none);
-    BleuOptions o = untokenized(smooth);
+    BleuOptions o = plain_options(smooth);
     o.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
     Bleu bleu(o);
     BleuStatistics sum, naive_sum;
@@ -264,23 +264,23 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
     sentence_references.push_back(words);
     const std::vector<std::string> lines = joined(sentence_references);
     const BleuStatistics s =
-        Bleu(untokenized()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
-    RC_ASSERT(std::abs(bleu_score(s, untokenized(), BleuScope::corpus).score - 100) < 1e-10);
+        Bleu(plain_options()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
+    RC_ASSERT(std::abs(bleu_score(s, plain_options(), BleuScope::corpus).score - 100) < 1e-10);
   }));
 }
 
 TEST_CASE("statistics of a line of 300000 words are exact and take less than quadratic time", "[bleu]") {
   std::string repeated_words, distinct_words;
   for (int i = 0; i < 300000; ++i) repeated_words += "w ", distinct_words += str("w", i, " ");
-  CHECK(statistics_of(untokenized(), repeated_words, {repeated_words, distinct_words}).matches[3] == 299997);
-  CHECK(statistics_of(untokenized(), distinct_words, {repeated_words, distinct_words}).matches[0] == 300000);
+  CHECK(statistics_of(plain_options(), repeated_words, {repeated_words, distinct_words}).matches[3] == 299997);
+  CHECK(statistics_of(plain_options(), distinct_words, {repeated_words, distinct_words}).matches[0] == 300000);
 }
 
 TEST_CASE("signatures list the options of a score", "[bleu]") {
   const std::string version = std::string("|version:mh-") + mh::version();
   BleuOptions o;
   CHECK(bleu_signature(o, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
-  o = untokenized(BleuSmoothing::floor);
+  o = plain_options(BleuSmoothing::floor);
   o.lowercase = o.compound_split = true;
   CHECK(bleu_signature(o, 3, BleuScope::sentence) ==
         "nrefs:3|case:lc|eff:yes|tok:none+compound-split|smooth:floor[0.10]" + version);

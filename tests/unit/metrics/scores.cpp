@@ -94,13 +94,13 @@ TEST_CASE("accuracy, F1 and Matthews correlation of two classes follow from thei
     for (const auto& [t, p] : rows) truth.push_back(t), predicted.push_back(p);
     RC_ASSERT(is_near(matthews(truth, predicted), phi(truth, predicted)));
     RC_ASSERT(matthews(truth, predicted) == matthews(predicted, truth));
-    double right = 0, hits = 0, ones = 0;
+    double num_correct = 0, hits = 0, ones = 0;
     for (size_t i = 0; i < truth.size(); ++i) {
-      right += truth[i] == predicted[i];
+      num_correct += truth[i] == predicted[i];
       hits += truth[i] * predicted[i];
       ones += truth[i] + predicted[i];
     }
-    RC_ASSERT(is_near(accuracy(truth, predicted), right / static_cast<double>(truth.size())));
+    RC_ASSERT(is_near(accuracy(truth, predicted), num_correct / static_cast<double>(truth.size())));
     RC_ASSERT(is_near(f1(truth, predicted), ones == 0 ? 0 : 2 * hits / ones));
   }));
 }

@@ -35,7 +35,7 @@ std::string letters(const std::string& bytes) {
 
 // Returns the pieces and the merges of a vocabulary. The pieces are the bytes from 255 down to 0 with <|endoftext|>
 // inserted at index 100, then the result of each merge. `byte_merges`: pairs of byte strings.
-std::pair<std::vector<Piece>, std::vector<Merge>> files_of(
+std::pair<std::vector<Piece>, std::vector<Merge>> pieces_and_merges(
     const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
   for (int byte = 255; byte >= 0; --byte) pieces.push_back({letter(static_cast<uint8_t>(byte)), 0});
@@ -51,8 +51,8 @@ std::pair<std::vector<Piece>, std::vector<Merge>> files_of(
 }
 
 std::unique_ptr<ByteBpeTokenizer> tokenizer_of(const std::vector<std::pair<std::string, std::string>>& merges) {
-  auto [pieces, list] = files_of(merges);
-  return make_byte_bpe_tokenizer(std::move(pieces), std::move(list), "test");
+  auto [pieces, merge_list] = pieces_and_merges(merges);
+  return make_byte_bpe_tokenizer(std::move(pieces), std::move(merge_list), "test");
 }
 
 Ids encode(const Tokenizer& tokenizer, const std::string& text) {
@@ -79,23 +79,23 @@ Words naive_words(const std::u32string& text) {
   Words words;
   for (size_t at = 0; at < text.size();) {
     const std::u32string_view rest = std::u32string_view(text).substr(at);
-    auto run = [&](size_t from, const auto& is) {
+    auto run_end = [&](size_t from, const auto& predicate) {
       size_t end = from;
-      while (end < rest.size() && is(rest[end])) ++end;
+      while (end < rest.size() && predicate(rest[end])) ++end;
       return end;
     };
     size_t size = 0;
     for (std::u32string_view word : {U"'s", U"'t", U"'re", U"'ve", U"'m", U"'ll", U"'d"})
       if (size == 0 && rest.starts_with(word)) size = word.size();
     const size_t from = rest[0] == U' ' ? 1 : 0;
-    auto try_run = [&](const auto& is) {
-      if (size == 0 && run(from, is) > from) size = run(from, is);
+    auto try_run = [&](const auto& predicate) {
+      if (size == 0 && run_end(from, predicate) > from) size = run_end(from, predicate);
     };
     try_run(is_letter);
     try_run(is_number);
     try_run(other);
     if (size == 0) {
-      size = run(0, space);
+      size = run_end(0, space);
       if (size < rest.size() && size > 1) --size;  // \s+(?!\S)
     }
     std::string word;
@@ -108,7 +108,7 @@ Words naive_words(const std::u32string& text) {
 
 // Returns the tokens of a word. Repeatedly joins the leftmost adjacent pair of lowest rank, until no adjacent pair has
 // a merge.
-Ids naive_divide(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
+Ids naive_encode_word(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
   Words symbols;
   for (char byte : word) symbols.push_back(letter(static_cast<uint8_t>(byte)));
   for (;;) {
@@ -183,13 +183,13 @@ TEST_CASE("byte_bpe_word_end() equals a naive reference for any text", "[byte-bp
 
 TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and encodes text split at cut() equally",
           "[byte-bpe]") {
-  const auto [pieces, merges] = files_of(kMerges);
+  const auto [pieces, merges] = pieces_and_merges(kMerges);
   const auto tokenizer = tokenizer_of(kMerges);
   CHECK(rc::check([&, p = pieces, m = merges] {
     const std::string text = *any_text();
     Ids expected;
     for (const std::string& word : words_of(text))
-      for (int32_t id : naive_divide(word, p, m)) expected.push_back(id);
+      for (int32_t id : naive_encode_word(word, p, m)) expected.push_back(id);
     const Ids actual = encode(*tokenizer, text);
     RC_ASSERT(actual == expected);
     RC_ASSERT(tokenizer->decode(actual) == text);
@@ -241,7 +241,7 @@ TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from voc
 }
 
 TEST_CASE("added tokens read back from a vocabulary file and do not change its fingerprint", "[byte-bpe]") {
-  auto [pieces, merges] = files_of({{"a", "b"}});
+  auto [pieces, merges] = pieces_and_merges({{"a", "b"}});
   const auto default_tokens = make_byte_bpe_tokenizer(pieces, merges, "test");
   CHECK(default_tokens->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
   const AddedTokens added{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
@@ -275,7 +275,7 @@ TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, a
     }
     return std::string();
   };
-  const auto [pieces, merges] = files_of({{"a", "b"}});
+  const auto [pieces, merges] = pieces_and_merges({{"a", "b"}});
   auto pieces_without = [&, all = pieces](size_t i) {
     std::vector<Piece> remaining = all;
     remaining.erase(remaining.begin() + static_cast<std::ptrdiff_t>(i));

@@ -57,7 +57,7 @@ std::vector<std::string> pieces_of(const std::string& model) {
   return pieces;
 }
 
-std::string word_of(size_t size) {
+std::string random_word(size_t size) {
   std::string word;
   RandomSequence random(RandomStream(5, "word"));
   while (word.size() < size) word += static_cast<char>('a' + random.below(8));
@@ -69,19 +69,19 @@ std::string word_of(size_t size) {
 TEST_CASE("SentencePiece training uses lines that contain the reserved characters U+2581 and U+2585",
           "[sentencepiece]") {
   Learner learner;
-  const std::string block = "\u2585";
+  const std::string reserved_character = "\u2585";
   // `text_with_unk`: the same text with <unk>, which the trainer reads as an unknown character, in place of U+2585.
   const std::string text_with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
   std::string text_with_unk = text_with_block;
-  for (size_t at = 0; (at = text_with_unk.find(block)) != text_with_unk.npos;)
-    text_with_unk.replace(at, block.size(), "<unk>");
+  for (size_t at = 0; (at = text_with_unk.find(reserved_character)) != text_with_unk.npos;)
+    text_with_unk.replace(at, reserved_character.size(), "<unk>");
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
     const std::string model = learner.learn(type, 15, text_with_block);
     CHECK(model == learner.learn(type, 15, text_with_unk));
     const auto pieces = pieces_of(model);
     CHECK(pieces.size() == 15);
-    for (const std::string& piece : pieces) CHECK(piece.find(block) == piece.npos);
+    for (const std::string& piece : pieces) CHECK(piece.find(reserved_character) == piece.npos);
     // The letters s, h and e occur only in lines with U+2585.
     for (const char* letter : {"s", "h", "e"}) CHECK(std::count(pieces.begin(), pieces.end(), letter) == 1);
   }
@@ -93,28 +93,28 @@ TEST_CASE("the BPE trainer accepts a word of the maximum length, and a longer wo
   Learner learner;
   const auto longest = static_cast<size_t>(kLongestBpeWord);
   const std::string first_line = "the cat sat\n";
-  CHECK(pieces_of(learner.learn("bpe", 40, first_line + word_of(longest) + " a\n")).size() == 40);
+  CHECK(pieces_of(learner.learn("bpe", 40, first_line + random_word(longest) + " a\n")).size() == 40);
   for (size_t size : {longest + 1, size_t{40000}, size_t{70000}}) {
-    const std::string message = learner.refusal_of("bpe", 40, first_line + "a " + word_of(size) + " b");
+    const std::string message = learner.refusal_of("bpe", 40, first_line + "a " + random_word(size) + " b");
     CHECK(message.find("text:2:") != message.npos);
     CHECK(message.find("32,768") != message.npos);
   }
   // The length of a word is counted in characters after normalisation, which may also split a word.
-  const std::string word = word_of(20000);
+  const std::string word = random_word(20000);
   CHECK(pieces_of(learner.learn("bpe", 40, word + "\u3000" + word + "\t" + word)).size() == 40);
   std::string fractions;
   for (int i = 0; i < 20000; ++i) fractions += "\u2153";  // one third; normalised to 3 characters
   CHECK(learner.refusal_of("bpe", 40, first_line + fractions).find("60,000") != std::string::npos);
-  CHECK(pieces_of(learner.learn("unigram", 40, first_line + word_of(70000))).size() == 40);
+  CHECK(pieces_of(learner.learn("unigram", 40, first_line + random_word(70000))).size() == 40);
 }
 
 TEST_CASE("a file name with special bytes does not change the text that SentencePiece learns from", "[sentencepiece]") {
   Learner learner;
   const std::string name = "x\ny\x01z \u2585", first_line = "the cat sat\n";
   // The word is long enough for a check by the child process, and short enough to be learnt.
-  const std::string text = first_line + word_of(20000) + "\n";
+  const std::string text = first_line + random_word(20000) + "\n";
   CHECK(learner.learn("bpe", 40, text, name) == learner.learn("bpe", 40, text));
-  const std::string refusal = learner.refusal_of("bpe", 40, text + word_of(40000), name);
+  const std::string refusal = learner.refusal_of("bpe", 40, text + random_word(40000), name);
   CHECK_THAT(refusal, Catch::Contains(name + ":3: expected words of at most 32,768 characters"));
   CHECK_THAT(refusal, Catch::Contains("found a word of 40,000"));
 }

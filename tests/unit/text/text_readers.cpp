@@ -23,10 +23,10 @@ using namespace text_readers;
 
 namespace {
 
-struct Quiet {
-  LogLevel before = log_level();
-  Quiet() { set_log_level(LogLevel::quiet); }
-  ~Quiet() { set_log_level(before); }
+struct ScopedQuietLog {
+  LogLevel previous_level = log_level();
+  ScopedQuietLog() { set_log_level(LogLevel::quiet); }
+  ~ScopedQuietLog() { set_log_level(previous_level); }
 };
 
 // The result of a text reader. `text`: the text that the reader returned, or "refused". `message`: the error message,
@@ -34,12 +34,12 @@ struct Quiet {
 struct Outcome {
   std::string text, message;
 };
-Outcome read_bytes(const TextReader& reader, const std::string& bytes, const ReadSettings& how = {}) {
+Outcome read_bytes(const TextReader& reader, const std::string& bytes, const ReadSettings& settings = {}) {
   static const Folder folder;
   const std::string path = folder.file("f");
   write_file_atomically(path, bytes);
   try {
-    return {reader.read(path, how), ""};
+    return {reader.read(path, settings), ""};
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::input);
     std::string message = error.what();
@@ -56,7 +56,7 @@ std::string place_of(const std::string& bytes, size_t at) {
 }  // namespace
 
 TEST_CASE("each text reader treats each special character as TextReader::cells specifies", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     REQUIRE(reader.outcome_letters.size() == kUnusualCharacters.size());
     for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
@@ -72,7 +72,7 @@ TEST_CASE("each text reader treats each special character as TextReader::cells s
 }
 
 TEST_CASE("a missing last line feed does not change the text that a reader returns", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     std::string bytes = reader.file("ab");
     REQUIRE(bytes.ends_with('\n'));
@@ -86,7 +86,7 @@ TEST_CASE("a missing last line feed does not change the text that a reader retur
 }
 
 TEST_CASE("every text reader drops a byte order mark, except the reader for the byte tokenizer", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   const std::string mark(kByteOrderMark);
   for (const TextReader& reader : all_readers()) {
     INFO(reader.name);
@@ -103,7 +103,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
 }
 
 TEST_CASE("TextBatches drops and counts the byte order mark of each file, except with LineEnds::keep", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   const Folder folder;
   const std::vector<std::string> texts{
       "\xEF\xBB\xBF"
@@ -134,7 +134,7 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
 
 TEST_CASE("a character split by a line feed is refused, and the message states the offset of its first byte",
           "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     if (!reader.raw) continue;
     for (const std::string character : {"\u00e9", "\u2028", "\U0001F600"})
@@ -154,7 +154,7 @@ TEST_CASE("a character split by a line feed is refused, and the message states t
 }
 
 TEST_CASE("the first error of a text does not depend on batch size, chunk size and number of threads", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   using Lines = std::vector<std::string>;
   Lines valid_lines;
   for (int i = 0; i < 24; ++i) valid_lines.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
@@ -208,7 +208,7 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
 
 TEST_CASE("the error in the earlier line of two files is reported; for equal lines, the error in the source",
           "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};
   const auto message = [&](size_t batch) -> std::string {
@@ -249,7 +249,7 @@ TEST_CASE("the error in the earlier line of two files is reported; for equal lin
 }
 
 TEST_CASE("a line of only white space ends a document, and a line of control characters does not", "[text]") {
-  const Quiet quiet;
+  const ScopedQuietLog quiet;
   const Folder folder;
   std::vector<Piece> pieces;
   for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"}) pieces.push_back({piece, 0});

@@ -39,11 +39,11 @@ using Words = std::vector<std::string>;
 
 std::string utf8(uint32_t c) {
   auto byte = [](uint32_t v) { return std::string(1, static_cast<char>(v)); };
-  auto follow = [&](int shift) { return byte(0x80 | (c >> shift & 0x3F)); };
+  auto continuation_byte = [&](int shift) { return byte(0x80 | (c >> shift & 0x3F)); };
   if (c < 0x80) return byte(c);
-  if (c < 0x800) return byte(0xC0 | c >> 6) + follow(0);
-  if (c < 0x10000) return byte(0xE0 | c >> 12) + follow(6) + follow(0);
-  return byte(0xF0 | c >> 18) + follow(12) + follow(6) + follow(0);
+  if (c < 0x800) return byte(0xC0 | c >> 6) + continuation_byte(0);
+  if (c < 0x10000) return byte(0xE0 | c >> 12) + continuation_byte(6) + continuation_byte(0);
+  return byte(0xF0 | c >> 18) + continuation_byte(12) + continuation_byte(6) + continuation_byte(0);
 }
 
 std::string join_text(const Words& parts, const std::string& between = "") {
@@ -95,7 +95,7 @@ Words characters_of(const std::string& text) {
   return all;
 }
 
-std::vector<Piece> with_special(const std::string& end_of_line, const Words& known) {
+std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Words& known) {
   std::vector<Piece> pieces{{end_of_line, 1}, {kUnknownPiece, 0}};
   for (const std::string& text : std::set<std::string>(known.begin(), known.end()))
     if (text != end_of_line && text != kUnknownPiece) pieces.push_back({text, 2});
@@ -103,20 +103,20 @@ std::vector<Piece> with_special(const std::string& end_of_line, const Words& kno
 }
 
 // Returns the elements at even indices.
-Words every_second(const Words& all) {
+Words even_elements(const Words& all) {
   Words selected;
   for (size_t i = 0; i < all.size(); i += 2) selected.push_back(all[i]);
   return selected;
 }
 
-Words with_unknown(const Words& all, const Words& known) {
+Words replace_unknown(const Words& all, const Words& known) {
   std::set<std::string> set(known.begin(), known.end());
   Words result;
   for (const std::string& text : all) result.push_back(set.count(text) > 0 ? text : kUnknownPiece);
   return result;
 }
 
-Ids encode_with(const Tokenizer& tokenizer, const std::string& text) {
+Ids encode_text(const Tokenizer& tokenizer, const std::string& text) {
   Ids ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
@@ -179,7 +179,7 @@ std::string train_model(const std::string& type, Options options = {}) {
   return model;
 }
 
-std::string shard_of(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
+std::string encode_to_shard(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
   TextBatches text(files, LineEnds::keep, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
   header.vocabulary = tokenizer.size();
@@ -234,12 +234,12 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
 TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <unk> for unknown words") {
   REQUIRE(rc::check("the word tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = words_of(line), known = *rc::gen::arbitrary<bool>() ? all : every_second(all);
-    const std::vector<Piece> pieces = with_special(kEndOfLinePiece, known);
+    const Words all = words_of(line), known = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const std::vector<Piece> pieces = add_special_pieces(kEndOfLinePiece, known);
     auto tokenizer = make_word_tokenizer(pieces);
-    const Ids ids = encode_with(*tokenizer, line);
+    const Ids ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(with_unknown(all, known), " "));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known), " "));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -247,12 +247,12 @@ TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <un
 TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown characters") {
   REQUIRE(rc::check("the char tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = characters_of(line), known = *rc::gen::arbitrary<bool>() ? all : every_second(all);
-    const std::vector<Piece> pieces = with_special("\n", known);
+    const Words all = characters_of(line), known = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const std::vector<Piece> pieces = add_special_pieces("\n", known);
     auto tokenizer = make_char_tokenizer(pieces);
-    const Ids ids = encode_with(*tokenizer, line);
+    const Ids ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(with_unknown(all, known)));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known)));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -261,7 +261,7 @@ TEST_CASE("the byte tokenizer decodes any bytes to themselves") {
   auto tokenizer = make_byte_tokenizer();
   REQUIRE(rc::check("decode() inverts encode()", [&] {
     const auto bytes = *rc::gen::container<std::string>(rc::gen::arbitrary<char>());
-    RC_ASSERT(tokenizer->decode(encode_with(*tokenizer, bytes)) == bytes);
+    RC_ASSERT(tokenizer->decode(encode_text(*tokenizer, bytes)) == bytes);
   }));
 }
 
@@ -299,7 +299,7 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
     }));
     if (options.empty())
       for (const std::string& line : random_lines(100, 2))
-        CHECK(tokenizer->decode(encode_with(*tokenizer, line)) == line);
+        CHECK(tokenizer->decode(encode_text(*tokenizer, line)) == line);
   }
 }
 
@@ -323,8 +323,8 @@ TEST_CASE("encode_lines() writes the same shard with several threads as with one
     TextBatches text = batches();
     auto tokenizer =
         options.type == "bpe" ? make_sentencepiece_tokenizer(train_model("bpe"), "x") : make_vocabulary(options, text);
-    const std::string serial = shard_of(files, *tokenizer, 1, folder.file("serial"));
-    for (int threads : {2, 3, 8}) CHECK(shard_of(files, *tokenizer, threads, folder.file("parallel")) == serial);
+    const std::string serial = encode_to_shard(files, *tokenizer, 1, folder.file("serial"));
+    for (int threads : {2, 3, 8}) CHECK(encode_to_shard(files, *tokenizer, threads, folder.file("parallel")) == serial);
   }
 }
 
@@ -344,16 +344,16 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       VocabularyOptions options;
       options.type = type;
       TextBatches text(files, LineEnds::keep, [](std::string_view t) { return t.size() - 1; });
-      auto tokenizer = options.type == "word" ? make_word_tokenizer(with_special(kEndOfLinePiece, words_of(line)))
+      auto tokenizer = options.type == "word" ? make_word_tokenizer(add_special_pieces(kEndOfLinePiece, words_of(line)))
                                               : make_vocabulary(options, text);
-      shard_of(files, *tokenizer, 1, folder.file("x.mhs"));
+      encode_to_shard(files, *tokenizer, 1, folder.file("x.mhs"));
       const TextShard read = read_tokens(folder.file("x.mhs"));
       CHECK(read.counts.records == 2);
       CHECK(read.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();
-      Ids expected = encode_with(*tokenizer, line);
+      Ids expected = encode_text(*tokenizer, line);
       if (adds_end_of_line) expected.push_back(tokenizer->end_of_line());
-      const Ids second_line = encode_with(*tokenizer, "next");
+      const Ids second_line = encode_text(*tokenizer, "next");
       expected.insert(expected.end(), second_line.begin(), second_line.end());
       expected.push_back(tokenizer->end_of_line());
       CHECK(read.tokens == expected);
@@ -363,7 +363,7 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
 
 TEST_CASE("a vocabulary's fingerprint depends on its type and on the texts, counts and order of its pieces") {
   const Words known{"a", "b", "c"};
-  auto base = with_special(kEndOfLinePiece, known);
+  auto base = add_special_pieces(kEndOfLinePiece, known);
   const std::string fingerprint = make_word_tokenizer(base)->fingerprint();
   CHECK(fingerprint.size() == 32);
   CHECK(make_word_tokenizer(base)->fingerprint() == fingerprint);
@@ -409,14 +409,14 @@ TEST_CASE("a damaged vocabulary is refused") {
   Words all;
   for (int i = 0; i < 2000; ++i) all.push_back("word" + std::to_string(i * i));
   for (const std::string& intact :
-       {make_word_tokenizer(with_special(kEndOfLinePiece, all))->serialize(),
-        make_char_tokenizer(with_special("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
+       {make_word_tokenizer(add_special_pieces(kEndOfLinePiece, all))->serialize(),
+        make_char_tokenizer(add_special_pieces("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
         make_byte_tokenizer()->serialize()}) {
     REQUIRE(parse(intact) == 0);
     const bool has_checksum = intact.find("type byte") == std::string::npos;
     for (size_t i = 0; i < 16; ++i) CHECK(parse(intact.substr(0, intact.size() * i / 16)) == kInput);
-    for (size_t head = 0; head < std::min<size_t>(intact.size(), 100); ++head)
-      CHECK(parse(intact.substr(0, head)) == kInput);
+    for (size_t prefix_size = 0; prefix_size < std::min<size_t>(intact.size(), 100); ++prefix_size)
+      CHECK(parse(intact.substr(0, prefix_size)) == kInput);
     for (size_t i = 0; i < 16 + 100; ++i) {
       std::string damaged = intact;
       const size_t at = i < 16 ? intact.size() * i / 16 : std::min(i - 16, intact.size() - 1);

@@ -34,14 +34,14 @@ Words words_of(const std::string& text, const BertText& options = {}) {
   return words;
 }
 
-std::vector<Piece> with_special(const Words& more) {
+std::vector<Piece> add_special_pieces(const Words& regular_pieces) {
   std::vector<Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-  for (const std::string& piece : more) pieces.push_back({piece, 1});
+  for (const std::string& piece : regular_pieces) pieces.push_back({piece, 1});
   return pieces;
 }
 
-std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& more, const BertText& options = {}) {
-  return make_wordpiece_tokenizer(with_special(more), options, "test");
+std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& regular_pieces, const BertText& options = {}) {
+  return make_wordpiece_tokenizer(add_special_pieces(regular_pieces), options, "test");
 }
 
 Ids encode(const Tokenizer& tokenizer, const std::string& text) {
@@ -64,7 +64,7 @@ Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& t
 
 // Returns the tokens of a word, split greedily from left to right into the longest matching pieces, as WordPiece is
 // defined.
-Ids naive_divide(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
+Ids naive_encode_word(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
   if (word.size() > 100) return {unknown};
@@ -201,7 +201,7 @@ TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive refere
       const std::string text = *any_text();
       Ids expected;
       for (const std::string& word : words_of(text, options))
-        for (int32_t id : naive_divide(code_points(word), tokenizer->pieces(), 1)) expected.push_back(id);
+        for (int32_t id : naive_encode_word(code_points(word), tokenizer->pieces(), 1)) expected.push_back(id);
       for (int pass = 0; pass < 2; ++pass) {
         Ids ids;
         encoder->encode(text, ids);
@@ -259,7 +259,7 @@ TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation o
                                      changed("strip_accents yes", "strip_accents"), changed("entries 6", "entries 7")})
     CHECK(status_of([&] { parse_tokenizer(invalid, "v"); }) == 3);
   for (size_t missing = 0; missing < 5; ++missing) {
-    std::vector<Piece> pieces = with_special({"a"});
+    std::vector<Piece> pieces = add_special_pieces({"a"});
     pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(missing));
     CHECK(status_of([&] { make_wordpiece_tokenizer(pieces, {}, "v"); }) == 3);
   }
@@ -333,7 +333,7 @@ Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int6
   return pieces;
 }
 
-Words without_special(const Words& pieces) { return {pieces.begin() + 5, pieces.end()}; }
+Words remove_special_pieces(const Words& pieces) { return {pieces.begin() + 5, pieces.end()}; }
 
 }  // namespace
 
@@ -358,16 +358,16 @@ TEST_CASE("learnt pieces begin with the characters; of equally frequent pairs, t
           "[wordpiece]") {
   const std::map<std::string, int64_t> words{{"ba", 2}, {"ca", 2}, {"a", 1}};
   CHECK(learn(words, {.size = 99})[4] == "[MASK]");
-  CHECK(without_special(learn(words, {.size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
-  CHECK(without_special(learn(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
-  CHECK(without_special(learn(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
+  CHECK(remove_special_pieces(learn(words, {.size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
+  CHECK(remove_special_pieces(learn(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
+  CHECK(remove_special_pieces(learn(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
   CHECK(refusal([&] { learn(words, {.size = 8}); }).find("at least 9") != std::string::npos);
   // Of equally frequent characters, the one with the lower code point is kept; the neighbours of a dropped character
   // become adjacent.
-  CHECK(without_special(learn({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(remove_special_pieces(learn({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##b", "ab"});
-  CHECK(without_special(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(remove_special_pieces(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
         Words{"a", "b", "##a", "##b", "##ab"});
   // Pairs are merged from left to right, and of overlapping occurrences only the first is merged.
-  CHECK(without_special(learn({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
+  CHECK(remove_special_pieces(learn({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
 }

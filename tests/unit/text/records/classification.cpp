@@ -37,20 +37,20 @@ ExampleTask pair_task() { return {"any", 2, {"no", "yes"}, 0, 0, {"accuracy"}, "
 ExampleTask number_task() { return {"any", 2, {}, 0, 5, {"pearson"}, "any.tsv"}; }
 
 // The result of encode_files(): the shard, the summary of encode_examples(), and the exit status.
-struct Encoded {
+struct EncodingResult {
   WholeShard text;
   ExampleSummary summary;
   int status = 0;
 };
-Encoded encode_files(const Words& texts, const ExampleTask& task, const text::ColumnChoice& given,
-                     bool drop_malformed = false, int threads = 1) {
+EncodingResult encode_files(const Words& texts, const ExampleTask& task, const text::ColumnChoice& column_choice,
+                            bool drop_malformed = false, int threads = 1) {
   Folder folder;
   Words files;
   for (const std::string& text : texts) {
     files.push_back(folder.file(std::to_string(files.size())));
     write_file_atomically(files.back(), text);
   }
-  Encoded out;
+  EncodingResult out;
   out.status = status_of([&] {
     TextBatches batches(files, LineEnds::refuse_crlf, nullptr);
     ShardHeader header = header_of(vocabulary());
@@ -58,7 +58,7 @@ Encoded encode_files(const Words& texts, const ExampleTask& task, const text::Co
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
-      return text::chosen_columns(given, fields, where);
+      return text::chosen_columns(column_choice, fields, where);
     };
     out.summary = encode_examples(batches, find, task, drop_malformed, vocabulary(), threads, writer);
     writer.finish();
@@ -76,8 +76,9 @@ Ids run(const WholeShard& text, size_t record, size_t field) {
 // Returns the layout of a file of GLUE's task `task` whose first line is `line`: the indices of the columns of first
 // sentence, second sentence and label (from 0; kNone: no such column), the number of columns (0: any), and 1 if the
 // line is a header, else 0.
-std::vector<size_t> columns_of(const std::string& task, const std::string& line, const text::ColumnChoice& given = {}) {
-  const ExampleColumns c = text::glue_columns(text::glue_task(task), given, split(line, '\t'), "file:1");
+std::vector<size_t> columns_of(const std::string& task, const std::string& line,
+                               const text::ColumnChoice& column_choice = {}) {
+  const ExampleColumns c = text::glue_columns(text::glue_task(task), column_choice, split(line, '\t'), "file:1");
   return {c.first, c.second, c.label, c.count, size_t{c.header}};
 }
 
@@ -164,8 +165,8 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
   CHECK(columns_of("stsb", "a\tb\tc\td\t1\tx\ty\tz", {"6", "7", "5", false}) == Columns{5, 6, 4, 0, 0});
   CHECK(columns_of("mrpc", "x\ty", {"1", "2", "", false}) == Columns{0, 1, kNone, 0, 0});
   const auto check_refused = [](const std::string& task, const std::string& line,
-                                const text::ColumnChoice& given = {}) {
-    CHECK(status_of([&] { columns_of(task, line, given); }) == 3);
+                                const text::ColumnChoice& column_choice = {}) {
+    CHECK(status_of([&] { columns_of(task, line, column_choice); }) == 3);
   };
   check_refused("sst2", "label\tcontent");
   check_refused("cola", "gj04\t1\tOur friends");
@@ -182,7 +183,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const text::ColumnChoice columns{"x", "y", "z"};
   // The two files have a byte order mark, quotation marks as text, an empty second sentence, a header each, and
   // different orders of columns.
-  const Encoded labelled =
+  const EncodingResult labelled =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
   REQUIRE(labelled.status == 0);
   CHECK(labelled.text.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
@@ -190,13 +191,13 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(labelled.summary.examples == 3);
   CHECK(labelled.summary.labelled == 3);
   CHECK(labelled.summary.tokens == 7);
-  const Encoded unlabelled = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
+  const EncodingResult unlabelled = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
   CHECK(unlabelled.text.ends == std::vector<uint64_t>{1, 2, 2});
   CHECK(unlabelled.summary.labelled == 0);
   CHECK(unlabelled.summary.unknown == 1);
-  const Encoded headerless = encode_files({"\xEF\xBB\xBF"
-                                           "1.5\ta\tb\n2\tb\tc\td\n"},
-                                          number_task(), {"2", "3", "1", false});
+  const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
+                                                  "1.5\ta\tb\n2\tb\tc\td\n"},
+                                                 number_task(), {"2", "3", "1", false});
   CHECK(run(headerless.text, 0, 2) == Ids{1500});
   CHECK(run(headerless.text, 1, 1) == Ids{7});
   CHECK(run(headerless.text, 0, 0) == Ids{5});
@@ -204,7 +205,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
-  const Encoded dropped = encode_files({malformed}, pair_task(), columns, true);
+  const EncodingResult dropped = encode_files({malformed}, pair_task(), columns, true);
   CHECK(dropped.summary.malformed == 2);
   CHECK(dropped.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
   CHECK(run(dropped.text, 0, 0) == Ids{6});
@@ -222,21 +223,21 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
   std::string text = "x\ty\tz\n";
   for (int i = 0; i < 120000; ++i)
     text += std::string(i % 7 + 1, 'a') + " b\tc a b\t" + (i % 3 > 0 ? "yes" : "no") + "\n";
-  const Encoded one_thread = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
-  const Encoded three_threads = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
+  const EncodingResult one_thread = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
+  const EncodingResult three_threads = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
   REQUIRE(one_thread.summary.examples == 240000);
   CHECK(one_thread.text.tokens == three_threads.text.tokens);
   CHECK(one_thread.text.ends == three_threads.text.ends);
 }
 
 TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[examples]") {
-  using Kept = std::pair<int64_t, int64_t>;
-  CHECK(text::truncate_lengths(3, 4, 7) == Kept{3, 4});
-  CHECK(text::truncate_lengths(3, 10, 7) == Kept{3, 4});
-  CHECK(text::truncate_lengths(10, 3, 7) == Kept{4, 3});
-  CHECK(text::truncate_lengths(10, 10, 7) == Kept{3, 4});
-  CHECK(text::truncate_lengths(11, 10, 7) == Kept{4, 3});
-  CHECK(text::truncate_lengths(0, 10, 7) == Kept{0, 7});
+  using Lengths = std::pair<int64_t, int64_t>;
+  CHECK(text::truncate_lengths(3, 4, 7) == Lengths{3, 4});
+  CHECK(text::truncate_lengths(3, 10, 7) == Lengths{3, 4});
+  CHECK(text::truncate_lengths(10, 3, 7) == Lengths{4, 3});
+  CHECK(text::truncate_lengths(10, 10, 7) == Lengths{3, 4});
+  CHECK(text::truncate_lengths(11, 10, 7) == Lengths{4, 3});
+  CHECK(text::truncate_lengths(0, 10, 7) == Lengths{0, 7});
   CHECK(rc::check([] {
     const int64_t first = *rc::gen::inRange<int64_t>(0, 60), second = *rc::gen::inRange<int64_t>(0, 60);
     const int64_t room = *rc::gen::inRange<int64_t>(1, 70);
@@ -250,7 +251,8 @@ TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[exampl
 
 TEST_CASE("an input sequence consists of the sentences and special tokens, truncated to the maximum length",
           "[examples]") {
-  const Encoded encoded_pairs = encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
+  const EncodingResult encoded_pairs =
+      encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
   const text::Classification rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.truncated() == 0);
@@ -268,7 +270,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
             [&] { text::Classification(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 3); }) == 2);
   ExampleTask single_task = pair_task();
   single_task.sentences = 1;
-  const Encoded encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
+  const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
   const text::Classification single_rows(text::sequences_of(encoded_single.text), single_task, vocabulary(), 4);
   CHECK(single_rows.make(0).tokens == Ids{2, 5, 6, 3});
   CHECK(single_rows.make(0).first == 4);

@@ -57,7 +57,7 @@ struct Corpus {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};
   }
-  Sentence of(Pretraining::Sentences s) const {
+  Sentence tokens_of(Pretraining::Sentences s) const {
     const uint64_t begin = s.begin == 0 ? 0 : ends[s.begin - 1], end = s.end == 0 ? 0 : ends[s.end - 1];
     return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(std::max(begin, end))};
   }
@@ -81,7 +81,7 @@ std::vector<Document> random_documents(size_t num_documents, size_t num_sentence
 }
 
 // Checks that hits / all is within five standard deviations of the expected fraction.
-void check_share(const char* what, double expected, int64_t hits, int64_t all) {
+void check_fraction(const char* what, double expected, int64_t hits, int64_t all) {
   INFO(what << ": " << hits << " of " << all);
   REQUIRE(all > 1000);
   const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(all));
@@ -89,7 +89,7 @@ void check_share(const char* what, double expected, int64_t hits, int64_t all) {
 }
 
 // Returns the tokens of a row before masking.
-Sentence unmasked(const Example& row) {
+Sentence tokens_before_masking(const Example& row) {
   Sentence tokens = row.tokens;
   for (size_t i = 1; i < tokens.size(); ++i)
     if (row.targets[i] >= 0) tokens[i] = static_cast<int32_t>(row.targets[i]);
@@ -131,7 +131,7 @@ PretrainingOptions random_options() {
 // Checks that `row` consists of the segments in `plan`, truncated to o.length, with special tokens and predicted tokens
 // as `o` specifies.
 void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretraining::Row& plan, const Example& row) {
-  const Sentence tokens = unmasked(row);
+  const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
   RC_ASSERT(size <= o.length);
   RC_ASSERT(row.targets.size() == tokens.size());
@@ -141,19 +141,19 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
   RC_ASSERT(tokens[static_cast<size_t>(row.first) - 1] == kSeparator);
   RC_ASSERT((row.first == size) == !o.next_sentence);
   RC_ASSERT(row.targets[0] == (o.next_sentence ? (plan.is_next ? 0 : 1) : -1));
-  const Sentence first = corpus.of(plan.first), second = corpus.of(plan.second);
-  const Sentence kept_first(tokens.begin() + 1, tokens.begin() + row.first - 1);
-  RC_ASSERT(position_in(kept_first, first) >= 0);
-  Sentence kept_second;
+  const Sentence first = corpus.tokens_of(plan.first), second = corpus.tokens_of(plan.second);
+  const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first - 1);
+  RC_ASSERT(position_in(first_segment, first) >= 0);
+  Sentence second_segment;
   if (o.next_sentence) {
-    kept_second.assign(tokens.begin() + row.first, tokens.end() - 1);
-    RC_ASSERT(position_in(kept_second, second) >= 0);
+    second_segment.assign(tokens.begin() + row.first, tokens.end() - 1);
+    RC_ASSERT(position_in(second_segment, second) >= 0);
   }
   // Only tokens that do not fit into the row are removed, and always from the longer segment.
-  const bool truncated = first.size() > kept_first.size() || second.size() > kept_second.size();
+  const bool truncated = first.size() > first_segment.size() || second.size() > second_segment.size();
   RC_ASSERT(!truncated || size == o.length);
-  if (first.size() > kept_first.size()) RC_ASSERT(kept_first.size() >= kept_second.size());
-  if (second.size() > kept_second.size()) RC_ASSERT(kept_second.size() + 1 >= kept_first.size());
+  if (first.size() > first_segment.size()) RC_ASSERT(first_segment.size() >= second_segment.size());
+  if (second.size() > second_segment.size()) RC_ASSERT(second_segment.size() + 1 >= first_segment.size());
   const auto max_predicted = std::min<int64_t>(
       o.max_predictions,
       std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * o.mask_share))));
@@ -208,7 +208,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
 
 TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the order of access", "[pretraining]") {
   const Corpus corpus(random_documents(20, 30, 3, 12, 5));
-  const auto all_of = [&](uint64_t seed, uint32_t epoch, bool backwards) {
+  const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool backwards) {
     const Pretraining training = make_pretraining(corpus, {}, seed);
     const Pretraining::Epoch planned = training.plan(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
@@ -219,10 +219,10 @@ TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the ord
     }
     return rows;
   };
-  const auto first = all_of(1, 0, false);
-  CHECK(first == all_of(1, 0, true));
-  CHECK(first != all_of(1, 1, false));
-  CHECK(first != all_of(2, 0, false));
+  const auto first = rows_of_epoch(1, 0, false);
+  CHECK(first == rows_of_epoch(1, 0, true));
+  CHECK(first != rows_of_epoch(1, 1, false));
+  CHECK(first != rows_of_epoch(2, 0, false));
 }
 
 TEST_CASE("the same row has different masks in different epochs", "[pretraining]") {
@@ -247,8 +247,8 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
   int64_t masked = 0, unchanged = 0, num_predicted = 0, replaced = 0;
   std::vector<int64_t> replaced_by_tenth(10);
   double actual_predictions = 0, expected_predictions = 0;
-  for (uint32_t number = 0; number < 4; ++number) {
-    const Pretraining::Epoch epoch = training.plan(number);
+  for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
+    const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       expected_predictions += 0.15 * static_cast<double>(row.tokens.size());
@@ -266,10 +266,10 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
     }
   }
   constexpr double entry_share = 1.0 / kEntries;
-  check_share("masked", 0.8 + 0.1 * entry_share, masked, num_predicted);
-  check_share("unchanged", 0.1 + 0.1 * entry_share, unchanged, num_predicted);
-  check_share("replaced", 0.1 * (1 - 2 * entry_share), replaced, num_predicted);
-  for (int64_t tenth : replaced_by_tenth) check_share("replaced by a tenth of the entries", 0.1, tenth, replaced);
+  check_fraction("masked", 0.8 + 0.1 * entry_share, masked, num_predicted);
+  check_fraction("unchanged", 0.1 + 0.1 * entry_share, unchanged, num_predicted);
+  check_fraction("replaced", 0.1 * (1 - 2 * entry_share), replaced, num_predicted);
+  for (int64_t tenth : replaced_by_tenth) check_fraction("replaced by a tenth of the entries", 0.1, tenth, replaced);
   // Rounding errors cancel on average, and the maximum of 20 predictions per row limits only rows of more than 133
   // tokens.
   CHECK(actual_predictions / expected_predictions == Approx(1).epsilon(0.01));
@@ -282,8 +282,8 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
   const Pretraining training = make_pretraining(corpus, o);
   std::vector<int64_t> predicted_at(43);
   int64_t rows = 0;
-  for (uint32_t number = 0; number < 20; ++number) {
-    const Pretraining::Epoch epoch = training.plan(number);
+  for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
+    const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       if (row.tokens.size() != 43 || row.first != 22) continue;
@@ -292,7 +292,7 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
     }
   }
   for (size_t p = 1; p < 43; ++p)
-    if (p != 21 && p != 42) check_share("predicted", 6.0 / 40, predicted_at[p], rows);  // 43 * 0.15 = 6.45, rounded
+    if (p != 21 && p != 42) check_fraction("predicted", 6.0 / 40, predicted_at[p], rows);  // 43 * 0.15 = 6.45, rounded
 }
 
 TEST_CASE("the second segment follows the first in half of the rows with two or more sentences", "[pretraining]") {
@@ -301,32 +301,33 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   PretrainingOptions o;
   o.length = 64, o.short_share = 0;
   const Pretraining training = make_pretraining(corpus, o);
-  int64_t follow = 0, splittable = 0;
-  std::vector<int64_t> second_from(300);
+  int64_t num_next = 0, splittable = 0;
+  std::vector<int64_t> second_segments_per_document(300);
   std::vector<Pretraining::Row> rows;
-  for (uint32_t number = 0; number < 4; ++number) {
-    const Pretraining::Epoch epoch = training.plan(number);
+  for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
+    const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) rows.push_back(epoch.row(i));
   }
   for (const Pretraining::Row& row : rows) {
     if (row.is_next) {
-      ++follow;
+      ++num_next;
       // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
       // tokens.
-      const Sentence row_tokens = corpus.of({row.first.begin, row.second.end});
+      const Sentence row_tokens = corpus.tokens_of({row.first.begin, row.second.end});
       const bool last = row.second.end == training.document(row.first.begin / 51).end;
       CHECK((row_tokens.size() >= 61 || last));
-      CHECK(corpus.of({row.first.begin, row.second.end - 1}).size() < 61);
+      CHECK(corpus.tokens_of({row.first.begin, row.second.end - 1}).size() < 61);
     } else {
-      ++second_from[row.second.begin / 51];
-      const auto needed = 61 - static_cast<int64_t>(corpus.of(row.first).size());
+      ++second_segments_per_document[row.second.begin / 51];
+      const auto needed = 61 - static_cast<int64_t>(corpus.tokens_of(row.first).size());
       const bool last = row.second.end == training.document(row.second.begin / 51).end;
-      CHECK((static_cast<int64_t>(corpus.of(row.second).size()) >= needed || last));
+      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= needed || last));
     }
     splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
-  check_share("second segment follows", 0.5, follow, splittable);
-  CHECK(std::count(second_from.begin(), second_from.end(), 0) < 3);  // about 12 second segments per document
+  check_fraction("second segment follows", 0.5, num_next, splittable);
+  CHECK(std::count(second_segments_per_document.begin(), second_segments_per_document.end(), 0) <
+        3);  // about 12 second segments per document
   // In documents of a single sentence, the second segment never follows the first.
   const std::vector<Document> singles = random_documents(30, 1, 5, 5, 13);
   const Corpus single_corpus(singles);
@@ -352,7 +353,7 @@ TEST_CASE("a row is split into two segments after any of its sentences but the l
     ++full_rows;
   }
   CHECK(rows_by_first_length.size() == 9);
-  for (const auto& [count, rows] : rows_by_first_length) check_share("this split", 1.0 / 9, rows, full_rows);
+  for (const auto& [count, rows] : rows_by_first_length) check_fraction("this split", 1.0 / 9, rows, full_rows);
 }
 
 TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly", "[pretraining]") {
@@ -366,17 +367,17 @@ TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly",
   const Pretraining training = make_pretraining(corpus, o);
   const Pretraining::Epoch epoch = training.plan(0);
   std::map<uint32_t, int64_t> lengths;
-  int64_t follow = 0;
+  int64_t num_next = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Pretraining::Row& row = epoch.row(i);
     if (!row.is_next) continue;
-    ++follow;
+    ++num_next;
     ++lengths[row.second.end - row.first.begin];
   }
   REQUIRE(lengths.begin()->first == 2);
   REQUIRE(lengths.rbegin()->first == 40);
-  check_share("short rows", 0.1 * 38 / 39, follow - lengths[40], follow);
-  for (uint32_t length = 2; length < 40; ++length) check_share("this length", 0.1 / 39, lengths[length], follow);
+  check_fraction("short rows", 0.1 * 38 / 39, num_next - lengths[40], num_next);
+  for (uint32_t length = 2; length < 40; ++length) check_fraction("this length", 0.1 / 39, lengths[length], num_next);
 }
 
 TEST_CASE("truncation removes tokens at the start and at the end of a segment with equal probability",
@@ -397,13 +398,13 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   int64_t removed_at_start = 0, removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
-    const Sentence tokens = unmasked(row), first = corpus.of(epoch.row(i).first);
-    const Sentence kept_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
+    const Sentence tokens = tokens_before_masking(row), first = corpus.tokens_of(epoch.row(i).first);
+    const Sentence first_segment_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
     if (first.size() != 40) continue;  // only segments of one sentence, whose tokens are distinct
-    removed_at_start += position_in(kept_tokens, first);
-    removed += static_cast<int64_t>(first.size() - kept_tokens.size());
+    removed_at_start += position_in(first_segment_tokens, first);
+    removed += static_cast<int64_t>(first.size() - first_segment_tokens.size());
   }
-  check_share("removed at the start", 0.5, removed_at_start, removed);
+  check_fraction("removed at the start", 0.5, removed_at_start, removed);
 }
 
 TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
@@ -411,10 +412,10 @@ TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   PretrainingOptions o;
   o.length = 3, o.next_sentence = false, o.short_share = 1;  // a shorter target length for every row
   const Pretraining training = make_pretraining(corpus, o);
-  for (uint32_t number = 0; number < 20; ++number) {
-    const Pretraining::Epoch epoch = training.plan(number);
+  for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
+    const Pretraining::Epoch epoch = training.plan(epoch_number);
     REQUIRE(epoch.size() == 3);  // one row per sentence, truncated to one word token
-    for (int64_t i = 0; i < epoch.size(); ++i) CHECK(unmasked(epoch.make(i)).size() == 3);
+    for (int64_t i = 0; i < epoch.size(); ++i) CHECK(tokens_before_masking(epoch.make(i)).size() == 3);
   }
 }
 

@@ -46,16 +46,16 @@ void check_readers_return(const std::string& path, const std::string& kind, cons
   const WholeShard text = read_whole_shard(path, kind);
   const ShardFile file(path);
   verify(file);
-  const text::Sequences of_file = text::sequences_of(file), of_text = text::sequences_of(text);
+  const text::Sequences file_sequences = text::sequences_of(file), shard_sequences = text::sequences_of(text);
   const size_t fields = text.header.fields.size();
   RC_ASSERT(text.size() == runs.size() / fields);
   RC_ASSERT(text.ends.size() == runs.size());
-  RC_ASSERT(of_file.ends == text.ends);
+  RC_ASSERT(file_sequences.ends == text.ends);
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto run = text.run(i / fields, i % fields);
     RC_ASSERT(std::vector<int32_t>(run.begin(), run.end()) == runs[i]);
-    RC_ASSERT(of_file.run(i) == runs[i]);
-    RC_ASSERT(of_text.run(i) == runs[i]);
+    RC_ASSERT(file_sequences.run(i) == runs[i]);
+    RC_ASSERT(shard_sequences.run(i) == runs[i]);
   }
 }
 

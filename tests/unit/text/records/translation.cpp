@@ -30,21 +30,21 @@ std::unique_ptr<Tokenizer> word_tokenizer(const Lines& known) {
   return make_word_tokenizer(std::move(pieces));
 }
 
-struct Sides {
+struct PairTokenizers {
   std::unique_ptr<Tokenizer> source = word_tokenizer({"a", "b", "c"}), target = word_tokenizer({"x", "y"});
 };
 
-PairSummary encode_to(const std::string& path, const Lines& files, const Sides& sides, const PairFilters& filters = {},
-                      int threads = 1) {
+PairSummary encode_to(const std::string& path, const Lines& files, const PairTokenizers& tokenizers,
+                      const PairFilters& filters = {}, int threads = 1) {
   PairBatches text(files, LineEnds::refuse_crlf);
-  ShardHeader h = header_of(*sides.target);
-  h.source_vocabulary = sides.source->size();
-  h.source_fingerprint = sides.source->fingerprint();
-  h.source_tokenizer = sides.source->serialize();
+  ShardHeader h = header_of(*tokenizers.target);
+  h.source_vocabulary = tokenizers.source->size();
+  h.source_fingerprint = tokenizers.source->fingerprint();
+  h.source_tokenizer = tokenizers.source->serialize();
   h.set_kind(kPairsKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  PairSummary summary = encode_pairs(text, *sides.source, *sides.target, filters, threads, writer);
+  PairSummary summary = encode_pairs(text, *tokenizers.source, *tokenizers.target, filters, threads, writer);
   writer.finish();
   sink->close();
   return summary;
@@ -60,7 +60,7 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> run) {
 // `path`.
 std::string refusal_of(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
   try {
-    encode_to(path, files, Sides(), filters);
+    encode_to(path, files, PairTokenizers(), filters);
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::input);
     CHECK(!MappedFile::possible(path));
@@ -73,9 +73,9 @@ std::string refusal_of(const std::string& path, const Lines& files, const PairFi
 
 TEST_CASE("pair filters equal a naive reference, for one input file and for two", "[pairs]") {
   Folder folder;
-  const Sides sides;
-  const auto side_of = [](const Lines& of) {
-    return rc::gen::map(rc::gen::resize(12, rc::gen::container<Lines>(rc::gen::elementOf(of))),
+  const PairTokenizers tokenizers;
+  const auto side_of = [](const Lines& words) {
+    return rc::gen::map(rc::gen::resize(12, rc::gen::container<Lines>(rc::gen::elementOf(words))),
                         [](const Lines& parts) { return join(parts, " "); });
   };
   CHECK(rc::check([&] {
@@ -118,8 +118,8 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     write_file_atomically(folder.file("t"), lines_of(target));
     write_file_atomically(folder.file("both"), lines_of(tab_separated));
     const PairSummary summary =
-        encode_to(folder.file("two.mhs"), {folder.file("s"), folder.file("t")}, sides, filters, threads);
-    encode_to(folder.file("one.mhs"), {folder.file("both")}, sides, filters, threads);
+        encode_to(folder.file("two.mhs"), {folder.file("s"), folder.file("t")}, tokenizers, filters, threads);
+    encode_to(folder.file("one.mhs"), {folder.file("both")}, tokenizers, filters, threads);
     RC_ASSERT(read_text_file(folder.file("two.mhs")) == read_text_file(folder.file("one.mhs")));
     RC_ASSERT(summary.pairs == expected.size());
     RC_ASSERT(summary.dropped == dropped);
@@ -130,13 +130,14 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     RC_ASSERT(text.counts.dropped == dropped);
     RC_ASSERT(text.counts.text_bytes == target_bytes);
     for (size_t i = 0; i < expected.size(); ++i)
-      RC_ASSERT(text_of(*sides.source, text.source(i)) + "\t" + text_of(*sides.target, text.target(i)) == expected[i]);
+      RC_ASSERT(text_of(*tokenizers.source, text.source(i)) + "\t" + text_of(*tokenizers.target, text.target(i)) ==
+                expected[i]);
   }));
 }
 
 TEST_CASE("source and target lines stay aligned if they are in batches of different numbers of lines", "[pairs]") {
   Folder folder;
-  const Sides sides;
+  const PairTokenizers tokenizers;
   Lines source, target;
   for (int i = 0; i < 9000; ++i) {
     std::string s = "a", t = "x";
@@ -147,14 +148,15 @@ TEST_CASE("source and target lines stay aligned if they are in batches of differ
   }
   write_file_atomically(folder.file("s"), lines_of(source));
   write_file_atomically(folder.file("t"), join(target, "\n"));  // without a last line feed
-  encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, sides);
-  encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, sides, {}, 4);
+  encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, tokenizers);
+  encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, tokenizers, {}, 4);
   CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
   const PairShard text = read_pairs(folder.file("1.mhs"));
   REQUIRE(text.size() == source.size());
   size_t mismatches = 0;
   for (size_t i = 0; i < source.size(); ++i)
-    if (text_of(*sides.source, text.source(i)) != source[i] || text_of(*sides.target, text.target(i)) != target[i])
+    if (text_of(*tokenizers.source, text.source(i)) != source[i] ||
+        text_of(*tokenizers.target, text.target(i)) != target[i])
       ++mismatches;
   CHECK(mismatches == 0);
   // If source and target have different numbers of lines, the message states both numbers and the first line without a
@@ -196,7 +198,7 @@ TEST_CASE("a malformed pair is refused, and the message names its line", "[pairs
   std::string long_line = "a";
   for (int i = 1; i < 10000; ++i) long_line += " b";
   write_file_atomically(folder.file("p"), long_line + "\tx\n");
-  CHECK(encode_to(path, {folder.file("p")}, Sides()).tokens[0] == 10001);
+  CHECK(encode_to(path, {folder.file("p")}, PairTokenizers()).tokens[0] == 10001);
 }
 
 TEST_CASE("filters that no pair can satisfy are refused", "[pairs]") {
