@@ -44,7 +44,7 @@ using namespace mh;
 
 namespace {
 
-struct Figures {
+struct Measurement {
   double ms, mb;  // median time of a call; peak memory that a call adds, results included
 };
 
@@ -55,8 +55,8 @@ double median(std::vector<double> x) {
 
 // Measures call() on the CPU, for at least 3 calls and 1 s. clear() drops the gradients before each timed call.
 template <class Call, class Clear>
-Figures on_cpu(const Call& call, const Clear& clear) {
-  Figures f{};
+Measurement measure_cpu(const Call& call, const Clear& clear) {
+  Measurement f{};
   reset_peak();
   const int64_t before = peak_kb();
   call();
@@ -77,8 +77,8 @@ Figures on_cpu(const Call& call, const Clear& clear) {
 
 // Measures call() on a GPU, for at least 20 calls and 300 ms. clear() drops the gradients before each call.
 template <class Call, class Clear>
-Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
-  Figures f{};
+Measurement measure_gpu(at::Device gpu, const Call& call, const Clear& clear) {
+  Measurement f{};
   const c10::impl::VirtualGuardImpl guard(gpu.type());
   const c10::Stream stream = guard.getStream(gpu);
   for (int i = 0; i < 5; ++i) clear(), call();
@@ -112,12 +112,12 @@ Figures on_gpu(at::Device gpu, const Call& call, const Clear& clear) {
 // Computes attention with this project's kernels, with head mixing if the mixing matrix m (heads, heads) or
 // (batch, queries, heads, heads) is defined. Throws Error(usage) if the build has no kernel for the type or head size.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
-                  const attention::AttentionSpec& policy) {
+                  const attention::AttentionSpec& spec) {
   if (q.is_cpu())
-    return m.defined() ? attention::head_mixing_cpu(q, k, v, m, policy) : attention::fused_cpu(q, k, v, policy);
+    return m.defined() ? attention::head_mixing_cpu(q, k, v, m, spec) : attention::fused_cpu(q, k, v, spec);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
   if (gpu.kernels == nullptr) throw Error(Exit::usage, "expected kernels for this type and head size; found none");
-  return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, policy) : attention::fused_gpu(gpu, q, k, v, policy);
+  return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, spec) : attention::fused_gpu(gpu, q, k, v, spec);
 }
 
 std::optional<at::ScalarType> type_named(const std::string& name) {
@@ -127,7 +127,7 @@ std::optional<at::ScalarType> type_named(const std::string& name) {
   return std::nullopt;
 }
 
-at::Device the_gpu() {
+at::Device default_gpu() {
   static const at::Device gpu = nn::choose_device("cuda");
   return gpu;
 }
@@ -137,14 +137,15 @@ int measure(std::istream& arguments) {
   int64_t batch = 0, heads = 0, n = 0, d = 0;
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> where;
   const auto type = type_named(type_name);
-  const bool decodes = kind.starts_with("decode"), relative = kind == "relative", by_query = kind.ends_with("-b"),
-             mixes = kind.starts_with("mixhead") || decodes, cuda = where == "cuda";
+  const bool decodes = kind.starts_with("decode"), relative = kind == "relative",
+             mixes_per_query = kind.ends_with("-b"), mixes = kind.starts_with("mixhead") || decodes,
+             cuda = where == "cuda";
   const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
                                        "mixhead-b", "relative", "decode-a",   "decode-b"};
   if (!arguments || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
       (!cuda && *type == at::kHalf))
     return 2;
-  const at::Device device = cuda ? the_gpu() : at::Device(at::kCPU);
+  const at::Device device = cuda ? default_gpu() : at::Device(at::kCPU);
   if (!cuda) nn::prepare_cpu(std::atoi(where.c_str()));
   // Returns a random tensor (batch, heads, length, size) with gradient and with the strides of a joint projection.
   const auto leaf = [&](int64_t length) {
@@ -156,37 +157,41 @@ int measure(std::istream& arguments) {
   at::Tensor m;
   if (mixes) {
     m = (at::eye(heads) + 0.1 * at::randn({heads, heads})).to(device);
-    if (by_query) m = m.expand({batch, queries, heads, heads}).contiguous();
+    if (mixes_per_query) m = m.expand({batch, queries, heads, heads}).contiguous();
     m.requires_grad_();
   }
-  attention::AttentionSpec policy;
-  policy.causal = !decodes;
-  attention::RelativePositions& p = policy.relative;
+  attention::AttentionSpec spec;
+  spec.causal = !decodes;
+  attention::RelativePositions& p = spec.relative;
   if (relative) {
-    const auto given = [&](const std::vector<int64_t>& sizes, at::ScalarType kept) {
-      return at::randn(sizes).to(device, kept).requires_grad_();
+    const auto random_parameter = [&](const std::vector<int64_t>& sizes, at::ScalarType dtype) {
+      return at::randn(sizes).to(device, dtype).requires_grad_();
     };
-    p = {given({heads, d}, at::kFloat), given({heads, d}, at::kFloat), given({heads, keys, d}, *type), {{0, keys, 0}}};
+    p = {random_parameter({heads, d}, at::kFloat),
+         random_parameter({heads, d}, at::kFloat),
+         random_parameter({heads, keys, d}, *type),
+         {{0, keys, 0}}};
   }
-  const bool pairs = kind == "cross-head", by_library = cuda && (kind == "plain" || pairs || kind == "scaled");
-  if (pairs)
-    for (int64_t i = 0; i < heads; ++i) policy.key_heads.push_back((i + 1) % heads);
-  const at::Tensor others = pairs ? nn::cached_constant(device, policy.key_heads) : at::Tensor();
-  if (kind == "scaled") policy.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
+  const bool reads_next_head = kind == "cross-head",
+             uses_torch_attention = cuda && (kind == "plain" || reads_next_head || kind == "scaled");
+  if (reads_next_head)
+    for (int64_t i = 0; i < heads; ++i) spec.key_heads.push_back((i + 1) % heads);
+  const at::Tensor next_heads = reads_next_head ? nn::cached_constant(device, spec.key_heads) : at::Tensor();
+  if (kind == "scaled") spec.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
-    for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, policy.head_scales})
+    for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, spec.head_scales})
       if (t.defined()) t.mutable_grad() = at::Tensor();
   };
   const auto call = [&] {
     const c10::AutoGradMode gradient(!decodes);
-    const auto read = [&](const at::Tensor& x) { return pairs ? x.index_select(1, others) : x; };
-    at::Tensor out =
-        by_library ? at::scaled_dot_product_attention(q, read(k), read(v), {}, 0.0, true) : attend(q, k, v, m, policy);
-    if (by_library && policy.head_scales.defined())
-      out = out * policy.head_scales.to(*type).unsqueeze(-1).unsqueeze(-1);
+    const auto read = [&](const at::Tensor& x) { return reads_next_head ? x.index_select(1, next_heads) : x; };
+    at::Tensor out = uses_torch_attention ? at::scaled_dot_product_attention(q, read(k), read(v), {}, 0.0, true)
+                                          : attend(q, k, v, m, spec);
+    if (uses_torch_attention && spec.head_scales.defined())
+      out = out * spec.head_scales.to(*type).unsqueeze(-1).unsqueeze(-1);
     if (!decodes) out.backward(dout);
   };
-  const Figures f = cuda ? on_gpu(device, call, clear) : on_cpu(call, clear);
+  const Measurement f = cuda ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
   const double results = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
   std::printf("%.3f %.1f\n", f.ms, f.mb - results);
   std::fflush(stdout);

@@ -19,7 +19,7 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  auto number = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
   const int64_t rounds = number(1, 5), sentences = number(5, 32), beam = number(6, 5), length = number(7, 24),
                 source = number(8, 20), entries = 8000;
   const at::Device device = nn::choose_device(argc > 4 ? argv[4] : "cpu");

@@ -8,7 +8,7 @@
 #include "io/shard.h"
 
 int main(int argc, char** argv) {
-  auto number = [&](int i, int64_t otherwise) { return argc > i ? std::atoll(argv[i]) : otherwise; };
+  auto number = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
   const int64_t block = number(2, 256), rows = number(3, 16), updates = number(4, 500);
   mh::io::ShardFile shard(argv[1]);
   const auto blocks = static_cast<int64_t>(shard.counts().tokens) / block - 1;

@@ -180,7 +180,7 @@ def write_config(tools, folder, combination):
     return [argument for file in files for argument in ("--config", file)]
 
 
-def logged(run):
+def losses_by_update(run):
     """Returns {update: loss} of the folder `run`, in the order of its log.jsonl."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     return {str(line["update"]): line["loss"] for line in lines if "tokens_per_second" in line}
@@ -190,7 +190,7 @@ def resume(tools, shards, run, combination):
     shard = shards / shard_of(combination[0])
     tools.run("mh-train", "-q", "--threads", 1, "--resume", "--out", run, "--train", shard, "--valid", shard, "--set",
               f"train.length={UPDATES}u")
-    return logged(run)
+    return losses_by_update(run)
 
 
 def begin(tools, shards, folder, combination):
@@ -207,7 +207,7 @@ def score(tools, model, shard):
     return {name: value for name, value in json.loads(done.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
 
 
-def cut(tools, model, pruned, backbone):
+def prune_first_head(tools, model, pruned, backbone):
     """Prunes the first head of the first layer of `model`. Returns 0, or 2 if mh-prune refuses to."""
     head = {"encoder-decoder": "decoder.self:0:0"}.get(backbone, "0:0")
     return tools.run("mh-prune", "cut", "-q", model, "--heads", head, "-o", pruned, expected=(0, 2)).returncode
@@ -227,7 +227,7 @@ def train(tools, shards, folder, combination):
     if keeps_model(combination):
         best = folder / "interrupted/best.safetensors"
         result["score"] = score(tools, best, shard)
-        status = cut(tools, best, folder / "pruned.safetensors", combination[0])
+        status = prune_first_head(tools, best, folder / "pruned.safetensors", combination[0])
         result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
     if combination[1:] == ("none", "none"):
         tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--precision", "bf16", "--train", shard, "--valid",
@@ -255,19 +255,19 @@ def make(arguments):
         make_shards(tools, place / "shards")
         results = dict(each(combinations(), lambda one: train(tools, place / "shards", place / "all" / name_of(one), one)))
         for one in combinations():
-            name, made, kept = name_of(one), place / "all" / name_of(one), place / "kept" / name_of(one)
+            name, made, archived_folder = name_of(one), place / "all" / name_of(one), place / "kept" / name_of(one)
             if "refused" in results[name] or not keeps_model(one):
                 continue
-            kept.mkdir(parents=True)
+            archived_folder.mkdir(parents=True)
             if keeps_state(one):
-                shutil.copytree(made / "interrupted", kept / "run")
+                shutil.copytree(made / "interrupted", archived_folder / "run")
             else:
-                (kept / "run").mkdir()
-                shutil.copy(made / "interrupted/best.safetensors", kept / "run")
+                (archived_folder / "run").mkdir()
+                shutil.copy(made / "interrupted/best.safetensors", archived_folder / "run")
             if (made / "pruned.safetensors").exists() and keeps_state(one) and one[2] == "none":
-                shutil.copy(made / "pruned.safetensors", kept)
+                shutil.copy(made / "pruned.safetensors", archived_folder)
             if (made / "bf16").exists() and one[0] in ("decoder", "bert"):
-                shutil.copy(made / "bf16/best.safetensors", kept / "bf16.safetensors")
+                shutil.copy(made / "bf16/best.safetensors", archived_folder / "bf16.safetensors")
         (place / "kept/results.json").write_text(json.dumps(results), encoding="utf-8")
         shutil.move(place / "shards", place / "kept/shards")
         with tarfile.open(arguments.archive, "w:xz", preset=9) as archive:
@@ -295,25 +295,25 @@ def differences(expected, found, tolerance):
         yield f"expected {expected!r}; found {found!r}"
 
 
-def recompute(tools, shards, kept, folder, combination, recorded):
+def recompute(tools, shards, archived_folder, folder, combination, recorded):
     """Recomputes losses and scores of a combination from its archived files in `kept`, for comparison with `recorded`."""
-    if "refused" in recorded or not (kept / "run").exists():
+    if "refused" in recorded or not (archived_folder / "run").exists():
         status = begin(tools, shards, folder, combination)
-        return {"refused": status} if status else {"losses": logged(folder / "run")}
+        return {"refused": status} if status else {"losses": losses_by_update(folder / "run")}
     shard, result = shards / shard_of(combination[0]), {}
     if keeps_state(combination):
-        shutil.copytree(kept / "run", folder / "resumed")
+        shutil.copytree(archived_folder / "run", folder / "resumed")
         result["losses"] = resume(tools, shards, folder / "resumed", combination)
     else:
         begin(tools, shards, folder, combination)
-        result["losses"] = logged(folder / "run")
-    result["score"] = score(tools, kept / "run/best.safetensors", shard)
-    status = cut(tools, kept / "run/best.safetensors", folder / "pruned.safetensors", combination[0])
+        result["losses"] = losses_by_update(folder / "run")
+    result["score"] = score(tools, archived_folder / "run/best.safetensors", shard)
+    status = prune_first_head(tools, archived_folder / "run/best.safetensors", folder / "pruned.safetensors", combination[0])
     result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
-    if (kept / "pruned.safetensors").exists() and score(tools, kept / "pruned.safetensors", shard) != result["pruned"]:
+    if (archived_folder / "pruned.safetensors").exists() and score(tools, archived_folder / "pruned.safetensors", shard) != result["pruned"]:
         result["pruned"] = "the archived pruned model and the model pruned by these tools have different scores"
-    if (kept / "bf16.safetensors").exists():
-        result["bf16"] = score(tools, kept / "bf16.safetensors", shard)
+    if (archived_folder / "bf16.safetensors").exists():
+        result["bf16"] = score(tools, archived_folder / "bf16.safetensors", shard)
     else:
         recorded.pop("bf16", None)
     return result

@@ -16,13 +16,13 @@
 namespace {
 
 // Prints all elements of a tensor; nothing if it is undefined.
-void write(const at::Tensor& values) {
+void print_values(const at::Tensor& values) {
   const at::Tensor flat = values.defined() ? values.to(at::kFloat).contiguous() : at::zeros({0});
   for (int64_t i = 0; i < flat.numel(); ++i) std::printf("%.9g ", static_cast<double>(flat.const_data_ptr<float>()[i]));
 }
 
 // Returns the integers in `text` as a tensor (1, T), or an undefined tensor if there are none.
-at::Tensor row(const std::string& text) {
+at::Tensor parse_row(const std::string& text) {
   std::istringstream in(text);
   std::vector<int64_t> numbers;
   for (int64_t number; in >> number;) numbers.push_back(number);
@@ -37,14 +37,14 @@ int main(int argc, char** argv) try {
   const auto loaded = mh::model::load_model(argv[1], at::kCPU);
   for (std::string line; std::getline(std::cin, line);) {
     const size_t bar = line.find('|');
-    mh::model::Input input(row(line.substr(0, bar)));
-    if (bar != line.npos) input.segments = row(line.substr(bar + 1));
+    mh::model::Input input(parse_row(line.substr(0, bar)));
+    if (bar != line.npos) input.segments = parse_row(line.substr(bar + 1));
     const at::Tensor hidden = loaded.model->hidden(input, {});
-    write(hidden);
+    print_values(hidden);
     std::printf("| ");
-    write(loaded.model->logits(hidden));
+    print_values(loaded.model->logits(hidden));
     std::printf("| ");
-    write(loaded.model->sentence_logits(hidden));
+    print_values(loaded.model->sentence_logits(hidden));
     std::printf("\n");
   }
   return 0;

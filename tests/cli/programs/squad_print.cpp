@@ -66,7 +66,7 @@ void print_answers(const text::Questions& questions, const std::function<Scores(
 }
 
 // Returns start and end scores of the window `row`: 10 at its target positions, 0 elsewhere.
-Scores truth(const text::Questions& questions, int64_t row) {
+Scores gold_scores(const text::Questions& questions, int64_t row) {
   Scores s{std::vector<float>(static_cast<size_t>(questions.length(row))), {}};
   s.end = s.start;
   const auto targets = questions.make(row).targets;
@@ -75,7 +75,7 @@ Scores truth(const text::Questions& questions, int64_t row) {
 }
 
 // Returns pseudo-random start and end scores of the window `row`, with few distinct values to test ties.
-Scores made(const text::Questions& questions, int64_t row) {
+Scores pseudo_random_scores(const text::Questions& questions, int64_t row) {
   Scores s;
   for (int64_t i = 0; i < questions.length(row); ++i) {
     s.start.push_back(static_cast<float>((row * 7919 + i * 104729) % 1009 / 8));
@@ -100,8 +100,8 @@ int main(int argc, char** argv) {
   else if (argc != (job == "score" ? 4 : 3)) return 2;
   const text::Questions questions = questions_of(argv[2], options);
   if (job == "windows") print_windows(questions);
-  else if (job == "truth") print_answers(questions, [&](int64_t row) { return truth(questions, row); });
-  else if (job == "made") print_answers(questions, [&](int64_t row) { return made(questions, row); });
+  else if (job == "truth") print_answers(questions, [&](int64_t row) { return gold_scores(questions, row); });
+  else if (job == "made") print_answers(questions, [&](int64_t row) { return pseudo_random_scores(questions, row); });
   else if (job == "score") print_scores(questions, argv[3]);
   else return 2;
 }
