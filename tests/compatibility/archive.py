@@ -27,7 +27,7 @@ import tarfile
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-UPDATES, BREAK = 20, 10
+UPDATES = 20
 TOLERANCE = 1e-5  # relative; machines with different vector instructions differ by less after 20 updates
 
 # The configuration of every run, with the key names of the version that made the archive. Later versions translate

@@ -11,7 +11,7 @@
 namespace mh {
 
 TextSource::TextSource(const std::string& path) : name_(path) {
-  if (MappedFile::possible(path)) {
+  if (MappedFile::is_mappable(path)) {
     file_ = std::make_unique<io::ShardFile>(path);
     task_ = task::task_of_kind(file_->header().kind, path);
     records_ = std::make_unique<text::FileRecords>(*file_);

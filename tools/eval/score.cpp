@@ -51,7 +51,7 @@ void check(const ScoreJob& a) {
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
   const std::vector<std::string> subcommands{"bleu", "generate", "translate"};
-  if (!did_you_mean(a.files[0], subcommands).empty() && !MappedFile::possible(a.files[0]))
+  if (!did_you_mean(a.files[0], subcommands).empty() && !MappedFile::is_mappable(a.files[0]))
     throw Error(Exit::usage, Problem{"mh-eval", "a model or a subcommand: " + join(subcommands, ", "), a.files[0],
                                      did_you_mean(a.files[0], subcommands)});
   std::vector<std::string> inputs = a.files;

@@ -42,7 +42,7 @@ void check(const Exchange& a) {
     throw Error(Exit::usage, Problem{where, expected, found, next});
   };
   if (a.model.empty()) refuse("mh-swap", "a model", "none", "mh-swap --help shows all options");
-  if (!did_you_mean(a.model, {"report"}).empty() && !MappedFile::possible(a.model))
+  if (!did_you_mean(a.model, {"report"}).empty() && !MappedFile::is_mappable(a.model))
     refuse("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
   if (a.pairs.empty() && a.mode.empty())
     refuse("mh-swap", "--pairs or --mode", "neither",

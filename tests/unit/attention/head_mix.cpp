@@ -27,7 +27,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     at::Tensor x = (transposed ? normal({b, t, in, s}, seed).transpose(1, 2) : normal({b, in, t, s}, seed)).to(type);
     at::Tensor m = matrix_per_query ? normal({b, t, in, out}, seed + 1) : normal({in, out}, seed + 1);
-    Mixing mixing;
+    MixOptions mixing;
     mixing.by_position = pick(0, 1) == 1;
     if (pick(0, 1) == 1) {
       mixing.causal_offset = pick(0, 3);
@@ -70,7 +70,7 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
   for (auto type : {at::kFloat, at::kDouble})
     for (bool matrix_per_query : {false, true})
       for (bool causal : {false, true}) {
-        Mixing mixing;
+        MixOptions mixing;
         if (causal) mixing.causal_offset = 0;
         const at::Tensor r = normal({2, 4, 20, 6}, 4).to(type);
         std::vector<at::Tensor> results;
@@ -93,7 +93,7 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
   for (bool matrix_per_query : {false, true})
     for (const CausalOffset& offset : {CausalOffset(), CausalOffset(10), CausalOffset(-5)})
       for (int64_t in : {heads, int64_t{2}}) {
-        Mixing mixing;
+        MixOptions mixing;
         mixing.causal_offset = offset;
         const at::Tensor r = normal({2, heads, queries, 6}, 4);
         const at::Tensor visible = offset ? at::ones({queries, keys}).tril(*offset) : at::ones({queries, keys});

@@ -234,6 +234,9 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   check_refused(frame_head + payload);
   std::string huge = encode_header(header());
   huge[8 + 7] = 0x10;
+  frame_head.clear();
+  store32(frame_head, kHeaderMagic);
+  store32(frame_head, static_cast<uint32_t>(huge.size()));
   check_refused(frame_head + huge);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);

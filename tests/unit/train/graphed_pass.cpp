@@ -24,7 +24,7 @@ struct Counts {
 class ReplayingGraph : public DeviceGraph {
  public:
   explicit ReplayingGraph(Counts& counts) : counts_(counts) {}
-  std::vector<at::Tensor> record(const Work& work) override {
+  std::vector<at::Tensor> capture(const Work& work) override {
     ++counts_.captures;
     work_ = work;
     for (const at::Tensor& t : work_())
@@ -122,7 +122,7 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
 
 TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {
   struct FailingGraph : DeviceGraph {
-    std::vector<at::Tensor> record(const Work&) override { throw std::runtime_error("operation not permitted\nstack"); }
+    std::vector<at::Tensor> capture(const Work&) override { throw std::runtime_error("operation not permitted\nstack"); }
     void launch() override {}
   };
   auto model =

@@ -63,7 +63,7 @@ std::string refusal_of(const std::string& path, const Lines& files, const PairFi
     encode_to(path, files, PairTokenizers(), filters);
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::input);
-    CHECK(!MappedFile::possible(path));
+    CHECK(!MappedFile::is_mappable(path));
     return error.what();
   }
   return "nothing";
