@@ -18,7 +18,7 @@ struct Dropout {
 };
 
 // Dropout of a tensor whose elements are a range of a random stream.
-struct DropoutFrom {
+struct DropoutRange {
   Dropout how;
   uint64_t first;  // stream element of the first tensor element
 };

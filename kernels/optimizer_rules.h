@@ -14,16 +14,16 @@ namespace mh::kernels {
 
 struct AdamPlan {
   float lr, beta1, beta2, epsilon;
-  float correction1, correction2;  // 1 - beta^t, or 1 without bias correction
+  float bias_correction1, bias_correction2;  // 1 - beta^t, or 1 without bias correction
   float decay;                     // lr * weight decay: p -= decay * p before the step
   float scale;                     // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
-MH_EVERYWHERE void adam_one(const AdamPlan& a, float step, float root, float& p, float g, float& m, float& v) {
+MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_correction2_sqrt, float& p, float g, float& m, float& v) {
   const float gradient = a.scale * g;
   m = a.beta1 * m + (1 - a.beta1) * gradient;
   v = a.beta2 * v + (1 - a.beta2) * gradient * gradient;
-  p = p - a.decay * p - step * m / (std::sqrt(v) / root + a.epsilon);
+  p = p - a.decay * p - step_size * m / (std::sqrt(v) / bias_correction2_sqrt + a.epsilon);
 }
 
 struct MomentumPlan {
@@ -33,22 +33,22 @@ struct MomentumPlan {
 };
 
 // buf = momentum * buf + g + decay * p; p -= lr * buf
-MH_EVERYWHERE void sgd_one(const MomentumPlan& a, float& p, float g, float& buffer) {
+MH_EVERYWHERE void sgd_element(const MomentumPlan& a, float& p, float g, float& buffer) {
   buffer = a.momentum * buffer + a.scale * g + a.decay * p;
   p -= a.lr * buffer;
 }
 
 struct NagPlan {
   float lr, momentum;
-  float correction;  // lr / lr of the previous update
+  float lr_ratio;  // lr / lr of the previous update
   float decay;       // lr * weight decay
   float scale;       // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
-MH_EVERYWHERE void nag_one(const NagPlan& a, float& p, float g, float& buffer) {
+MH_EVERYWHERE void nag_element(const NagPlan& a, float& p, float g, float& buffer) {
   const float m = a.momentum, gradient = a.scale * g;
-  p = p * (1 - a.decay) + m * m * a.correction * buffer - (1 + m) * a.lr * gradient;
-  buffer = m * a.correction * buffer - a.lr * gradient;
+  p = p * (1 - a.decay) + m * m * a.lr_ratio * buffer - (1 + m) * a.lr * gradient;
+  buffer = m * a.lr_ratio * buffer - a.lr * gradient;
 }
 
 }  // namespace mh::kernels

@@ -15,7 +15,7 @@ namespace {
 
 // Computes to (rows, size) = factor * from (rows, size), rounded to T.
 template <class T>
-MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
+MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v;
@@ -27,7 +27,7 @@ MH_INLINE void pack(const float* from, int64_t rows, int64_t size, float factor,
 
 // Returns the address of row `first` + j of a matrix.
 template <class T>
-struct InRows {
+struct RowAddress {
   Matrix<const T> rows;
   int64_t first;
   MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
@@ -49,14 +49,14 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
 }
 
 // Relative positions of one head (RelativeParams), and their scratch for a block of queries.
-struct Distances {
+struct RelativePositions {
   const float *u, *v, *rows, *transposed;  // u and v (size), r (count, size) and rᵀ (size, count) of params.head
   int64_t size, count;                     // elements of a row of r; number of rows of r
-  int64_t row;                             // row stride of by_distance
-  float* by_distance;                      // (kBlock, row): products of the queries with consecutive rows of r
+  int64_t row;                             // row stride of distance_products
+  float* distance_products;                      // (kBlock, row): products of the queries with consecutive rows of r
   float* queries;                          // (kBlock, size): scale * (q + v)
-  MH_INLINE Distances(const AttentionParams& params, int64_t span, float* scratch)
-      : row(distances_of(span, kBlock)), by_distance(scratch), queries(scratch + kBlock * row) {
+  MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
+      : row(distance_row_stride(span, kBlock)), distance_products(scratch), queries(scratch + kBlock * row) {
     if (!params.has_relative()) return;
     const RelativeParams& r = params.relative;
     size = params.key_size, count = r.distances;
@@ -66,47 +66,47 @@ struct Distances {
   }
 };
 
-// Returns the keys of run number `run` that block b sees, and the rows of r at their distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& b, int64_t run) {
-  return distance_range(params.relative.runs[run], params.queries, b.first, b.m, b.low,
-                        std::min(b.width, params.visible_end(b.first + b.m - 1)));
+// Returns the keys of run number `run_index` that block b sees, and the rows of r at their distances.
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& b, int64_t run_index) {
+  return distance_range(params.relative.runs[run_index], params.queries, b.first, b.m, b.key_begin,
+                        std::min(b.key_end, params.visible_end(b.first + b.m - 1)));
 }
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to d.queries.
-MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const Distances& d, float* x) {
+MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& d, float* x) {
   add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, params.scale, x, x);
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row).
 template <class Tile>
-MH_INLINE void add_distances(const AttentionParams& params, const Block& b, const Distances& d, int64_t row, float* s) {
-  for (int64_t run = 0; run < params.relative.num_runs; ++run) {
-    const DistanceRange z = distance_range(params, b, run);
+MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row, float* s) {
+  for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
+    const DistanceRange z = distance_range(params, b, run_index);
     if (z.keys <= 0) continue;
     product<Tile, false>(b.rows, padded(z.rows), d.size, {d.queries, d.size, 1}, {d.transposed + z.row, d.count},
-                         {d.by_distance, d.row});
+                         {d.distance_products, d.row});
     for (int64_t i = 0; i < b.m; ++i)
-      add_to(d.by_distance + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.low);
+      add_to(d.distance_products + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.key_begin);
   }
 }
 
 // Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row) of the
 // logits: adds to dr (distances, size), and overwrites dy (block, size), the gradient with respect to d.queries.
 template <class Tile>
-MH_INLINE void distances_backward(const AttentionParams& params, const Block& b, const Distances& d, int64_t row,
+MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row,
                                   const float* ds, float* dr, float* dy) {
   std::fill_n(dy, b.rows * d.size, 0.0F);
-  for (int64_t run = 0; run < params.relative.num_runs; ++run) {
-    const DistanceRange z = distance_range(params, b, run);
+  for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
+    const DistanceRange z = distance_range(params, b, run_index);
     if (z.keys <= 0) continue;
-    std::fill_n(d.by_distance, b.rows * d.row, 0.0F);
+    std::fill_n(d.distance_products, b.rows * d.row, 0.0F);
     for (int64_t i = 0; i < b.m; ++i)
-      std::memcpy(d.by_distance + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.low,
+      std::memcpy(d.distance_products + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.key_begin,
                   static_cast<size_t>(z.keys) * sizeof(float));
-    product<Tile, true>(b.rows, d.size, z.rows, {d.by_distance, d.row, 1}, {d.rows + z.row * d.size, d.size},
+    product<Tile, true>(b.rows, d.size, z.rows, {d.distance_products, d.row, 1}, {d.rows + z.row * d.size, d.size},
                         {dy, d.size});
-    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, {d.by_distance, 1, d.row}, {d.queries, d.size},
+    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, {d.distance_products, 1, d.row}, {d.queries, d.size},
                         {dr + z.row * d.size, d.size});
   }
 }
@@ -115,7 +115,7 @@ MH_INLINE void distances_backward(const AttentionParams& params, const Block& b,
 // - 1.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end,
                                      float* dropout_mask) {
-  const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.low);
+  const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.key_begin);
   dropout_mask_range(params.dropout, params.dropout_first + row, end, dropout_mask);
 }
 
@@ -148,7 +148,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
     const int64_t first = params.visible_begin(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, row);
     x.lse[i] =
-        attend_one(row, params.visible_end(i) - first, d, KeysAndValues{InRows<T>{k, first}, InRows<T>{v, first}},
+        attend_query(row, params.visible_end(i) - first, d, KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
                    params.head_scale(params.head), s, x.out.data + i * x.out.stride);
   }
 }
@@ -157,9 +157,9 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
 struct VisibleRange {
   int64_t first, end;
   MH_INLINE VisibleRange(const AttentionParams& params, const Block& b, int64_t i)
-      : first(std::max<int64_t>(0, params.visible_begin(b.first + i) - b.low)),
-        end(std::min(params.visible_end(b.first + i), b.width) - b.low) {}
-  MH_INLINE bool none() const { return end <= first; }
+      : first(std::max<int64_t>(0, params.visible_begin(b.first + i) - b.key_begin)),
+        end(std::min(params.visible_end(b.first + i), b.key_end) - b.key_begin) {}
+  MH_INLINE bool is_empty() const { return end <= first; }
 };
 
 // Sets the first `count` elements of x, which belong to masked keys, to `value`.
@@ -169,11 +169,11 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 
 // Computes the logits s (block, row) of a block of queries, including relative positions.
 template <class Tile, class Products>
-MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Distances& distances, Products& products,
-                         int64_t row, float* s) {
+MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& distances, Products& products,
+                         int64_t row_stride, float* s) {
   if (params.has_relative()) add_relative_biases(params, b, distances, products.queries());
   products.logits(b, s);
-  if (params.has_relative()) add_distances<Tile>(params, b, distances, row, s);
+  if (params.has_relative()) add_position_term<Tile>(params, b, distances, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
@@ -181,7 +181,7 @@ MH_INLINE void logits_of(const AttentionParams& params, const Block& b, const Di
 // rescales `values` (d), the running sum of values weighted by exponentials, to the new maximum.
 MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& top, float& sum,
                               float* values) {
-  if (visible.none()) return fill_masked(width, 0, x);
+  if (visible.is_empty()) return fill_masked(width, 0, x);
   fill_masked(visible.first, -INFINITY, x);
   const float previous_max = top;
   top = std::max(top, maximum_of(x, visible.end));
@@ -201,35 +201,35 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   const Matrix<const T> q = t.q, k = t.k, v = t.v;
   const Matrix<T> out = t.out;
   float* const lse = t.lse;
-  const int64_t d = params.key_size, step = forward_span(params), row = row_stride_of(step);
+  const int64_t d = params.key_size, span = forward_span(params), row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
-  Products products(params, false, row, k, v, allocator);
-  float* s = allocator.take(kBlock * row);
-  float* sums = allocator.take(kBlock * d);
-  const Distances distances(params, step, allocator.take(distances_scratch(params, step)));
-  float* dropout_mask = allocator.at + kDropoutGroup;
+  Products products(params, false, row_stride, k, v, allocator);
+  float* s = allocator.allocate(kBlock * row_stride);
+  float* sums = allocator.allocate(kBlock * d);
+  const RelativePositions distances(params, span, allocator.allocate(distances_scratch(params, span)));
+  float* dropout_mask = allocator.next + kDropoutGroup;
   for (int64_t first = 0; first < params.queries; first += kBlock) {
     float top[kBlock], sum[kBlock];
     std::fill_n(top, kBlock, -INFINITY), std::fill_n(sum, kBlock, 0.0F), std::fill_n(sums, kBlock * d, 0.0F);
-    for (int64_t key = 0; key < params.keys; key += step) {
-      const Block b = Products::block_at(params, first, {key, key + step});
+    for (int64_t key = 0; key < params.keys; key += span) {
+      const Block b = Products::block_at(params, first, {key, key + span});
       if (b.keys() <= 0) continue;
-      products.take_queries(b, q);
-      logits_of<Tile>(params, b, distances, products, row, s);
+      products.pack_queries(b, q);
+      compute_logits<Tile>(params, b, distances, products, row_stride, s);
       for (int64_t i = 0; i < b.m; ++i) {
-        float* x = s + i * row;
+        float* x = s + i * row_stride;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
         const VisibleRange visible(params, b, i);
         online_softmax(visible, b.keys(), d, x, top[i], sum[i], sums + i * d);
-        if (!params.has_dropout() || visible.none()) continue;
+        if (!params.has_dropout() || visible.is_empty()) continue;
         dropout_mask_of_query(params, b, i, visible.end, dropout_mask);
         drop(dropout_mask, visible.end, x);
       }
       products.accumulate_out(b, s, sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
-      lse[first + i] = log_sum(top[i], sum[i]);
-      pack(sums + i * d, 1, d, sum[i] == 0 ? 0 : params.head_scale(params.head) / sum[i],
+      lse[first + i] = log_sum_exp(top[i], sum[i]);
+      store_scaled(sums + i * d, 1, d, sum[i] == 0 ? 0 : params.head_scale(params.head) / sum[i],
            Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
   }
@@ -241,21 +241,21 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
   const Matrix<T> out = t.out;
   const float* const lse = t.lse;
-  const int64_t d = params.key_size, keys = Products::keys(params), step = backward_span(params),
-                row = row_stride_of(step);
+  const int64_t d = params.key_size, keys = Products::keys(params), span = backward_span(params),
+                row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
-  Products products(params, true, row, k, v, allocator);
-  float* dk = allocator.take(keys * d);
-  float* dv = allocator.take(keys * d);
-  float* dq = allocator.take(params.queries * d);
-  float* p = allocator.take(kBlock * row);
-  float* ds = allocator.take(kBlock * row);
-  float* sums = allocator.take(kBlock * d);
-  float* dy = allocator.take(kBlock * d);
-  float* slopes = allocator.take(row);                     // derivative of sigsoftmax_logits() for one query
-  float* deltas = allocator.take(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
-  const Distances distances(params, step, allocator.take(distances_scratch(params, step)));
-  float* dropout_mask = allocator.at + kDropoutGroup;
+  Products products(params, true, row_stride, k, v, allocator);
+  float* dk = allocator.allocate(keys * d);
+  float* dv = allocator.allocate(keys * d);
+  float* dq = allocator.allocate(params.queries * d);
+  float* p = allocator.allocate(kBlock * row_stride);
+  float* ds = allocator.allocate(kBlock * row_stride);
+  float* sums = allocator.allocate(kBlock * d);
+  float* dy = allocator.allocate(kBlock * d);
+  float* slopes = allocator.allocate(row_stride);                     // derivative of sigsoftmax_logits() for one query
+  float* deltas = allocator.allocate(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
+  const RelativePositions distances(params, span, allocator.allocate(distances_scratch(params, span)));
+  float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {
     for (float* gradient : {t.du, t.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(t.dr, distances.count * d, 0.0F);
@@ -275,20 +275,20 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   double head_dscale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
   // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
   // the cache for all blocks of queries.
-  for (int64_t key = 0; key < params.keys; key += step)
+  for (int64_t key = 0; key < params.keys; key += span)
     for (int64_t first = 0; first < params.queries; first += kBlock) {
-      const Block b = Products::block_at(params, first, {key, key + step});
+      const Block b = Products::block_at(params, first, {key, key + span});
       const int64_t width = b.keys();
       if (width <= 0) continue;
-      products.take_queries(b, q);
+      products.pack_queries(b, q);
       products.pack_dout(b, dout);
-      logits_of<Tile>(params, b, distances, products, row, p);
+      compute_logits<Tile>(params, b, distances, products, row_stride, p);
       products.compute_dp(b, ds);
       for (int64_t i = 0; i < b.rows; ++i) {
-        float *pi = p + i * row, *dsi = ds + i * row;
+        float *pi = p + i * row_stride, *dsi = ds + i * row_stride;
         const VisibleRange visible(params, b, std::min(i, b.m - 1));
         // The padding rows of the tile and the fully masked rows have no gradient.
-        if (i >= b.m || visible.none() || lse[first + i] == INFINITY) {
+        if (i >= b.m || visible.is_empty() || lse[first + i] == INFINITY) {
           std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
           continue;
         }
@@ -318,7 +318,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       std::fill_n(sums, kBlock * d, 0.0F);
       products.accumulate_dq(b, ds, sums);
       if (params.has_relative()) {
-        distances_backward<Tile>(params, b, distances, row, ds, t.dr, dy);
+        position_term_backward<Tile>(params, b, distances, row_stride, ds, t.dr, dy);
         add_rows(sums, b.m, d, params.scale, t.du);
         add_rows(dy, b.m, d, params.scale, t.dv_bias);
         add_to(dy, b.m * d, sums);
@@ -327,9 +327,9 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       products.accumulate_dk(b, ds, dk);
       products.accumulate_dv(b, p, dv);
     }
-  pack(dq, params.queries, d, params.scale, t.dq);
-  pack(dk, params.keys, d, Products::scales_queries ? 1 : params.scale, t.dk);
-  pack(dv, params.keys, d, params.head_scale(params.head), t.dv);
+  store_scaled(dq, params.queries, d, params.scale, t.dq);
+  store_scaled(dk, params.keys, d, Products::kQueriesScaled ? 1 : params.scale, t.dk);
+  store_scaled(dv, params.keys, d, params.head_scale(params.head), t.dv);
   if (t.dscale != nullptr) *t.dscale = static_cast<float>(head_dscale);
 }
 

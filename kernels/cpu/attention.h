@@ -52,11 +52,11 @@ int64_t attention_backward_scratch(const AttentionParams& params);
 // a multiple of 16; params.value_size is not read.
 template <class T>
 void attention_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
-  at_level([&](auto at) { AttentionLoops<at, T>::forward(params, x, scratch); });
+  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::forward(params, x, scratch); });
 }
 template <class T>
 void attention_backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
-  at_level([&](auto at) { AttentionLoops<at, T>::backward(params, x, scratch); });
+  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::backward(params, x, scratch); });
 }
 
 }  // namespace mh::kernels

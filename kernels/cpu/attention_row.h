@@ -11,13 +11,13 @@ namespace mh::kernels {
 // Returns n rounded up to a multiple of 16.
 MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
 
-// Sets the lanes of v from lane `count` on to `other`.
-MH_INLINE void replace_from(int64_t count, float other, Floats& v) {
+// Sets the lanes of v from lane `count` on to `padding`.
+MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
   if (count >= lanes) return;
   constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  Floats others;
-  fill(others, other);
-  v = lane < static_cast<int32_t>(count) ? v : others;
+  Floats padding_lanes;
+  fill(padding_lanes, padding);
+  v = lane < static_cast<int32_t>(count) ? v : padding_lanes;
 }
 
 // Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0.
@@ -30,7 +30,7 @@ MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float
     load(s + i, v);
     v = v - maximum;
     exp_negative(v);
-    replace_from(num_visible - i, 0, v);
+    replace_tail(num_visible - i, 0, v);
     sum += v;
     store(v, s + i);
   }
@@ -40,15 +40,15 @@ MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float
 
 // Returns the maximum of the first `num_visible` logits of s; -inf if there are none.
 MH_INLINE float maximum_of(const float* s, int64_t num_visible) {
-  Floats top;
-  fill(top, -INFINITY);
+  Floats max_lanes;
+  fill(max_lanes, -INFINITY);
   for (int64_t i = 0; i < num_visible; i += lanes) {
     Floats v;
     load(s + i, v);
-    replace_from(num_visible - i, -INFINITY, v);
-    top = v > top ? v : top;
+    replace_tail(num_visible - i, -INFINITY, v);
+    max_lanes = v > max_lanes ? v : max_lanes;
   }
-  return max_of(top);
+  return max_of(max_lanes);
 }
 
 // Returns whether the first `num_visible` logits of s are all -inf, as in a fully masked row. A NaN is not -inf.
@@ -60,11 +60,11 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
 
 // Returns the log-sum-exp top + ln(sum), for `sum` = Σ exp(logit - top); +inf if the sum is 0, so that the
 // probabilities recomputed from it are 0.
-MH_INLINE float log_sum(float top, float sum) { return sum == 0 ? INFINITY : top + std::log(sum); }
+MH_INLINE float log_sum_exp(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
 // Computes columns first … first + 16 * vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
 template <int vectors, class Value, class T>
-MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
+MH_INLINE void weighted_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
   for (int64_t j = 0; j < keys; ++j) {
@@ -83,7 +83,7 @@ MH_INLINE void weighed_sum(const float* s, int64_t keys, const Value& value, int
 
 // Prefetches a row of `d` elements: the rows of a key/value cache are too far apart for the hardware prefetcher.
 template <class T>
-MH_INLINE void fetch(const T* from, int64_t d) {
+MH_INLINE void prefetch_row(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
 constexpr int64_t kPrefetchDistance = 4;  // prefetch distance in keys
@@ -98,16 +98,16 @@ template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
 // Computes out (d) = factor * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if they are fully
-// masked. d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp (log_sum).
+// masked. d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp (log_sum_exp).
 template <class Key, class Value, class T>
-MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& of, float factor,
+MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
                            float* s, T* out) {
-  const Key& key = of.key;
-  const Value& value = of.value;
+  const Key& key = kv.key;
+  const Value& value = kv.value;
   for (int64_t j = 0; j < keys; ++j) {
     const T* k = key(j);
-    if (j + kPrefetchDistance < keys) fetch(key(j + kPrefetchDistance), d);
-    fetch(value(j), d);
+    if (j + kPrefetchDistance < keys) prefetch_row(key(j + kPrefetchDistance), d);
+    prefetch_row(value(j), d);
     Floats sum{};
     for (int64_t c = 0; c < d; c += lanes) {
       Floats a, b;
@@ -117,13 +117,13 @@ MH_INLINE float attend_one(const float* q, int64_t keys, int64_t d, const KeysAn
     }
     s[j] = sum_of(sum);
   }
-  const float top = maximum_of(s, keys);
-  const bool hidden = top == -INFINITY && all_masked(s, keys);
-  const float total = exponentials(s, hidden ? 0 : keys, padded(keys), top), inverse = hidden ? 0 : factor / total;
+  const float max_logit = maximum_of(s, keys);
+  const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
+  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, padded(keys), max_logit), out_scale = fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
-  for (; c + 4 * lanes <= d; c += 4 * lanes) weighed_sum<4>(s, keys, value, c, inverse, out);
-  for (; c < d; c += lanes) weighed_sum<1>(s, keys, value, c, inverse, out);
-  return log_sum(top, total);
+  for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
+  for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);
+  return log_sum_exp(max_logit, exp_sum);
 }
 
 }  // namespace mh::kernels

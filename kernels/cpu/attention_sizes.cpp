@@ -10,24 +10,24 @@ using Fp32 = Fp32Products<Tile4x1, float>;  // scratch sizes are the same for al
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
   return kBlock * row_stride_of(span) + kBlock * params.key_size + distances_scratch(params, span) +
-         decisions_scratch(params, span);
+         dropout_mask_scratch(params, span);
 }
 int64_t backward_floats(const AttentionParams& params, int64_t keys) {
-  const int64_t span = backward_span(params), row = row_stride_of(span);
-  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row + 2 * kBlock * params.key_size + row +
-         padded(params.queries) + distances_scratch(params, span) + decisions_scratch(params, span);
+  const int64_t span = backward_span(params), row_stride = row_stride_of(span);
+  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size + row_stride +
+         padded(params.queries) + distances_scratch(params, span) + dropout_mask_scratch(params, span);
 }
 
 }  // namespace
 
 int64_t attention_forward_scratch(const AttentionParams& params) {
-  return (uses_bf16_gemm(params) ? Bf16Products::floats(params, false) : Fp32::floats(params, false)) +
+  return (uses_bf16_gemm(params) ? Bf16Products::scratch_floats(params, false) : Fp32::scratch_floats(params, false)) +
          forward_floats(params);
 }
 int64_t attention_backward_scratch(const AttentionParams& params) {
   return uses_bf16_gemm(params)
-             ? Bf16Products::floats(params, true) + backward_floats(params, Bf16Products::keys(params))
-             : Fp32::floats(params, true) + backward_floats(params, Fp32::keys(params));
+             ? Bf16Products::scratch_floats(params, true) + backward_floats(params, Bf16Products::keys(params))
+             : Fp32::scratch_floats(params, true) + backward_floats(params, Fp32::keys(params));
 }
 
 }  // namespace mh::kernels

@@ -15,11 +15,11 @@ MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
 
 // Returns the floats of the scratch of relative positions for one block of queries.
 MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
-  return params.has_relative() ? kBlock * (distances_of(span, kBlock) + params.key_size) : 0;
+  return params.has_relative() ? kBlock * (distance_row_stride(span, kBlock) + params.key_size) : 0;
 }
 
 // Returns the floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
-MH_INLINE int64_t decisions_scratch(const AttentionParams& params, int64_t span) {
+MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, int64_t span) {
   return params.has_dropout() ? span + 2 * kDropoutGroup : 0;
 }
 
@@ -27,10 +27,10 @@ MH_INLINE int64_t decisions_scratch(const AttentionParams& params, int64_t span)
 // logits (kBlock, span) take a quarter of the L2 cache. Measured at 16384 keys: spans reduce the time of the backward
 // pass to 0.6; half or twice the span gives the same time.
 MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
-  constexpr int64_t grain = 64;
+  constexpr int64_t key_multiple = 64;
   const int64_t key_bytes = tiles * kBlock * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::max<int64_t>(1, params.l2_bytes / 4 / key_bytes / grain) * grain;
-  return std::min(most, (params.keys + grain - 1) / grain * grain);
+  const int64_t max_span = std::max<int64_t>(1, params.l2_bytes / 4 / key_bytes / key_multiple) * key_multiple;
+  return std::min(max_span, (params.keys + key_multiple - 1) / key_multiple * key_multiple);
 }
 MH_INLINE int64_t forward_span(const AttentionParams& params) { return span_of(params, 1); }
 MH_INLINE int64_t backward_span(const AttentionParams& params) { return span_of(params, 2); }

@@ -12,7 +12,7 @@ namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t block = kEntriesOfBlock;
+constexpr int64_t block = kBlockEntries;
 
 // Returns a lower bound, exclusive, of the `count` largest entries. Each of the `count` blocks with the largest maxima
 // has an entry that is no less than the smallest of these maxima, so the bound is just below that smallest maximum.
@@ -28,24 +28,24 @@ float best_block_bound(const std::vector<float>& maxima, size_t count) {
 }  // namespace
 
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
-                     double* log_sum) {
-  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block, whole = blocks * block;
+                     double* lse) {
+  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block, tail_begin = blocks * block;
   const float* x = logits.data();
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(blocks) + 1);
-  at_level([&](auto at) { BestEntriesLoops<at>::maxima(x, blocks, maxima.data()); });
-  float last = -INFINITY;  // maximum of the entries past the last whole block
-  for (int64_t i = whole; i < n; ++i) last = std::max(last, x[i]);
-  maxima[static_cast<size_t>(blocks)] = last;
+  dispatch_level([&](auto simd_level) { BestEntriesLoops<simd_level>::maxima(x, blocks, maxima.data()); });
+  float tail_max = -INFINITY;  // maximum of the entries past the last whole block
+  for (int64_t i = tail_begin; i < n; ++i) tail_max = std::max(tail_max, x[i]);
+  maxima[static_cast<size_t>(blocks)] = tail_max;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum = at_level([&](auto at) { return BestEntriesLoops<at>::exponentials(x, blocks, maximum); });
-  for (int64_t i = whole; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
-  *log_sum = std::log(sum) + maximum;
+  double sum = dispatch_level([&](auto simd_level) { return BestEntriesLoops<simd_level>::exponentials(x, blocks, maximum); });
+  for (int64_t i = tail_begin; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
+  *lse = std::log(sum) + maximum;
 
   size_t num_best = 0;
   // Lower bound, exclusive, of the candidates. If a logit is NaN, which is unordered, every entry is a candidate.
-  float lower_bound = std::isnan(*log_sum) ? -INFINITY : best_block_bound(maxima, best.size() + excluded.size());
+  float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
     for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
@@ -53,9 +53,9 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
       const auto index = static_cast<int32_t>(i);
       if (std::find(excluded.begin(), excluded.end(), index) != excluded.end()) continue;
       if (num_best < best.size()) ++num_best;
-      size_t place = num_best - 1;
-      for (; place > 0 && best[place - 1].logit < x[i]; --place) best[place] = best[place - 1];
-      best[place] = {x[i], index};
+      size_t slot = num_best - 1;
+      for (; slot > 0 && best[slot - 1].logit < x[i]; --slot) best[slot] = best[slot - 1];
+      best[slot] = {x[i], index};
       if (num_best == best.size()) lower_bound = std::max(lower_bound, best.back().logit);
     }
   }

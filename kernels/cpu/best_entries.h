@@ -16,9 +16,9 @@ struct Entry {
 
 // Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The indices in
 // `excluded` are excluded. Returns the number of entries written: best.size(), or fewer if fewer entries are above
-// -inf. Writes to *log_sum the log-sum-exp (nats) of the row, excluded entries included; NaN or infinite if a logit is
+// -inf. Writes to *lse the log-sum-exp (nats) of the row, excluded entries included; NaN or infinite if a logit is
 // not finite.
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
-                     double* log_sum);
+                     double* lse);
 
 }  // namespace mh::kernels

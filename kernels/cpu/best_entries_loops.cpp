@@ -8,7 +8,7 @@ namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t block = kEntriesOfBlock;
+constexpr int64_t block = kBlockEntries;
 static_assert(block == 4 * lanes);
 
 }  // namespace
@@ -16,14 +16,14 @@ static_assert(block == 4 * lanes);
 template <Level L>
 void BestEntriesLoops<L>::maxima(const float* x, int64_t blocks, float* maxima) {
   for (int64_t b = 0; b < blocks; ++b) {
-    Floats top;
-    load(x + b * block, top);
+    Floats max_lanes;
+    load(x + b * block, max_lanes);
     for (int64_t i = lanes; i < block; i += lanes) {
       Floats v;
       load(x + b * block + i, v);
-      top = v > top ? v : top;
+      max_lanes = v > max_lanes ? v : max_lanes;
     }
-    maxima[b] = max_of(top);
+    maxima[b] = max_of(max_lanes);
   }
 }
 
@@ -32,16 +32,16 @@ double BestEntriesLoops<L>::exponentials(const float* x, int64_t blocks, float m
   double sum = 0;
   for (int64_t b = 0; b < blocks;) {
     const int64_t end = std::min(blocks, b + 16);
-    Floats part{};
+    Floats block_sum{};
     for (; b < end; ++b)
       for (int64_t i = 0; i < block; i += lanes) {
         Floats v;
         load(x + b * block + i, v);
         v = v - maximum;
         exp_negative(v);
-        part += v;
+        block_sum += v;
       }
-    sum += sum_of(part);
+    sum += sum_of(block_sum);
   }
   return sum;
 }

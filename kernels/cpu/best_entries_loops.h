@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kEntriesOfBlock = 64;  // entries of a block
+constexpr int64_t kBlockEntries = 64;  // entries of a block
 
 // `x` has `blocks` blocks.
 template <Level>

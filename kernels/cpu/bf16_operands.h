@@ -33,7 +33,7 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows,
 
 // Copies `from` (rows, size), with row r at from + r * position, to a right operand `to` (filled, padded size), whose
 // other elements become zero. `padded_rows` is even.
-MH_INLINE void pair_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
+MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
   const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < padded_rows; r += 2)
@@ -78,42 +78,42 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
   }
 }
 
-// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from seen(i) on, of masked keys,
+// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from visible_end(i) on, of masked keys,
 // become zero. Row i is at tile + i * row. Seen is callable as int64_t(int64_t).
-template <class Seen>
-MH_INLINE void rounded(const float* tile, int64_t row, const Seen& seen, int64_t i, int64_t j, Words& to) {
+template <class VisibleEnd>
+MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleEnd& visible_end, int64_t i, int64_t j, Words& to) {
   to = Words{};
-  if (j >= seen(i)) return;
+  if (j >= visible_end(i)) return;
   Floats v;
-  load(tile + i * row + j, v);
-  replace_from(seen(i) - j, 0, v);
+  load(tile + i * row_stride + j, v);
+  replace_tail(visible_end(i) - j, 0, v);
   to_bf16(v, to);
 }
 
 // Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at tile + i * row; its columns from
-// seen(i) on become zero.
-template <class Seen>
-MH_INLINE void round_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
+// visible_end(i) on become zero.
+template <class VisibleEnd>
+MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end, uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
-      rounded(tile, row, seen, i, j, w);
+      round_lanes(tile, row_stride, visible_end, i, j, w);
       const Halves h = __builtin_convertvector(w, Halves);
       std::memcpy(to + i * kGemmColumns + j, &h, sizeof h);
     }
 }
 
 // Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at
-// tile + i * row; its columns from seen(i) on become zero. `rows` is even.
-template <class Seen>
-MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, const Seen& seen, uint16_t* to) {
+// tile + i * row; its columns from visible_end(i) on become zero. `rows` is even.
+template <class VisibleEnd>
+MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end, uint16_t* to) {
   for (int64_t j = 0; j < kGemmColumns; j += lanes)
     for (int64_t first = 0; first < rows; first += 2 * lanes) {
       Floats pairs[lanes];
       const int64_t count = std::min<int64_t>(2 * lanes, rows - first);
       for (int64_t i = 0; i < 2 * lanes; i += 2) {
         Words low{}, high{};
-        if (i < count) rounded(tile, row, seen, first + i, j, low), rounded(tile, row, seen, first + i + 1, j, high);
+        if (i < count) round_lanes(tile, row_stride, visible_end, first + i, j, low), round_lanes(tile, row_stride, visible_end, first + i + 1, j, high);
         low |= high << 16;
         std::memcpy(&pairs[i / 2], &low, sizeof low);
       }
@@ -124,40 +124,40 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row, int64_t rows, cons
 }
 
 // An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements for keys
-// s … s + 63 begin at address at(s), with a row stride of `row` floats. Row i counts as zero for keys from seen(i) on.
-// Keys are read 64 at a time from `low` on, past key width - 1 if the number of keys is not a multiple of 64; so
-// seen(i) must exclude all keys without elements. `rounded`: scratch, 64 m elements.
-template <class At, class Seen>
+// s … s + 63 begin at address tile_address(s), with a row stride of `row_stride` floats. Row i counts as zero for keys from visible_end(i) on.
+// Keys are read 64 at a time from `key_begin` on, past key width - 1 if the number of keys is not a multiple of 64; so
+// visible_end(i) must exclude all keys without elements. `bf16_tile`: scratch, 64 m elements.
+template <class TileAddress, class VisibleEnd>
 struct GemmTile {
   const Bf16Gemm& gemm;
-  int64_t m, low, width, row;
-  At at;
-  Seen seen;
-  uint16_t* rounded;
+  int64_t m, key_begin, key_end, row_stride;
+  TileAddress tile_address;
+  VisibleEnd visible_end;
+  uint16_t* bf16_tile;
 
   // Computes sums (m, wide) += tile (m, keys) · right (keys, wide), where `right` is a right operand of `rows` rows,
   // one for each key from key 0 on.
-  MH_INLINE void over_keys(const uint16_t* right, int64_t rows, int64_t padded_size, float* sums) const {
-    for (int64_t s = low; s < width; s += kGemmColumns) {
+  MH_INLINE void add_product(const uint16_t* right, int64_t rows, int64_t padded_size, float* sums) const {
+    for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       round_tile(
-          at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      gemm_product<true>(gemm, m, padded_size, kGemmColumns, {rounded, kGemmColumns}, {right, rows, s},
+          tile_address(s), row_stride, m, [&](int64_t i) { return visible_end(i) - s; }, bf16_tile);
+      gemm_product<true>(gemm, m, padded_size, kGemmColumns, {bf16_tile, kGemmColumns}, {right, rows, s},
                          {sums, padded_size});
     }
   }
   // Computes to (keys, wide) += tileᵀ (keys, m) · right (m, wide), where `right` is a right operand of m rows, and `to`
   // has a row for each key from key 0 on.
-  MH_INLINE void over_queries(const uint16_t* right, int64_t padded_size, float* to) const {
-    for (int64_t s = low; s < width; s += kGemmColumns) {
+  MH_INLINE void add_transposed_product(const uint16_t* right, int64_t padded_size, float* to) const {
+    for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       transpose_tile(
-          at(s), row, m, [&](int64_t i) { return seen(i) - s; }, rounded);
-      gemm_product<true>(gemm, kGemmColumns, padded_size, m, {rounded, m}, {right, m},
+          tile_address(s), row_stride, m, [&](int64_t i) { return visible_end(i) - s; }, bf16_tile);
+      gemm_product<true>(gemm, kGemmColumns, padded_size, m, {bf16_tile, m}, {right, m},
                          {to + s * padded_size, padded_size});
     }
   }
 };
-template <class At, class Seen>
-GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, At, Seen, uint16_t*) -> GemmTile<At, Seen>;
+template <class TileAddress, class VisibleEnd>
+GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, TileAddress, VisibleEnd, uint16_t*) -> GemmTile<TileAddress, VisibleEnd>;
 
 // Multiplies x (rows, columns), with row stride ld, by `factor` in place.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {

@@ -2,7 +2,7 @@
 // Fp32Products with register tiles, Bf16Products with Bf16Gemm. Both classes have the same interface, pack their
 // operands, and give fp32 results.
 //
-// A tile (block, row) has a row for each query of a block, with a row stride of `row` floats, and a column for each
+// A tile (block, row) has a row for each query of a block, with a row stride of `row_stride` floats, and a column for each
 // key: column 0 is key Block::low, and the last column in use is key Block::width - 1.
 #pragma once
 
@@ -18,26 +18,26 @@ namespace mh::kernels {
 constexpr int64_t kBlock = 32;  // maximum number of queries of a block
 
 // The keys begin … end - 1.
-struct Span {
+struct KeySpan {
   int64_t begin, end;
 };
 
 // A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
-  int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `fill`
-  int64_t low, width;      // keys low … width - 1; both are multiples of `grain`; no keys if width <= low
-  MH_INLINE Block(const AttentionParams& params, int64_t begin, const Span& span, int64_t fill, int64_t grain)
+  int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
+  int64_t key_begin, key_end;      // keys low … width - 1; both are multiples of `key_multiple`; no keys if width <= low
+  MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple, int64_t key_multiple)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
-        rows((m + fill - 1) / fill * fill),
-        low(std::max(span.begin, params.visible_begin(begin) / grain * grain)),
-        width(std::min(span.end, (params.visible_end(begin + m - 1) + grain - 1) / grain * grain)) {}
-  MH_INLINE int64_t keys() const { return width - low; }
+        rows((m + row_multiple - 1) / row_multiple * row_multiple),
+        key_begin(std::max(span.begin, params.visible_begin(begin) / key_multiple * key_multiple)),
+        key_end(std::min(span.end, (params.visible_end(begin + m - 1) + key_multiple - 1) / key_multiple * key_multiple)) {}
+  MH_INLINE int64_t keys() const { return key_end - key_begin; }
 };
 
 // Computes to (filled, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
-MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_t size, float factor, float* to) {
+MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor, float* to) {
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v;
@@ -45,16 +45,16 @@ MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t filled, int64_
       v = v * factor;
       store(v, to + r * size + i);
     }
-  std::fill_n(to + rows * size, (filled - rows) * size, 0.0F);
+  std::fill_n(to + rows * size, (padded_rows - rows) * size, 0.0F);
 }
 
-// Allocates consecutive arrays from scratch memory: take() returns the address of the next `floats` floats.
+// Allocates consecutive arrays from scratch memory: allocate() returns the address of the next `count` floats.
 struct ScratchAllocator {
-  float* at;
-  MH_INLINE float* take(int64_t floats) {
-    float* const part = at;
-    at += floats;
-    return part;
+  float* next;
+  MH_INLINE float* allocate(int64_t count) {
+    float* const array = next;
+    next += count;
+    return array;
   }
 };
 
@@ -65,60 +65,60 @@ class Fp32Products {
   // Returns the number of keys, rounded up to what the products require.
   static MH_INLINE int64_t keys(const AttentionParams& params) { return padded(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
-  static MH_INLINE int64_t floats(const AttentionParams& params, bool backward) {
+  static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     return ((backward ? 3 : 2) * keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
   }
   // Returns the block of queries from query `first` on, and the keys of `span` that it sees.
-  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const Span& span) {
+  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
     return {params, first, span, lanes, lanes};
   }
 
   // Packs keys and values into scratch memory. row: row stride of the tiles.
-  MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const T> k,
+  MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const T> k,
                          Matrix<const T> v, ScratchAllocator& allocator)
-      : d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
-    plain_ = allocator.take(keys_ * d_), transposed_k_ = allocator.take(keys_ * d_),
-    rows_ = allocator.take(kBlock * d_);
+      : d_(params.key_size), keys_(keys(params)), row_stride_(row_stride), scale_(params.scale) {
+    row_major_kv_ = allocator.allocate(keys_ * d_), transposed_k_ = allocator.allocate(keys_ * d_),
+    packed_q_ = allocator.allocate(kBlock * d_);
     if (backward) {
-      transposed_v_ = allocator.take(keys_ * d_), packed_dout_ = allocator.take(kBlock * d_);
-      unpack(v, params.keys, keys_, d_, 1.0F, plain_);
-      transpose_keys(plain_, transposed_v_);
+      transposed_v_ = allocator.allocate(keys_ * d_), packed_dout_ = allocator.allocate(kBlock * d_);
+      unpack(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
+      transpose_keys(row_major_kv_, transposed_v_);
     }
-    unpack(k, params.keys, keys_, d_, 1.0F, plain_);
-    transpose_keys(plain_, transposed_k_);
-    if (!backward) unpack(v, params.keys, keys_, d_, 1.0F, plain_);
+    unpack(k, params.keys, keys_, d_, 1.0F, row_major_kv_);
+    transpose_keys(row_major_kv_, transposed_k_);
+    if (!backward) unpack(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
   }
 
   // Packs the queries of a block, scaled by params.scale.
-  MH_INLINE void take_queries(const Block& b, Matrix<const T> q) {
-    unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, rows_);
+  MH_INLINE void pack_queries(const Block& b, Matrix<const T> q) {
+    unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, packed_q_);
   }
   // Packs the output gradient dO of a block.
   MH_INLINE void pack_dout(const Block& b, Matrix<const T> dout) {
     unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, packed_dout_);
   }
   // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
-  MH_INLINE float* queries() { return rows_; }
+  MH_INLINE float* queries() { return packed_q_; }
   // Whether the packed queries are scaled. If they are, the dk of accumulate_dk() is complete; otherwise the caller
   // multiplies it by params.scale.
-  static constexpr bool scales_queries = true;
+  static constexpr bool kQueriesScaled = true;
 
   // Computes the logits s (block, row) = scale * Q Kᵀ.
   MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {rows_, d_, 1}, {transposed_k_ + b.low, keys_}, {s, row_});
+    product<Tile, false>(b.rows, b.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + b.key_begin, keys_}, {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
-  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { over_keys(b, p, sums); }
+  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { add_product(b, p, sums); }
   // Computes dp (block, row) = dO Vᵀ.
   MH_INLINE void compute_dp(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.low, keys_}, {dp, row_});
+    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.key_begin, keys_}, {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
-  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const { over_keys(b, ds, sums); }
+  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const { add_product(b, ds, sums); }
   // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
-  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const { over_queries(b, ds, rows_, dk); }
+  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const { add_transposed_product(b, ds, packed_q_, dk); }
   MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
-    over_queries(b, p, packed_dout_, dv);
+    add_transposed_product(b, p, packed_dout_, dv);
   }
 
  private:
@@ -132,109 +132,109 @@ class Fp32Products {
         for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * keys_ + r);
       }
   }
-  MH_INLINE void over_keys(const Block& b, const float* tile, float* sums) const {
-    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_, 1}, {plain_ + b.low * d_, d_}, {sums, d_});
+  MH_INLINE void add_product(const Block& b, const float* tile, float* sums) const {
+    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_stride_, 1}, {row_major_kv_ + b.key_begin * d_, d_}, {sums, d_});
   }
-  MH_INLINE void over_queries(const Block& b, const float* tile, const float* rows, float* to) const {
-    product<Tile, true>(b.keys(), d_, b.rows, {tile, 1, row_}, {rows, d_}, {to + b.low * d_, d_});
+  MH_INLINE void add_transposed_product(const Block& b, const float* tile, const float* rows, float* to) const {
+    product<Tile, true>(b.keys(), d_, b.rows, {tile, 1, row_stride_}, {rows, d_}, {to + b.key_begin * d_, d_});
   }
 
-  int64_t d_, keys_, row_;
+  int64_t d_, keys_, row_stride_;
   float scale_;
-  // plain_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys, and in
+  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys, and in
   // the backward pass values.
-  float *plain_, *transposed_k_, *transposed_v_ = nullptr;
-  float *rows_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
+  float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
+  float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
 
 // Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlock
 // queries, since Bf16Gemm may generate code for each shape.
 class Bf16Products {
-  static constexpr int64_t grain = kGemmColumns;  // keys of a product
+  static constexpr int64_t kKeysPerProduct = kGemmColumns;  // keys of a product
 
   // Returns a tile as an operand; its rows past the last query count as zero.
   MH_INLINE auto gemm_tile(const Block& b, const float* tile) const {
     return GemmTile{gemm_,
                     kBlock,
-                    b.low,
-                    b.width,
-                    row_,
-                    [tile, &b](int64_t s) { return tile + s - b.low; },
-                    [&b](int64_t i) { return i < b.m ? b.width : 0; },
-                    rounded_};
+                    b.key_begin,
+                    b.key_end,
+                    row_stride_,
+                    [tile, &b](int64_t s) { return tile + s - b.key_begin; },
+                    [&b](int64_t i) { return i < b.m ? b.key_end : 0; },
+                    bf16_tile_};
   }
 
  public:
-  static MH_INLINE int64_t keys(const AttentionParams& params) { return (params.keys + grain - 1) / grain * grain; }
-  static MH_INLINE int64_t floats(const AttentionParams& params, bool backward) {
+  static MH_INLINE int64_t keys(const AttentionParams& params) { return (params.keys + kKeysPerProduct - 1) / kKeysPerProduct * kKeysPerProduct; }
+  static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     const int64_t n = keys(params), d = params.key_size;
-    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + grain * kBlock) / 2;
+    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kKeysPerProduct * kBlock) / 2;
   }
-  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const Span& span) {
-    return {params, first, span, 1, grain};
+  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
+    return {params, first, span, 1, kKeysPerProduct};
   }
 
-  MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row, Matrix<const uint16_t> k,
+  MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, ScratchAllocator& allocator)
-      : gemm_(*params.bf16), d_(params.key_size), keys_(keys(params)), row_(row), scale_(params.scale) {
-    const auto take = [&](int64_t numbers) { return reinterpret_cast<uint16_t*>(allocator.take(numbers / 2)); };
-    transposed_k_ = take(keys_ * d_), pairs_ = take(keys_ * d_);
-    rows_ = take(kBlock * d_), rounded_ = take(grain * kBlock);
+      : gemm_(*params.bf16), d_(params.key_size), keys_(keys(params)), row_stride_(row_stride), scale_(params.scale) {
+    const auto allocate = [&](int64_t count) { return reinterpret_cast<uint16_t*>(allocator.allocate(count / 2)); };
+    transposed_k_ = allocate(keys_ * d_), interleaved_kv_ = allocate(keys_ * d_);
+    packed_q_ = allocate(kBlock * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlock);
     transpose_rows(k.data, k.stride, params.keys, keys_, d_, transposed_k_);
-    const Matrix<const uint16_t> paired = backward ? k : v;
-    pair_rows(paired.data, paired.stride, params.keys, keys_, d_, pairs_);
+    const Matrix<const uint16_t> interleaved = backward ? k : v;
+    interleave_rows(interleaved.data, interleaved.stride, params.keys, keys_, d_, interleaved_kv_);
     if (!backward) return;
-    transposed_v_ = take(keys_ * d_);
+    transposed_v_ = allocate(keys_ * d_);
     transpose_rows(v.data, v.stride, params.keys, keys_, d_, transposed_v_);
-    paired_rows_ = take(kBlock * d_), packed_dout_ = take(kBlock * d_), paired_dout_ = take(kBlock * d_);
+    interleaved_q_ = allocate(kBlock * d_), packed_dout_ = allocate(kBlock * d_), interleaved_dout_ = allocate(kBlock * d_);
   }
 
-  MH_INLINE void take_queries(const Block& b, Matrix<const uint16_t> q) {
-    take_rows(b, q, rows_);
-    if (paired_rows_ != nullptr) pair_rows(rows_, d_, kBlock, kBlock, d_, paired_rows_);
+  MH_INLINE void pack_queries(const Block& b, Matrix<const uint16_t> q) {
+    pack_rows(b, q, packed_q_);
+    if (interleaved_q_ != nullptr) interleave_rows(packed_q_, d_, kBlock, kBlock, d_, interleaved_q_);
   }
   MH_INLINE void pack_dout(const Block& b, Matrix<const uint16_t> dout) {
-    take_rows(b, dout, packed_dout_);
-    pair_rows(packed_dout_, d_, kBlock, kBlock, d_, paired_dout_);
+    pack_rows(b, dout, packed_dout_);
+    interleave_rows(packed_dout_, d_, kBlock, kBlock, d_, interleaved_dout_);
   }
   MH_INLINE float* queries() { return nullptr; }  // queries are bf16; a bias cannot be added
-  static constexpr bool scales_queries = false;   // scaling would round the bf16 queries
+  static constexpr bool kQueriesScaled = false;   // scaling would round the bf16 queries
 
   MH_INLINE void logits(const Block& b, float* s) const {
-    with_transposed(b, rows_, transposed_k_, s);
-    scale_rows(scale_, b.m, b.keys(), s, row_);
+    multiply_transposed(b, packed_q_, transposed_k_, s);
+    scale_rows(scale_, b.m, b.keys(), s, row_stride_);
   }
   MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const {
-    gemm_tile(b, p).over_keys(pairs_, keys_, d_, sums);
+    gemm_tile(b, p).add_product(interleaved_kv_, keys_, d_, sums);
   }
-  MH_INLINE void compute_dp(const Block& b, float* dp) const { with_transposed(b, packed_dout_, transposed_v_, dp); }
+  MH_INLINE void compute_dp(const Block& b, float* dp) const { multiply_transposed(b, packed_dout_, transposed_v_, dp); }
   MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const {
-    gemm_tile(b, ds).over_keys(pairs_, keys_, d_, sums);
+    gemm_tile(b, ds).add_product(interleaved_kv_, keys_, d_, sums);
   }
   MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const {
-    gemm_tile(b, ds).over_queries(paired_rows_, d_, dk);
+    gemm_tile(b, ds).add_transposed_product(interleaved_q_, d_, dk);
   }
   MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
-    gemm_tile(b, p).over_queries(paired_dout_, d_, dv);
+    gemm_tile(b, p).add_transposed_product(interleaved_dout_, d_, dv);
   }
 
  private:
-  MH_INLINE void take_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
+  MH_INLINE void pack_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
-  MH_INLINE void with_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed, float* tile) const {
-    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.low * d_, d_}, {tile, row_});
+  MH_INLINE void multiply_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed, float* tile) const {
+    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.key_begin * d_, d_}, {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;
-  int64_t d_, keys_, row_;
+  int64_t d_, keys_, row_stride_;
   float scale_;
-  // Right operands: keys transposed, and in the backward pass values transposed; pairs_: values in the forward pass,
+  // Right operands: keys transposed, and in the backward pass values transposed; interleaved_kv_: values in the forward pass,
   // keys in the backward pass.
-  uint16_t *transposed_k_, *transposed_v_ = nullptr, *pairs_;
-  // rows_: queries; packed_dout_: dO in the backward pass; both left operands (block, size). paired_rows_ and
-  // paired_dout_: the same rows as right operands, in the backward pass.
-  uint16_t *rows_, *paired_rows_ = nullptr, *packed_dout_ = nullptr, *paired_dout_ = nullptr;
-  uint16_t* rounded_;  // scratch of GemmTile (block, 64)
+  uint16_t *transposed_k_, *transposed_v_ = nullptr, *interleaved_kv_;
+  // packed_q_: queries; packed_dout_: dO in the backward pass; both left operands (block, size). interleaved_q_ and
+  // interleaved_dout_: the same rows as right operands, in the backward pass.
+  uint16_t *packed_q_, *interleaved_q_ = nullptr, *packed_dout_ = nullptr, *interleaved_dout_ = nullptr;
+  uint16_t* bf16_tile_;  // scratch of GemmTile (block, 64)
 };
 
 }  // namespace mh::kernels

@@ -9,9 +9,9 @@ namespace {
 // Returns the address of position t, in the cache row that the table `rows` names.
 template <class T>
 struct CacheRowAddress {
-  const CachedRows<T>& from;
+  const CachedRows<T>& cache;
   const int32_t* rows;
-  MH_INLINE const T* operator()(int64_t t) const { return from.data + rows[t] * from.row_stride + t * from.stride; }
+  MH_INLINE const T* operator()(int64_t t) const { return cache.data + rows[t] * cache.row_stride + t * cache.stride; }
 };
 
 }  // namespace
@@ -19,15 +19,15 @@ struct CacheRowAddress {
 template <Level L, class T>
 void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, float* scratch) {
   const int64_t size = query.size;
-  float* scaled = scratch;   // scaled query (size)
-  float* s = scaled + size;  // logits (length padded to 16)
+  float* scaled_q = scratch;   // scaled query (size)
+  float* s = scaled_q + size;  // logits (length padded to 16)
   for (int64_t i = 0; i < size; i += lanes) {
     Floats v;
     load(query.q + i, v);
     v = v * query.scale;
-    store(v, scaled + i);
+    store(v, scaled_q + i);
   }
-  attend_one(scaled, query.length, size,
+  attend_query(scaled_q, query.length, size,
              KeysAndValues{CacheRowAddress<T>{query.keys, query.rows}, CacheRowAddress<T>{query.values, query.rows}}, 1,
              s, out);
 }

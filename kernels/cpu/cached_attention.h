@@ -40,7 +40,7 @@ inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return s
 // Computes out (size) = softmax(scale * q Kᵀ) V over the `length` positions of the query.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
-  at_level([&](auto at) { CachedAttentionLoops<at, T>::attend(query, out, scratch); });
+  dispatch_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
 }
 
 }  // namespace mh::kernels

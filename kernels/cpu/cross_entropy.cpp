@@ -12,35 +12,35 @@ namespace {
 // maximum, and if `smooth` the sum of the logits; the exponentials; the gradient, which replaces the logits.
 // `exponential_row` (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
 template <bool smooth, class T>
-MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
+MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
                       CrossEntropyRow& result) {
-  const int64_t n = params.vocabulary, whole = n - n % lanes;
-  float at_target = to_float(x[target]);
+  const int64_t n = params.vocabulary, tail_begin = n - n % lanes;
+  float target_logit = to_float(x[target]);
 
-  Floats top, sums{};
-  fill(top, -INFINITY);
-  double total = 0;  // sum of the logits in fp64; only 1024 logits at a time are summed in fp32, for precision
-  for (int64_t i = 0; i < whole;) {
-    int64_t end = i + 64 * lanes < whole ? i + 64 * lanes : whole;
+  Floats max_lanes, sums{};
+  fill(max_lanes, -INFINITY);
+  double logit_sum = 0;  // sum of the logits in fp64; only 1024 logits at a time are summed in fp32, for precision
+  for (int64_t i = 0; i < tail_begin;) {
+    int64_t end = i + 64 * lanes < tail_begin ? i + 64 * lanes : tail_begin;
     sums = Floats{};
     for (; i < end; i += lanes) {
       Floats v;
       load(x + i, v);
-      top = v > top ? v : top;
+      max_lanes = v > max_lanes ? v : max_lanes;
       if constexpr (smooth) sums += v;
     }
-    if constexpr (smooth) total += sum_of(sums);
+    if constexpr (smooth) logit_sum += sum_of(sums);
   }
-  float maximum = max_of(top);
-  for (int64_t i = whole; i < n; ++i) {
+  float maximum = max_of(max_lanes);
+  for (int64_t i = tail_begin; i < n; ++i) {
     float v = to_float(x[i]);
-    total += v;
+    logit_sum += v;
     if (v > maximum) maximum = v;
   }
 
-  double exponentials = 0;
-  for (int64_t i = 0; i < whole;) {
-    int64_t end = i + 64 * lanes < whole ? i + 64 * lanes : whole;
+  double exp_sum = 0;
+  for (int64_t i = 0; i < tail_begin;) {
+    int64_t end = i + 64 * lanes < tail_begin ? i + 64 * lanes : tail_begin;
     sums = Floats{};
     for (; i < end; i += lanes) {
       Floats v;
@@ -50,35 +50,35 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* e
       sums += v;
       if (params.gradient) store(v, exponential_row + i);
     }
-    exponentials += sum_of(sums);
+    exp_sum += sum_of(sums);
   }
   float tail[lanes] = {};
-  Floats rest{};
-  if (whole < n) {
-    for (int64_t i = whole; i < n; ++i) tail[i - whole] = to_float(x[i]) - maximum;
-    load(tail, rest);
-    exp_negative(rest);
-    store(rest, tail);
-    for (int64_t i = whole; i < n; ++i) exponentials += tail[i - whole];
+  Floats tail_lanes{};
+  if (tail_begin < n) {
+    for (int64_t i = tail_begin; i < n; ++i) tail[i - tail_begin] = to_float(x[i]) - maximum;
+    load(tail, tail_lanes);
+    exp_negative(tail_lanes);
+    store(tail_lanes, tail);
+    for (int64_t i = tail_begin; i < n; ++i) exp_sum += tail[i - tail_begin];
   }
 
-  double log_sum = std::log(exponentials) + maximum;
-  result.nll = log_sum - at_target;
+  double lse = std::log(exp_sum) + maximum;
+  result.nll = lse - target_logit;
   double e = params.smoothing;
-  result.smoothed = e == 0 ? result.nll : (1 - e) * result.nll + e * (log_sum - total / static_cast<double>(n));
+  result.smoothed_loss = e == 0 ? result.nll : (1 - e) * result.nll + e * (lse - logit_sum / static_cast<double>(n));
   if (!params.gradient) return;
 
-  float inverse = static_cast<float>(1 / exponentials), share = static_cast<float>(e / static_cast<double>(n));
-  for (int64_t i = 0; i < whole; i += lanes) {
+  float inv_sum = static_cast<float>(1 / exp_sum), uniform_term = static_cast<float>(e / static_cast<double>(n));
+  for (int64_t i = 0; i < tail_begin; i += lanes) {
     Floats v;
     load(exponential_row + i, v);
-    v = v * inverse;
-    if constexpr (smooth) v = v - share;
+    v = v * inv_sum;
+    if constexpr (smooth) v = v - uniform_term;
     store(v, x + i);
   }
-  for (int64_t i = whole; i < n; ++i) from_float(tail[i - whole] * inverse - share, x[i]);
-  double p = std::exp(static_cast<double>(at_target) - log_sum);
-  from_float(static_cast<float>(p - share - (1 - e)), x[target]);
+  for (int64_t i = tail_begin; i < n; ++i) from_float(tail[i - tail_begin] * inv_sum - uniform_term, x[i]);
+  double p = std::exp(static_cast<double>(target_logit) - lse);
+  from_float(static_cast<float>(p - uniform_term - (1 - e)), x[target]);
 }
 
 }  // namespace
@@ -86,8 +86,8 @@ MH_INLINE void row_of(const CrossEntropy& params, T* x, int64_t target, float* e
 template <Level L, class T>
 void CrossEntropyLoops<L, T>::row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials,
                                   CrossEntropyRow& result) {
-  if (params.smoothing == 0) row_of<false>(params, logits, target, exponentials, result);
-  else row_of<true>(params, logits, target, exponentials, result);
+  if (params.smoothing == 0) compute_row<false>(params, logits, target, exponentials, result);
+  else compute_row<true>(params, logits, target, exponentials, result);
 }
 
 template struct CrossEntropyLoops<kLevel, float>;

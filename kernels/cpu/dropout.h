@@ -24,7 +24,7 @@ struct DropoutLoops {
 // and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
 void dropout(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
-  at_level([&](auto at) { DropoutLoops<at, T>::apply(params, first, x, y, count); });
+  dispatch_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, first, x, y, count); });
 }
 
 }  // namespace mh::kernels

@@ -14,13 +14,13 @@ using Longs = uint64_t __attribute__((vector_size(64)));
 // Computes the low and high 32-bit halves of the 64-bit product factor * x of each lane. The even and the odd lanes are
 // multiplied separately, since a 64-bit lane holds one product.
 MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
-  constexpr uint64_t lower = 0xFFFFFFFF;
-  Longs both, result;
-  std::memcpy(&both, &x, sizeof both);
-  Longs even = (both & lower) * factor, odd = (both >> 32) * factor;
-  result = (even & lower) | (odd << 32);
+  constexpr uint64_t low_mask = 0xFFFFFFFF;
+  Longs pairs, result;
+  std::memcpy(&pairs, &x, sizeof pairs);
+  Longs even = (pairs & low_mask) * factor, odd = (pairs >> 32) * factor;
+  result = (even & low_mask) | (odd << 32);
   std::memcpy(&low, &result, sizeof low);
-  result = (even >> 32) | (odd & ~lower);
+  result = (even >> 32) | (odd & ~low_mask);
   std::memcpy(&high, &result, sizeof high);
 }
 
@@ -69,8 +69,8 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
 // Computes the dropout mask keep[i] of element first + i of the stream, for i < count. Writes whole groups of
 // kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before keep[0] and after keep[count - 1].
 MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t first, int64_t count, float* dropout_mask) {
-  const auto skipped = static_cast<int64_t>(first % kDropoutGroup);
-  for (int64_t i = -skipped; i < count; i += kDropoutGroup)
+  const auto group_offset = static_cast<int64_t>(first % kDropoutGroup);
+  for (int64_t i = -group_offset; i < count; i += kDropoutGroup)
     dropout_mask_group(params, (first + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
 }
 

@@ -58,20 +58,20 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
 
 // Computes the Householder reflection 1 - β v vᵀ that maps the vector x (count) to (0, …, 0, e). Replaces x by v,
 // writes β to `beta`, and returns e. If x has this form already, β is 0.
-double reflection(double* x, int64_t count, double& beta) {
-  double size = 0;
-  for (int64_t i = 0; i < count; ++i) size = std::max(size, std::abs(x[i]));
-  double rest = 0;  // sum of the squares of all elements but the last, divided by size²
-  for (int64_t i = 0; i + 1 < count; ++i) rest += (x[i] / size) * (x[i] / size);
-  const double last = x[count - 1];
-  if (size == 0 || rest == 0) {
+double householder_reflection(double* x, int64_t count, double& beta) {
+  double max_magnitude = 0;
+  for (int64_t i = 0; i < count; ++i) max_magnitude = std::max(max_magnitude, std::abs(x[i]));
+  double squares = 0;  // sum of the squares of all elements but the last, divided by size²
+  for (int64_t i = 0; i + 1 < count; ++i) squares += (x[i] / max_magnitude) * (x[i] / max_magnitude);
+  const double last_element = x[count - 1];
+  if (max_magnitude == 0 || squares == 0) {
     beta = 0;
-    return last;
+    return last_element;
   }
-  const double length = size * std::sqrt(rest + (last / size) * (last / size)), e = last > 0 ? -length : length;
+  const double norm = max_magnitude * std::sqrt(squares + (last_element / max_magnitude) * (last_element / max_magnitude)), e = last_element > 0 ? -norm : norm;
   // v is x with e subtracted from the last element, scaled so that the last element is 1. The sign of e avoids
   // cancellation, and the scale makes β simple.
-  const double pivot = last - e;
+  const double pivot = last_element - e;
   for (int64_t i = 0; i + 1 < count; ++i) x[i] /= pivot;
   x[count - 1] = 1;
   beta = -pivot / e;
@@ -80,13 +80,13 @@ double reflection(double* x, int64_t count, double& beta) {
 
 // Reduces the symmetric matrix a (n, n) to a tridiagonal matrix with the same eigenvalues: d (n), its diagonal, and e
 // (n), its off-diagonal, where e[i] is element (i - 1, i) and e[0] = 0. Overwrites a.
-void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
+void reduce_to_tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
   const int64_t stride = eigenvalue_stride(n);
   double *u = scratch, *w = scratch + stride, *x = scratch + 2 * stride;
-  const auto clear = [&](double* v, int64_t from) {
-    std::memset(v + from, 0, static_cast<size_t>(stride - from) * sizeof *v);
+  const auto zero_from = [&](double* v, int64_t begin) {
+    std::memset(v + begin, 0, static_cast<size_t>(stride - begin) * sizeof *v);
   };
-  clear(u, 0), clear(w, 0);
+  zero_from(u, 0), zero_from(w, 0);
   for (int64_t i = n - 1; i > 0; --i) {
     // Applies the previous reflection to row i; update_and_multiply() below applies it to the other rows.
     double* row = a + i * stride;
@@ -94,15 +94,15 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
     d[i] = row[i];
     std::memcpy(x, row, static_cast<size_t>(i) * sizeof *x);
     double beta = 0;
-    e[i] = reflection(x, i, beta);
-    if (beta == 0) clear(x, 0);
-    clear(x, i), clear(u, i), clear(w, i);
+    e[i] = householder_reflection(x, i, beta);
+    if (beta == 0) zero_from(x, 0);
+    zero_from(x, i), zero_from(u, i), zero_from(w, i);
     double* y = scratch + 3 * stride;
     update_and_multiply(a, stride, i, u, w, x, y);
     // The next A is (1 - β x xᵀ) A (1 - β x xᵀ) = A - x wᵀ - w xᵀ with w = β A x - (β²/2) (xᵀ A x) x.
-    double inner = 0;
-    for (int64_t c = 0; c < i; ++c) inner += x[c] * y[c];
-    for (int64_t c = 0; c < i; ++c) w[c] = beta * y[c] - beta * beta / 2 * inner * x[c];
+    double inner_product = 0;
+    for (int64_t c = 0; c < i; ++c) inner_product += x[c] * y[c];
+    for (int64_t c = 0; c < i; ++c) w[c] = beta * y[c] - beta * beta / 2 * inner_product * x[c];
     std::swap(u, x);
   }
   d[0] = a[0] - 2 * u[0] * w[0];
@@ -112,7 +112,7 @@ void tridiagonal(double* a, int64_t n, double* d, double* e, double* scratch) {
 // Replaces the diagonal d (n) of a symmetric tridiagonal matrix by its eigenvalues, by the QL method. e (n): the
 // off-diagonal, where e[i] is element (i, i + 1); overwritten. Returns false if an element is not finite or the
 // iteration does not converge.
-bool values_of_tridiagonal(double* d, double* e, int64_t n) {
+bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
   double norm = 0, sum = 0;  // `sum` detects NaN, which the maximum `norm` would skip
   for (int64_t i = 0; i < n; ++i) {
     const double row = std::abs(d[i]) + std::abs(e[i]);
@@ -120,28 +120,28 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
   }
   if (!std::isfinite(sum)) return false;
   // An off-diagonal element of at most 2^-54 of the norm changes the eigenvalues by less than rounding.
-  const double negligible = std::ldexp(norm, -54), least = negligible * negligible;
+  const double negligible = std::ldexp(norm, -54), negligible_square = negligible * negligible;
   for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // the QL steps below use only the squares of the off-diagonal
   for (int64_t low = 0; low < n; ++low) {
-    for (int tries = 0;; ++tries) {
+    for (int iterations = 0;; ++iterations) {
       int64_t high = low;
-      while (high + 1 < n && e[high] > least) ++high;
+      while (high + 1 < n && e[high] > negligible_square) ++high;
       if (high == low) break;
-      if (tries == 60) return false;
+      if (iterations == 60) return false;
       // Wilkinson's shift: the eigenvalue of the leading 2 × 2 submatrix that is nearer to d[low].
-      const double root = std::sqrt(e[low]), half = (d[low + 1] - d[low]) / (2 * root);
-      const double shift = d[low] - root / (half + std::copysign(std::hypot(half, 1.0), half));
+      const double root = std::sqrt(e[low]), ratio = (d[low + 1] - d[low]) / (2 * root);
+      const double shift = d[low] - root / (ratio + std::copysign(std::hypot(ratio, 1.0), ratio));
       // One QL step, from the last row to the first, on the squares of the off-diagonal (Parlett, section 8-15).
       double c = 1, s = 0, gamma = d[high] - shift, p = gamma * gamma;
       for (int64_t i = high - 1; i >= low; --i) {
-        const double off_diagonal = e[i], r = p + off_diagonal, before = gamma, c_before = c;
+        const double off_diagonal = e[i], r = p + off_diagonal, previous_gamma = gamma, previous_c = c;
         if (i + 1 < high) e[i + 1] = s * r;
         const double inverse = r / p;  // 1 / c, divided in parallel with c to shorten the dependency chain
         c = p / r, s = off_diagonal / r;
-        const double now = d[i];
-        gamma = c * (now - shift) - s * before;
-        d[i + 1] = before + (now - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : c_before * off_diagonal;  // the second case: c is 0
+        const double diagonal_element = d[i];
+        gamma = c * (diagonal_element - shift) - s * previous_gamma;
+        d[i + 1] = previous_gamma + (diagonal_element - gamma);
+        p = inverse < 1e290 ? gamma * gamma * inverse : previous_c * off_diagonal;  // the second case: c is 0
       }
       e[low] = s * p;
       d[low] = shift + gamma;
@@ -153,7 +153,7 @@ bool values_of_tridiagonal(double* d, double* e, int64_t n) {
 }  // namespace
 
 template <Level L>
-bool EigenvalueLoops<L>::symmetric(double* a, int64_t n, double* values, double* scratch) {
+bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
   // Fills the upper triangle of each diagonal tile, and the padding with zeros.
@@ -165,10 +165,10 @@ bool EigenvalueLoops<L>::symmetric(double* a, int64_t n, double* values, double*
   for (int64_t i = n; i < eigenvalue_rows(n); ++i)
     std::memset(a + i * stride, 0, static_cast<size_t>(stride) * sizeof *a);
   double* e = scratch + 4 * stride;
-  tridiagonal(a, n, values, e, scratch);
+  reduce_to_tridiagonal(a, n, values, e, scratch);
   for (int64_t i = 0; i + 1 < n; ++i) e[i] = e[i + 1];
   e[n - 1] = 0;
-  return values_of_tridiagonal(values, e, n);
+  return tridiagonal_eigenvalues(values, e, n);
 }
 
 template struct EigenvalueLoops<kLevel>;

@@ -22,14 +22,14 @@ inline int64_t eigenvalue_scratch(int64_t n) { return 5 * eigenvalue_stride(n); 
 // symmetric_eigenvalues(), compiled for one instruction set (cpu/simd.h).
 template <Level>
 struct EigenvalueLoops {
-  static bool symmetric(double* a, int64_t n, double* values, double* scratch);
+  static bool eigenvalues(double* a, int64_t n, double* values, double* scratch);
 };
 
 // Computes values (n), the eigenvalues of a symmetric matrix, in no particular order. a: the matrix in
 // eigenvalue_rows(n) rows with row stride eigenvalue_stride(n), of which only the lower triangle is read; overwritten.
 // Returns false if the iteration does not converge, or an element is not finite.
 inline bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
-  return at_level([&](auto at) { return EigenvalueLoops<at>::symmetric(a, n, values, scratch); });
+  return dispatch_level([&](auto simd_level) { return EigenvalueLoops<simd_level>::eigenvalues(a, n, values, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -44,13 +44,13 @@ inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * k
 // Computes y = mᵀ x across heads, with m (in, out). y may be x if x_stride equals y_stride.
 template <class T>
 void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
-  at_level([&](auto at) { HeadMixLoops<at, T>::forward(params, m, x, y, scratch); });
+  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
 }
 
 // Computes the gradients of mix_heads().
 template <class T>
 void mix_heads_backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
-  at_level([&](auto at) { HeadMixLoops<at, T>::backward(params, m, g, scratch); });
+  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });
 }
 
 }  // namespace mh::kernels

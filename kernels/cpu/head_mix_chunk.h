@@ -27,18 +27,18 @@ MH_INLINE void mix_rows(int64_t in, StridedMatrix m, const float* x, int64_t cou
 // Computes y (out, kMixWidth) = m (out, in) x (in, kMixWidth) in the first `count` columns, rounded up to a multiple of
 // 16.
 MH_INLINE void mix_chunk(int64_t in, int64_t out, StridedMatrix m, const float* x, int64_t count, float* y) {
-  const auto rows_from = [&](int64_t i) {
+  const auto matrix_rows = [&](int64_t i) {
     return StridedMatrix{m.data + i * m.row_stride, m.row_stride, m.column_stride};
   };
   int64_t i = 0;
-  for (; i + 4 <= out; i += 4) mix_rows<4>(in, rows_from(i), x, count, y + i * kMixWidth);
-  for (; i < out; ++i) mix_rows<1>(in, rows_from(i), x, count, y + i * kMixWidth);
+  for (; i + 4 <= out; i += 4) mix_rows<4>(in, matrix_rows(i), x, count, y + i * kMixWidth);
+  for (; i < out; ++i) mix_rows<1>(in, matrix_rows(i), x, count, y + i * kMixWidth);
 }
 
 // Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` input heads j and
 // `columns` output heads i. `count` is rounded up to a multiple of 16.
 template <int rows, int columns>
-MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
+MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out) {
   Floats sum[rows][columns];
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c) load(dm + (r * out + c) * lanes, sum[r][c]);
@@ -57,18 +57,18 @@ MH_INLINE void outer_rows(const float* x, const float* dy, int64_t count, float*
 
 // Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all input heads j and
 // output heads i: dm (in, out, 16). `count` is rounded up to a multiple of 16.
-MH_INLINE void outer_chunk(int64_t in, int64_t out, const float* x, const float* dy, int64_t count, float* dm) {
+MH_INLINE void outer_product_chunk(int64_t in, int64_t out, const float* x, const float* dy, int64_t count, float* dm) {
   int64_t j = 0;
   for (; j + 4 <= in; j += 4) {
     int64_t i = 0;
     for (; i + 2 <= out; i += 2)
-      outer_rows<4, 2>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+      outer_product_rows<4, 2>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
     for (; i < out; ++i)
-      outer_rows<4, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+      outer_product_rows<4, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
   }
   for (; j < in; ++j)
     for (int64_t i = 0; i < out; ++i)
-      outer_rows<1, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
+      outer_product_rows<1, 1>(x + j * kMixWidth, dy + i * kMixWidth, count, dm + (j * out + i) * lanes, out);
 }
 
 }  // namespace mh::kernels

@@ -42,7 +42,7 @@ struct Heads {
 
 // The tensors of one batch row.
 template <class T>
-struct RowTensors {
+struct BatchRowTensors {
   Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
   const float* packed;       // keys and values of all heads, written by head_mixing_pack()
   Heads<T> out;              // (out_heads, queries, value_size), written by the forward pass
@@ -67,9 +67,9 @@ template <Level, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                    float* packed);
-  static void forward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch);
-  static void backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch);
-  static void gather(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to);
+  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch);
+  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch);
+  static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size, Heads<T> to);
   static void decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
                             float* shared);
   static void decode_mix(const AttentionParams& params, float* lse, float* shared);
@@ -88,33 +88,33 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                       float* packed) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::pack(params, backward, head, k, v, packed); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed); });
 }
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
 int64_t head_mixing_forward_scratch(const AttentionParams& params);
 int64_t head_mixing_backward_scratch(const AttentionParams& params);
-// Return the number of floats of RowTensors::dk and RowTensors::dv.
+// Return the number of floats of BatchRowTensors::dk and BatchRowTensors::dv.
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
 // Compute the forward and the backward pass of the query tiles of one part. params.matrix is the matrix of the batch
 // row.
 template <class T>
-void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x, float* scratch) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::forward(params, part, x, scratch); });
+void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch) {
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, x, scratch); });
 }
 template <class T>
-void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const RowTensors<T>& x,
+void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
                           float* scratch) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::backward(params, part, x, scratch); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, x, scratch); });
 }
 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
-// of `to` (length, size). from: `parts` matrices (length, size padded to 16), `step` floats apart.
+// of `to` (length, size). from: `num_parts` matrices (length, size padded to 16), `part_stride` floats apart.
 template <class T>
-void head_mixing_sum_parts(const float* from, int64_t parts, int64_t step, int64_t length, int64_t size, Heads<T> to) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::gather(from, parts, step, length, size, to); });
+void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size, Heads<T> to) {
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to); });
 }
 
 // Returns whether the decode path computes these parameters: at most kMaxDecodeQueries queries (cpu/attention.h),
@@ -122,20 +122,20 @@ void head_mixing_sum_parts(const float* from, int64_t parts, int64_t step, int64
 // it for part 0, all heads of a batch row. Alternatively several threads share a batch row in three steps, with a
 // barrier between them and one scratch memory of head_mixing_decode_scratch() floats: head_mixing_decode_logits() for
 // each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each output head.
-bool head_mixing_decodes(const AttentionParams& params);
+bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>
 void head_mixing_decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
                                float* shared) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::decode_logits(params, head, q, k, shared); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared); });
 }
 inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, float* shared) {
-  at_level([&](auto at) { HeadMixingLoops<at, float>::decode_mix(params, lse, shared); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared); });
 }
 template <class T>
 void head_mixing_decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
                                float* shared) {
-  at_level([&](auto at) { HeadMixingLoops<at, T>::decode_values(params, head, v, out, shared); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared); });
 }
 
 }  // namespace mh::kernels

@@ -11,12 +11,12 @@ namespace {
 
 // Returns x + at, or null if x is null.
 template <class T>
-MH_INLINE T* row_at(T* x, int64_t at) {
-  return x != nullptr ? x + at : nullptr;
+MH_INLINE T* row_at(T* x, int64_t offset) {
+  return x != nullptr ? x + offset : nullptr;
 }
 
 // Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
-MH_INLINE const float* decide_row(const SumNorm& params, int64_t r, float* scratch) {
+MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* dropout_mask = scratch + kDropoutGroup;
   dropout_mask_range(*params.dropout, params.dropout_first + static_cast<uint64_t>(r * params.size), params.size,
@@ -35,8 +35,8 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
   float *s = row_at(t.sum, first * size), *n = row_at(t.norm, first * size);
   float *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
-    const float* dropout_mask = decide_row(params, first + r, scratch);
-    float* sums = s != nullptr ? s + r * size : n + r * size;
+    const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
+    float* sum_row = s != nullptr ? s + r * size : n + r * size;
     Floats sum{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, b;
@@ -49,15 +49,15 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
       }
       a = a + b;
       sum += a;
-      store_partial(a, size - i, sums + i);
+      store_partial(a, size - i, sum_row + i);
     }
     if (n == nullptr) continue;
-    const float middle = sum_of(sum) / static_cast<float>(size);
+    const float row_mean = sum_of(sum) / static_cast<float>(size);
     Floats squares{};
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a;
-      load_partial(sums + i, size - i, a);
-      a = a - middle;
+      load_partial(sum_row + i, size - i, a);
+      a = a - row_mean;
       if (size - i < lanes)
         for (int64_t j = size - i; j < lanes; ++j) a[j] = 0;
       squares += a * a;
@@ -65,13 +65,13 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
     const float inv_stddev = 1 / std::sqrt(sum_of(squares) / static_cast<float>(size) + params.epsilon);
     for (int64_t i = 0; i < size; i += lanes) {
       Floats a, w, b;
-      load_partial(sums + i, size - i, a);
+      load_partial(sum_row + i, size - i, a);
       load_partial(params.weight + i, size - i, w);
       load_partial(params.bias + i, size - i, b);
-      a = (a - middle) * inv_stddev * w + b;
+      a = (a - row_mean) * inv_stddev * w + b;
       store_partial(a, size - i, n + r * size + i);
     }
-    if (mean != nullptr) mean[r] = middle, factor[r] = inv_stddev;
+    if (mean != nullptr) mean[r] = row_mean, factor[r] = inv_stddev;
   }
 }
 
@@ -88,7 +88,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   const int64_t piece = t.piece > 0 ? first / t.piece * size : 0;
   float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
-    const float* dropout_mask = decide_row(params, first + r, scratch);
+    const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')
     if (dn != nullptr) {
       Floats g_sum{}, gs_sum{};

@@ -20,7 +20,7 @@ inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 
 // Computes rows first … first + rows - 1 of x.sum, x.norm, x.mean and x.factor.
 template <class Y>
 void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  at_level([&](auto at) { SumNormLoops<at, Y>::forward(params, x, first, rows, scratch); });
+  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, x, first, rows, scratch); });
 }
 
 // Computes rows first … first + rows - 1 of x.dx and x.dy, which must not be null but may be x.dx, and adds the
@@ -28,7 +28,7 @@ void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int
 // x.dweight and x.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  at_level([&](auto at) { SumNormLoops<at, Y>::backward(params, x, first, rows, scratch); });
+  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, x, first, rows, scratch); });
 }
 
 }  // namespace mh::kernels

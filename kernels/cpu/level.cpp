@@ -15,7 +15,7 @@ std::atomic<Level>& level_in_use() {
   return level;
 }
 
-// The L2 cache size set by use_second_level_cache(), in bytes; 0: none set.
+// The L2 cache size set by set_l2_cache_bytes(), in bytes; 0: none set.
 std::atomic<int64_t>& l2_override() {
   static std::atomic<int64_t> bytes{0};
   return bytes;
@@ -54,22 +54,22 @@ Level best_level() {
 Level best_level() { return Level::baseline; }
 #endif
 
-int64_t second_level_cache() {
+int64_t l2_cache_bytes() {
   if (const int64_t bytes = l2_override(); bytes > 0) return bytes;
-  static const int64_t found = [] {
+  static const int64_t detected_bytes = [] {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
     const int64_t size = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #else
     const int64_t size = 0;
 #endif
-    // A cache of more than kMostCache bytes is shared by several cores.
-    return size > 0 ? std::min(size, kMostCache) : kDefaultL2Bytes;
+    // A cache of more than kMaxL2Bytes bytes is shared by several cores.
+    return size > 0 ? std::min(size, kMaxL2Bytes) : kDefaultL2Bytes;
   }();
-  return found;
+  return detected_bytes;
 }
-void use_second_level_cache(int64_t bytes) { l2_override() = bytes; }
+void set_l2_cache_bytes(int64_t bytes) { l2_override() = bytes; }
 
 Level level() { return level_in_use(); }
-void use_level(Level level) { level_in_use() = std::min(level, best_level()); }
+void set_level(Level level) { level_in_use() = std::min(level, best_level()); }
 
 }  // namespace mh::kernels

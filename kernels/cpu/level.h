@@ -14,13 +14,13 @@ Level best_level();  // returns the highest level that the processor supports
 Level level();       // returns the level in use
 // Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
 // levels may differ by rounding.
-void use_level(Level level);
+void set_level(Level level);
 
 // Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most
-// kMostCache. The size determines the tiles of the kernels, so results for two sizes differ by rounding.
-constexpr int64_t kDefaultL2Bytes = 1 << 20, kMostCache = 4 << 20;
-int64_t second_level_cache();
-// Sets the size that second_level_cache() returns; 0: the size of the processor's cache. For tests.
-void use_second_level_cache(int64_t bytes);
+// kMaxL2Bytes. The size determines the tiles of the kernels, so results for two sizes differ by rounding.
+constexpr int64_t kDefaultL2Bytes = 1 << 20, kMaxL2Bytes = 4 << 20;
+int64_t l2_cache_bytes();
+// Sets the size that l2_cache_bytes() returns; 0: the size of the processor's cache. For tests.
+void set_l2_cache_bytes(int64_t bytes);
 
 }  // namespace mh::kernels

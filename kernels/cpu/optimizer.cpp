@@ -7,31 +7,31 @@ namespace mh::kernels {
 template <Level L>
 void OptimizerLoops<L>::adam(const AdamPlan& a, int64_t begin, int64_t end, float* p, const float* g, float* m,
                              float* v) {
-  const float step = a.lr / a.correction1, root = std::sqrt(a.correction2);
-  for (int64_t i = begin; i < end; ++i) adam_one(a, step, root, p[i], g[i], m[i], v[i]);
+  const float step_size = a.lr / a.bias_correction1, bias_correction2_sqrt = std::sqrt(a.bias_correction2);
+  for (int64_t i = begin; i < end; ++i) adam_element(a, step_size, bias_correction2_sqrt, p[i], g[i], m[i], v[i]);
 }
 
 template <Level L>
 void OptimizerLoops<L>::sgd(const MomentumPlan& a, int64_t begin, int64_t end, float* p, const float* g,
                             float* buffer) {
-  for (int64_t i = begin; i < end; ++i) sgd_one(a, p[i], g[i], buffer[i]);
+  for (int64_t i = begin; i < end; ++i) sgd_element(a, p[i], g[i], buffer[i]);
 }
 
 template <Level L>
 void OptimizerLoops<L>::nag(const NagPlan& a, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  for (int64_t i = begin; i < end; ++i) nag_one(a, p[i], g[i], buffer[i]);
+  for (int64_t i = begin; i < end; ++i) nag_element(a, p[i], g[i], buffer[i]);
 }
 
 template <Level L>
-double OptimizerLoops<L>::squares(const float* x, int64_t begin, int64_t end) {
+double OptimizerLoops<L>::sum_of_squares(const float* x, int64_t begin, int64_t end) {
   constexpr int lanes = 16;
-  double lane[lanes] = {};
+  double lane_sums[lanes] = {};
   int64_t i = begin;
   for (; i + lanes <= end; i += lanes)
-    for (int k = 0; k < lanes; ++k) lane[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
-  for (; i < end; ++i) lane[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int k = 0; k < lanes; ++k) lane_sums[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+  for (; i < end; ++i) lane_sums[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   double sum = 0;
-  for (double l : lane) sum += l;
+  for (double l : lane_sums) sum += l;
   return sum;
 }
 

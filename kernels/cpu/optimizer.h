@@ -13,23 +13,23 @@ struct OptimizerLoops {
   static void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
   static void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
   static void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
-  static double squares(const float* x, int64_t begin, int64_t end);
+  static double sum_of_squares(const float* x, int64_t begin, int64_t end);
 };
 
 // Update the parameters p and the moments m, v or `buffer` from the gradients g.
 inline void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
-  at_level([&](auto at) { OptimizerLoops<at>::adam(plan, begin, end, p, g, m, v); });
+  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::adam(plan, begin, end, p, g, m, v); });
 }
 inline void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  at_level([&](auto at) { OptimizerLoops<at>::sgd(plan, begin, end, p, g, buffer); });
+  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::sgd(plan, begin, end, p, g, buffer); });
 }
 inline void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  at_level([&](auto at) { OptimizerLoops<at>::nag(plan, begin, end, p, g, buffer); });
+  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::nag(plan, begin, end, p, g, buffer); });
 }
 
 // Returns the sum of the squares of x[begin … end - 1], in fp64.
-inline double squares(const float* x, int64_t begin, int64_t end) {
-  return at_level([&](auto at) { return OptimizerLoops<at>::squares(x, begin, end); });
+inline double sum_of_squares(const float* x, int64_t begin, int64_t end) {
+  return dispatch_level([&](auto simd_level) { return OptimizerLoops<simd_level>::sum_of_squares(x, begin, end); });
 }
 
 }  // namespace mh::kernels

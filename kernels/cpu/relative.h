@@ -19,16 +19,16 @@ struct DistanceRange {
 
 // Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
 // low … width - 1.
-MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m, int64_t low,
-                                       int64_t width) {
-  const int64_t skipped = std::max<int64_t>(0, low - run.first);
-  const int64_t keys = std::min(width - run.first, run.count) - skipped;
-  return {run.first + skipped, keys, run.row + queries - first - m + skipped, keys + m - 1};
+MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m, int64_t key_begin,
+                                       int64_t key_end) {
+  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - run.first);
+  const int64_t keys = std::min(key_end - run.first, run.count) - skipped_keys;
+  return {run.first + skipped_keys, keys, run.row + queries - first - m + skipped_keys, keys + m - 1};
 }
 
 // Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their
 // distances from `keys` keys.
-MH_INLINE int64_t distances_of(int64_t keys, int64_t queries) {
+MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }
 
@@ -48,15 +48,15 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
 // Computes to (size) += factor * the sum of the m rows of `rows` (m, size).
 MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
-    Floats sum{}, before;
+    Floats sum{}, accumulated;
     for (int64_t r = 0; r < m; ++r) {
       Floats v;
       load(rows + r * size + i, v);
       sum += v;
     }
-    load(to + i, before);
-    before = before + sum * factor;
-    store(before, to + i);
+    load(to + i, accumulated);
+    accumulated = accumulated + sum * factor;
+    store(accumulated, to + i);
   }
 }
 
@@ -81,8 +81,8 @@ MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
     const Floats t = 2.0F * a - (positive + 2.0F * w * series);
     store(t, s + i);
     if (slope == nullptr) continue;
-    const Floats sigmoid = (a < 0.0F ? z : Floats{} + 1.0F) / (z + 1.0F), by = 2.0F - sigmoid;
-    store(by, slope + i);
+    const Floats sigmoid = (a < 0.0F ? z : Floats{} + 1.0F) / (z + 1.0F), derivative = 2.0F - sigmoid;
+    store(derivative, slope + i);
   }
 }
 

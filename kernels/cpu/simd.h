@@ -1,7 +1,7 @@
 // Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
 // source file with loops once for every Level, with the compiler flags of the level and with its name in the macro
 // MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates the template
-// for its own level. at_level() calls the members for the level in use.
+// for its own level. dispatch_level() calls the members for the level in use.
 //
 // Such a file must export no other symbols: the linker would merge an inline function of two levels into one, which the
 // processor may not support. kernels/level_symbols.py checks this.
@@ -20,11 +20,11 @@ constexpr Level kLevel = Level::MH_LEVEL;
 // Calls visit(level), where `level` is the level in use as a std::integral_constant; Level::avx512_bf16 uses the loops
 // of Level::avx512.
 template <class Visit>
-inline decltype(auto) at_level(const Visit& visit) {
+inline decltype(auto) dispatch_level(const Visit& visit) {
 #if defined(__x86_64__)
-  const Level used = level();
-  if (used >= Level::avx512) return visit(std::integral_constant<Level, Level::avx512>());
-  if (used == Level::avx2) return visit(std::integral_constant<Level, Level::avx2>());
+  const Level active_level = level();
+  if (active_level >= Level::avx512) return visit(std::integral_constant<Level, Level::avx512>());
+  if (active_level == Level::avx2) return visit(std::integral_constant<Level, Level::avx2>());
 #endif
   return visit(std::integral_constant<Level, Level::baseline>());
 }

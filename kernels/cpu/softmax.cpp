@@ -22,15 +22,15 @@ MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floa
 MH_INLINE void mask_lanes(const bool* allowed, int64_t count, Floats& x) {
   Bytes b{};
   std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));
-  Ints seen = __builtin_convertvector(b, Ints);
-  Floats low;
-  fill(low, -infinity);
-  x = seen != 0 ? x : low;
+  Ints allowed_lanes = __builtin_convertvector(b, Ints);
+  Floats neg_infinity;
+  fill(neg_infinity, -infinity);
+  x = allowed_lanes != 0 ? x : neg_infinity;
 }
 
 // Returns the index after the last entry of x (n) that is not zero; 0 if all are zero.
 template <class T>
-MH_INLINE int64_t end_of(const T* x, int64_t n) {
+MH_INLINE int64_t nonzero_end(const T* x, int64_t n) {
   for (; n >= lanes; n -= lanes) {
     T zeros[lanes] = {};
     if (std::memcmp(x + n - lanes, zeros, sizeof zeros) != 0) break;
@@ -41,9 +41,9 @@ MH_INLINE int64_t end_of(const T* x, int64_t n) {
 
 // Replaces x by e^x, for x <= 0; by exactly 0 below -87.
 MH_INLINE void exp_or_zero(Floats& x) {
-  Ints none = x < -87.0F;
+  Ints underflow = x < -87.0F;
   exp_negative(x);
-  x = none ? Floats{} : x;
+  x = underflow ? Floats{} : x;
 }
 
 // Splits the exponential of Sigsoftmax, exp(a) σ(a) = exp(exponent) / (1 + e), into `exponent`, which is a if a >= 0
@@ -54,35 +54,35 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
   exp_or_zero(e);
 }
 
-// Computes softmax_row() of `all` entries.
-template <SoftmaxKind of>
-MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t all) {
-  int64_t n = all;
-  if (allowed != nullptr) n = end_of(allowed, n);  // entries after the last allowed one are not read
-  Floats highest;
-  fill(highest, -infinity);
+// Computes softmax_row() of `length` entries.
+template <SoftmaxKind kind>
+MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t length) {
+  int64_t n = length;
+  if (allowed != nullptr) n = nonzero_end(allowed, n);  // entries after the last allowed one are not read
+  Floats max_lanes;
+  fill(max_lanes, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x;
     load_padded(a + s, n - s, -infinity, x);
     if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-    if constexpr (of == SoftmaxKind::sigmoid) x = x >= 0 ? x : x + x;
-    highest = x > highest ? x : highest;
+    if constexpr (kind == SoftmaxKind::sigmoid) x = x >= 0 ? x : x + x;
+    max_lanes = x > max_lanes ? x : max_lanes;
   }
-  const float top = max_of(highest);
+  const float row_max = max_of(max_lanes);
   Floats sums{};
-  if (top > -infinity) {
+  if (row_max > -infinity) {
     for (int64_t s = 0; s < n; s += lanes) {
       Floats x, e;
       load_padded(a + s, n - s, -infinity, x);
       if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-      if constexpr (of == SoftmaxKind::sigmoid) {
+      if constexpr (kind == SoftmaxKind::sigmoid) {
         Floats exponent;
         sigmoid_parts(x, exponent, e);
-        x = exponent - top;
+        x = exponent - row_max;
         exp_or_zero(x);
         x = x / (1.0F + e);
       } else {
-        x = x - top;
+        x = x - row_max;
         exp_or_zero(x);
       }
       sums += x;
@@ -99,13 +99,13 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
     // No allowed entry is above -inf: probabilities are 0. An allowed NaN, which the maximum skips, is propagated.
     for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (allowed == nullptr || allowed[s]) ? a[s] : 0.0F;
   }
-  for (int64_t s = n; s < all; ++s) p[s] = 0;
+  for (int64_t s = n; s < length; ++s) p[s] = 0;
 }
 
-// Computes softmax_row_backward() of `all` entries.
-template <SoftmaxKind of>
-MH_INLINE void backward_row(const float* a, const float* p, const float* dp, float* da, int64_t all) {
-  const int64_t n = end_of(p, all);
+// Computes softmax_row_backward() of `length` entries.
+template <SoftmaxKind kind>
+MH_INLINE void backward_row(const float* a, const float* p, const float* dp, float* da, int64_t length) {
+  const int64_t n = nonzero_end(p, length);
   Floats sums{};
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x, g;
@@ -113,36 +113,36 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(dp + s, n - s, 0, g);
     sums += x * g;
   }
-  const float inner = sum_of(sums);
+  const float inner_product = sum_of(sums);
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x, g;
     load_padded(p + s, n - s, 0, x);
     load_padded(dp + s, n - s, 0, g);
-    g = x * (g - inner);
-    if constexpr (of == SoftmaxKind::sigmoid) {
+    g = x * (g - inner_product);
+    if constexpr (kind == SoftmaxKind::sigmoid) {
       // The derivative of the exponent: d(2a - softplus(a))/da = 1 + σ(-a).
-      Floats l, e, exponent, one;
+      Floats l, e, exponent, ones;
       load_padded(a + s, n - s, 0, l);
       sigmoid_parts(l, exponent, e);
-      fill(one, 1);
-      g = g * (1.0F + (l >= 0 ? e : one) / (1.0F + e));
+      fill(ones, 1);
+      g = g * (1.0F + (l >= 0 ? e : ones) / (1.0F + e));
     }
     store_partial(g, n - s, da + s);
   }
-  for (int64_t s = n; s < all; ++s) da[s] = 0;
+  for (int64_t s = n; s < length; ++s) da[s] = 0;
 }
 
 }  // namespace
 
 template <Level L>
-void SoftmaxLoops<L>::forward(SoftmaxKind of, const float* a, const bool* allowed, float* p, int64_t n) {
-  if (of == SoftmaxKind::exponential) forward_row<SoftmaxKind::exponential>(a, allowed, p, n);
+void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n) {
+  if (kind == SoftmaxKind::exponential) forward_row<SoftmaxKind::exponential>(a, allowed, p, n);
   else forward_row<SoftmaxKind::sigmoid>(a, allowed, p, n);
 }
 
 template <Level L>
-void SoftmaxLoops<L>::backward(SoftmaxKind of, const float* a, const float* p, const float* dp, float* da, int64_t n) {
-  if (of == SoftmaxKind::exponential) backward_row<SoftmaxKind::exponential>(nullptr, p, dp, da, n);
+void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+  if (kind == SoftmaxKind::exponential) backward_row<SoftmaxKind::exponential>(nullptr, p, dp, da, n);
   else backward_row<SoftmaxKind::sigmoid>(a, p, dp, da, n);
 }
 

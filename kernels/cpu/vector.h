@@ -131,13 +131,13 @@ MH_INLINE void transpose(Floats (&rows)[lanes]) {
 // Replaces x by e^x, for x <= 0, with an error of at most 2 units in the last place. Below -87, also for -inf, the
 // result is e^-87, about 1.6e-38. NaN stays NaN.
 MH_INLINE void exp_negative(Floats& x) {
-  Floats low;
-  fill(low, -87.0F);
-  Floats inside = x < low ? low : x;  // the comparison is false for NaN, which stays NaN
+  Floats min_input;
+  fill(min_input, -87.0F);
+  Floats clamped = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
   constexpr float magic = 0x1.8p23F;
-  Floats shifted = inside * 1.44269504F + magic;
+  Floats shifted = clamped * 1.44269504F + magic;
   Floats n = shifted - magic;
-  Floats r = inside - n * 0.693359375F;  // n ln 2 is subtracted in two parts; the first has few bits, so it is exact
+  Floats r = clamped - n * 0.693359375F;  // n ln 2 is subtracted in two parts; the first has few bits, so it is exact
   r = r - n * -2.12194440e-4F;
   Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf
   p = p * r + 8.3334519073e-3F;

@@ -22,7 +22,7 @@ struct KeyRange {
 };
 
 // A tensor whose element type is the type of the kernels (AttentionKernels).
-using AnyRows = Rows<void>;
+using UntypedRows = Rows<void>;
 
 // Statistics of one query and query head for the backward pass with head mixing: lse2, the log-sum-exp in base 2;
 // inv_sum, 1 / (sum of the recomputed probabilities), or 0 for a fully masked row; and delta = Σ P dP over the keys.
@@ -37,7 +37,7 @@ constexpr int kStatsPadding = 16;
 // to.
 struct AttentionTensors {
   int64_t batch = 0;
-  AnyRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
+  UntypedRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
   // Whether each head of k and of v is read by exactly one query head or output head. If so, dk and dv have the heads
   // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
   // head.
@@ -49,17 +49,17 @@ struct AttentionTensors {
   // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
   // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;
-  // Gradients of head_scales (batch, heads, scale_tiles()), without mixing; the caller sums them over the tiles. Null:
+  // Gradients of head_scales (batch, heads, num_scale_tiles()), without mixing; the caller sums them over the tiles. Null:
   // not computed.
   float* dscale = nullptr;
   // Gradients of RelativeParams. dr, of r: (batch, heads, distances, key_size), which the caller sums over the batch.
-  // du and dv_bias, of u and v, without mixing only: (batch, heads, scale_tiles(), key_size), which the caller sums
+  // du and dv_bias, of u and v, without mixing only: (batch, heads, num_scale_tiles(), key_size), which the caller sums
   // over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
   // and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and q_u has no data or
   // is q.
-  AnyRows q_u{}, q_v{}, dq_v{};
+  UntypedRows q_u{}, q_v{}, dq_v{};
   // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
   // split. Without mixing: num_splits of the kernels' num_splits(), partial_out (batch, heads, queries, num_splits,
   // value_size + 2). With mixing: num_splits of head_mixing_num_splits(), or any power of two (only 1 with relative
@@ -90,7 +90,7 @@ struct KernelTensors : AttentionTensors {
 
  private:
   template <class U>
-  static Rows<U> rows_of(const AnyRows& rows) {
+  static Rows<U> rows_of(const UntypedRows& rows) {
     return {static_cast<U*>(rows.data), rows.batch_stride, rows.head_stride, rows.row_stride};
   }
 };
@@ -101,9 +101,9 @@ struct KernelTensors : AttentionTensors {
 struct AttentionKernels {
   int size;  // maximum size of the vectors of queries, keys and values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
-  const char* (*why_no_relative)();
+  const char* (*relative_constraint)();
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
-  int (*scale_tiles)(const AttentionParams& call);
+  int (*num_scale_tiles)(const AttentionParams& call);
   // Returns the number of splits of the keys that is fastest in a forward pass without mixing on the current GPU.
   // Results with different numbers of splits differ by rounding.
   int (*num_splits)(const AttentionParams& call, int64_t batch);
@@ -111,7 +111,7 @@ struct AttentionKernels {
   const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
   // Returns why the current GPU cannot mix in_heads query heads to out_heads output heads, with or without relative
   // positions; null if it can.
-  const char* (*why_no_head_mixing)(int in_heads, int out_heads, bool relative);
+  const char* (*head_mixing_constraint)(int in_heads, int out_heads, bool relative);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& call, int64_t batch);
   // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.

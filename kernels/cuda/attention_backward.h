@@ -112,7 +112,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
         thread.barrier();
         Accumulator p[Z::kKeys / 8], dp[Z::kKeys / 8];
         multiply_transposed<kSize, Z::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
-        if constexpr (kRelative) shared.add_to(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
         apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Z::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
         if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, dp);
@@ -123,7 +123,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
               const float product = x, grad = dp[n].x[i];
               x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
               dscale += x * grad;
-              x = normaliser.times_slope(thread, x * (grad * scale - delta[i / 2]), x, product);
+              x = normaliser.multiply_slope(thread, x * (grad * scale - delta[i / 2]), x, product);
             }
         });
         multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
@@ -192,8 +192,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const KeyRange query_range = queries_that_see(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
-  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const KeyRange query_range = attending_queries(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
+  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
     load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, query_range.end,
@@ -206,7 +206,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     }
   };
   // Padding keys are not read; their contents are arbitrary.
-  const int key_limit = real_keys < keys ? real_keys : keys;
+  const int key_limit = unpadded_keys < keys ? unpadded_keys : keys;
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, key_limit,
                                          a.key_size, a.aligned);
   load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, key_limit,
@@ -221,8 +221,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     thread.barrier();
     Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
-    if constexpr (kRelative) shared.add_to(thread, p, slide_row);
-    apply_mask<true>(thread, a, real_keys, i, first + thread.warp() * 16, p);
+    if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+    apply_mask<true>(thread, a, unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep_factor_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
@@ -239,7 +239,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
             x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
             if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.times_slope(thread, x * (y * keep_factor - delta), x, product);
+              y = normaliser.multiply_slope(thread, x * (y * keep_factor - delta), x, product);
             }
             x *= keep_factor;
           }
@@ -254,7 +254,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kComputeDk) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
   each_tile<Z::kStages, Z::kQueries>(
-      thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next(slide_row); },
+      thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next_slide_row(slide_row); },
       visit);
   thread.template wait_group<0>();
   thread.barrier();

@@ -124,7 +124,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
       }
     };
     each_tile<Z::kStages, Z::kKeys>(
-        thread, range.first, range.end, load, [](int slide_row) { return Shared::next(slide_row); },
+        thread, range.first, range.end, load, [](int slide_row) { return Shared::next_slide_row(slide_row); },
         [&](int s, int stage, int slide_row) { visit(s, range.end, stage, slide_row); });
   }
 }
@@ -181,7 +181,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
         thread.barrier();
         Accumulator p[Z::kKeys / 8];
         multiply_transposed<kSize, Z::kStride>(thread, p, warp_rows, shared.k[stage]);
-        if constexpr (kRelative) shared.add_to(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
         apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
         // For softmax the scale of the logits is applied in the exponents; as it is positive, the maximum is the same.
         float factor = a.scale * kLog2E;

@@ -117,7 +117,7 @@ constexpr int kMinSplit = 64;  // minimum number of keys of a split; shorter spl
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.
-inline AttentionTensors with_biased_queries(const AttentionTensors& x) {
+inline AttentionTensors select_biased_queries(const AttentionTensors& x) {
   AttentionTensors t = x;
   if (x.q_u.data != nullptr) t.q = x.q_u;
   return t;
@@ -284,14 +284,14 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64
 // documents.
 template <class T, int kSize>
 struct AttentionLaunches {
-  static int scale_tiles(const AttentionParams& a) {
+  static int num_scale_tiles(const AttentionParams& a) {
     return tiles_of(a.queries,
                     a.has_relative() ? 16 * kRelativeWarps<T, kSize> : QueryGradient<T, kSize, false>::Z::kQueries);
   }
 
   // Returns why attention without mixing does not support relative positions; null if it does.
   template <class Launcher>
-  static const char* why_no_relative(const Launcher& launcher) {
+  static const char* relative_constraint(const Launcher& launcher) {
     constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
                                 sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
                                 sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
@@ -307,18 +307,18 @@ struct AttentionLaunches {
   template <bool kOutputs, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     if (!a.has_relative()) return launch_forward<kOutputs, false>(launcher, a, x);
-    if (const char* problem = why_no_relative(launcher)) return problem;
+    if (const char* problem = relative_constraint(launcher)) return problem;
     return launch_forward<kOutputs, true>(launcher, a, x);
   }
   template <class Launcher>
   static int num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
-    const auto best = [&](auto tiles) {
+    const auto best_for_tiles = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
-      const int64_t visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+      const int64_t num_visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
       return best_num_splits(tiles_of(a.queries, queries) * batch * a.out_heads,
-                             tiles_of(visible, decltype(tiles)::kKeys), launcher.multiprocessors());
+                             tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
-    return a.has_relative() ? best(AttentionTiles<T, kSize, true>{}) : best(AttentionTiles<T, kSize, false>{});
+    return a.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{}) : best_for_tiles(AttentionTiles<T, kSize, false>{});
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
@@ -328,7 +328,7 @@ struct AttentionLaunches {
 
   template <class Launcher>
   static const char* backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (const char* problem = a.has_relative() ? why_no_relative(launcher) : nullptr) return problem;
+    if (const char* problem = a.has_relative() ? relative_constraint(launcher) : nullptr) return problem;
     const RowSums<T> row_sums{a, KernelTensors<T>(x)};
     if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, row_sums.kThreads, 0, row_sums))
       return problem;
@@ -337,11 +337,11 @@ struct AttentionLaunches {
 
   // Returns why in_heads query heads cannot be mixed to out_heads output heads; null if they can.
   template <class Launcher>
-  static const char* why_no_head_mixing(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
+  static const char* head_mixing_constraint(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
     AttentionParams a;
     a.in_heads = in_heads, a.out_heads = out_heads;
     const int limit = launcher.max_shared_memory();
-    return relative ? why_no_head_mixing_of<true>(a, limit) : why_no_head_mixing_of<false>(a, limit);
+    return relative ? head_mixing_constraint_of<true>(a, limit) : head_mixing_constraint_of<false>(a, limit);
   }
   // Returns a power of two; 1 with relative positions.
   template <class Launcher>
@@ -351,11 +351,11 @@ struct AttentionLaunches {
     if (a.has_relative() || plan.num_stages == 0) return 1;
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
     dispatch_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
-    const int64_t visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    const int best = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(visible, kMinSplit),
+    const int64_t num_visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
+    const int best_splits = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(num_visible, kMinSplit),
                                      launcher.multiprocessors());
     int splits = 1;
-    while (2 * splits <= best) splits *= 2;
+    while (2 * splits <= best_splits) splits *= 2;
     return splits;
   }
   // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
@@ -424,7 +424,7 @@ struct AttentionLaunches {
   template <bool kRelative, class Launcher>
   static const char* query_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{scale_tiles(a), rows(a, x), kSize / Body::Z::kColumns}, Body::kThreads,
+    return launcher(Grid{num_scale_tiles(a), rows(a, x), kSize / Body::Z::kColumns}, Body::kThreads,
                     sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
   }
 
@@ -452,9 +452,9 @@ struct AttentionLaunches {
 
   // limit: maximum shared memory of a block, in bytes.
   template <bool kRelative>
-  static const char* why_no_head_mixing_of(const AttentionParams& a, int limit) {
+  static const char* head_mixing_constraint_of(const AttentionParams& a, int limit) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
-    bool fits =
+    bool is_supported =
         sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
         HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
         HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
@@ -462,9 +462,9 @@ struct AttentionLaunches {
         HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit).num_stages > 0 &&
         HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit).num_stages > 0;
     if constexpr (kRelative)
-      fits = fits &&
+      is_supported = is_supported &&
              HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
-    return fits ? nullptr : kTooLarge;
+    return is_supported ? nullptr : kTooLarge;
   }
 
   template <bool kRelative, class Launcher>
@@ -489,7 +489,7 @@ struct AttentionLaunches {
       const HeadMixingPlan plan = Body::Z::plan(a, limit);
       problem = launch_plan(launcher,
                             Body{a, plan, block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
-                                 KernelTensors<T>(with_biased_queries(x)), splits},
+                                 KernelTensors<T>(select_biased_queries(x)), splits},
                             x.num_splits);
     }
     if (problem != nullptr) return problem;
@@ -501,7 +501,7 @@ struct AttentionLaunches {
   template <bool kRelative, class Launcher>
   static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& a,
                                              const AttentionTensors& tensors) {
-    const AttentionTensors x = with_biased_queries(tensors);
+    const AttentionTensors x = select_biased_queries(tensors);
     const int limit = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
     if (dispatch_row_mix(a, limit,

@@ -23,7 +23,7 @@ struct CrossEntropyRows {
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     constexpr float kLog2e = 1.4426950408889634f;
-    constexpr double kNatsOfBit = 0.6931471805599453;
+    constexpr double kNatsPerBit = 0.6931471805599453;
     const int64_t r = thread.block_x(), n = params.vocabulary, shift = r * n % 4, target = targets[r];
     T* row = logits + r * n;
     if (target < 0) {
@@ -51,7 +51,7 @@ struct CrossEntropyRows {
     if (params.smoothing != 0) logit_sum = block_sum(thread, logit_sum, warp_results);
     const float uniform_term = params.smoothing / static_cast<float>(n);
     if (thread.index() == 0) {
-      const double lse = static_cast<double>(row_max) + kNatsOfBit * static_cast<double>(thread.log2(sum));
+      const double lse = static_cast<double>(row_max) + kNatsPerBit * static_cast<double>(thread.log2(sum));
       const double nll = lse - static_cast<double>(target_logit), e = static_cast<double>(params.smoothing);
       const double mean = static_cast<double>(logit_sum) / static_cast<double>(n);
       losses[r] = {nll, e == 0 ? nll : (1 - e) * nll + e * (lse - mean)};

@@ -9,7 +9,7 @@ const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&,
 const char* cuda_adam(const Update<AdamPlan>*, int64_t, void*);
 const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
 const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
-const char* cuda_squares(const FloatSpan*, int64_t, double*, void*);
+const char* cuda_sum_of_squares(const FloatSpan*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
 const char* cuda_missing(Dtype, int);
 
@@ -18,6 +18,6 @@ const char* cuda_missing(Dtype, int);
 extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaApi* multihead_cuda_api() {
   using namespace mh::kernels;
   static const CudaApi table{cuda_dropout, cuda_cross_entropy, cuda_sum_norm, cuda_sum_norm_backward, cuda_adam,
-                             cuda_sgd,     cuda_nag,           cuda_squares,  cuda_attention,         cuda_missing};
+                             cuda_sgd,     cuda_nag,           cuda_sum_of_squares,  cuda_attention,         cuda_missing};
   return &table;
 }

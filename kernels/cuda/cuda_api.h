@@ -40,7 +40,7 @@ struct CudaApi {
   // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
   // order of the tensors. `spans` is an array in host memory, and `sums`, of the sum of chunks_of(span.count), is in
   // GPU memory.
-  const char* (*squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
+  const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null
   // if this build has none. missing() then returns a text that describes what the build lacks, valid until the next
   // call of the thread, and otherwise null.

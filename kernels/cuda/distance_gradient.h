@@ -38,7 +38,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Z::kDistances, warp_row = thread.warp() * 16 + g;
-  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const T *key_data = row_of(k, b, a.key_head(head), 0), *value_data = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kDistances, kSize, Z::kStride>(
@@ -51,13 +51,13 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   float* const window_products = shared.products + thread.warp() * 16 * Z::kProductRowStride;
   Accumulator sums[kSize / 8];
   for (int run = 0; run < a.relative.num_runs; ++run) {
-    const KeyRange run_keys = intersect({0, real_keys}, a.relative.runs[run]);
+    const KeyRange run_keys = intersect({0, unpadded_keys}, a.relative.runs[run]);
     // Row first + ρ of r is the distance from query t to key t + lead + ρ.
     const int lead = first - distance_row(a, a.relative.runs[run], 0, 0), last = lead + Z::kDistances - 1;
     if (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))) continue;
-    const int from = run_keys.first - last > 0 ? run_keys.first - last : 0;
+    const int query_begin = run_keys.first - last > 0 ? run_keys.first - last : 0;
     const int end = run_keys.end - lead < queries ? run_keys.end - lead : queries;
-    if (run_keys.first >= run_keys.end || from >= end) continue;
+    if (run_keys.first >= run_keys.end || query_begin >= end) continue;
     const auto load = [&](int i, int stage, int slide_row, bool is_first) {
       load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], query_data, q.row_stride, i, end, a.key_size,
                                                 a.aligned);
@@ -111,20 +111,20 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
               float keep_factor = scale;
               if (a.has_dropout()) keep_factor *= dropout_factor(keep_bits, 4 * n + 2 * r + e, a.dropout.scale);
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.times_slope(thread, x * (y * keep_factor - delta), x, product);
+              y = normaliser.multiply_slope(thread, x * (y * keep_factor - delta), x, product);
             }
           }
       });
       multiply_add<kSize, Z::kStride>(thread, sums, ds, shared.q_v);
     };
     each_tile<Z::kStages, Z::kQueries>(
-        thread, from, end, load, [](int slide_row) { return Z::Keys::wrap(slide_row + Z::kQueries); }, visit);
+        thread, query_begin, end, load, [](int slide_row) { return Z::Keys::wrap(slide_row + Z::kQueries); }, visit);
   }
-  float* const to = tensors.dr + thread.block_y() * int64_t{a.relative.distances} * a.key_size;
+  float* const dr_head = tensors.dr + thread.block_y() * int64_t{a.relative.distances} * a.key_size;
   MH_FOR (n, kSize / 8)
     MH_FOR (x, 4) {
       const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
-      if (row < a.relative.distances && column < a.key_size) to[int64_t{row} * a.key_size + column] = sums[n].x[x];
+      if (row < a.relative.distances && column < a.key_size) dr_head[int64_t{row} * a.key_size + column] = sums[n].x[x];
     }
   thread.template wait_group<0>();
 }

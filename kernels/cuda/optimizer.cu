@@ -12,8 +12,8 @@ const char* cuda_sgd(const Update<MomentumPlan>* updates, int64_t count, void* s
 const char* cuda_nag(const Update<NagPlan>* updates, int64_t count, void* stream) {
   return update(Launcher{stream}, updates, count);
 }
-const char* cuda_squares(const FloatSpan* spans, int64_t count, double* sums, void* stream) {
-  return squares(Launcher{stream}, spans, count, sums);
+const char* cuda_sum_of_squares(const FloatSpan* spans, int64_t count, double* sums, void* stream) {
+  return sum_of_squares(Launcher{stream}, spans, count, sums);
 }
 
 }  // namespace mh::kernels

@@ -40,26 +40,26 @@ template <class Plan>
 struct UpdateRule;
 template <>
 struct UpdateRule<AdamPlan> {
-  static constexpr bool kHasSecond = true;
+  static constexpr bool kHasSecondMoment = true;
   AdamPlan plan;
-  float step, root;
+  float step_size, bias_correction2_sqrt;
   MH_DEVICE explicit UpdateRule(const AdamPlan& a)
-      : plan(a), step(a.lr / a.correction1), root(std::sqrt(a.correction2)) {}
-  MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_one(plan, step, root, p, g, m, v); }
+      : plan(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
+  MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_element(plan, step_size, bias_correction2_sqrt, p, g, m, v); }
 };
 template <>
 struct UpdateRule<MomentumPlan> {
-  static constexpr bool kHasSecond = false;
+  static constexpr bool kHasSecondMoment = false;
   MomentumPlan plan;
   MH_DEVICE explicit UpdateRule(const MomentumPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_one(plan, p, g, buffer); }
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_element(plan, p, g, buffer); }
 };
 template <>
 struct UpdateRule<NagPlan> {
-  static constexpr bool kHasSecond = false;
+  static constexpr bool kHasSecondMoment = false;
   NagPlan plan;
   MH_DEVICE explicit UpdateRule(const NagPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_one(plan, p, g, buffer); }
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_element(plan, p, g, buffer); }
 };
 
 // The kernel body of update(). Grid: (chunks of all tensors).
@@ -78,17 +78,17 @@ struct Updates {
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
       load_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecond) load_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Plan>::kHasSecondMoment) load_vec4(thread, u.second, i, u.count, second);
       MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
       store_vec4(thread, u.p, i, u.count, p);
       store_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecond) store_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Plan>::kHasSecondMoment) store_vec4(thread, u.second, i, u.count, second);
       if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
     });
   }
 };
 
-// The kernel body of squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all tensors).
+// The kernel body of sum_of_squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all tensors).
 struct Squares {
   static constexpr int kThreads = 256;
   Batch<FloatSpan> batch;
@@ -104,13 +104,13 @@ struct Squares {
       load_vec4(thread, tensor.x, i, tensor.count, x);
       MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
     });
-    auto* warp_results = static_cast<double*>(memory);
-    warp_results[thread.index()] = sum;
+    auto* thread_sums = static_cast<double*>(memory);
+    thread_sums[thread.index()] = sum;
     for (int half = kThreads / 2; half > 0; half /= 2) {
       thread.barrier();
-      if (thread.index() < half) warp_results[thread.index()] += warp_results[thread.index() + half];
+      if (thread.index() < half) thread_sums[thread.index()] += thread_sums[thread.index() + half];
     }
-    if (thread.index() == 0) sums[thread.block_x()] = warp_results[0];
+    if (thread.index() == 0) sums[thread.block_x()] = thread_sums[0];
   }
 };
 
@@ -138,7 +138,7 @@ const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_
 
 // Launches the kernels of CudaApi::squares. sums: one for each chunk of each tensor, in the order of the tensors.
 template <class Launcher>
-const char* squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
+const char* sum_of_squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
   return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {
     const int blocks = batch.first_chunk[batch.count];
     const char* problem =

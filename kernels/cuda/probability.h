@@ -24,7 +24,7 @@ MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, 
 }
 
 // Returns the range of queries that see at least one of the keys first … end - 1 of batch row b.
-MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int first, int end) {
+MH_DEVICE KeyRange attending_queries(const AttentionParams& a, int64_t b, int first, int end) {
   const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
   KeyRange query_range{0, queries};
   if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};
@@ -36,17 +36,17 @@ MH_DEVICE KeyRange queries_that_see(const AttentionParams& a, int64_t b, int fir
   return query_range;
 }
 
-// Returns whether query i sees key s. Keys from key `real_keys` on are padding.
-MH_DEVICE bool is_visible(const AttentionParams& a, int real_keys, int i, int s) {
+// Returns whether query i sees key s. Keys from key `unpadded_keys` on are padding.
+MH_DEVICE bool is_visible(const AttentionParams& a, int unpadded_keys, int i, int s) {
   const int offset = static_cast<int>(a.keys - a.queries);
-  return i < a.queries && s < real_keys &&
+  return i < a.queries && s < unpadded_keys &&
          (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
-MH_DEVICE bool all_visible(const AttentionParams& a, int real_keys, int i, int queries, int s, int keys) {
+MH_DEVICE bool all_visible(const AttentionParams& a, int unpadded_keys, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(a.keys - a.queries);
-  return i + queries <= a.queries && s + keys <= real_keys &&
+  return i + queries <= a.queries && s + keys <= unpadded_keys &&
          (!a.causal ||
           (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
 }
@@ -55,23 +55,23 @@ MH_DEVICE bool all_visible(const AttentionParams& a, int real_keys, int i, int q
 // queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries. By a
 // warp. Returns early if the tile has no masked pair, as most tiles.
 template <bool kTransposed, int kColumns, class Thread>
-MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int real_keys, int i, int s,
+MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int unpadded_keys, int i, int s,
                           Accumulator (&products)[kColumns]) {
-  if (kTransposed ? all_visible(a, real_keys, i, 8 * kColumns, s, 16)
-                  : all_visible(a, real_keys, i, 16, s, 8 * kColumns))
+  if (kTransposed ? all_visible(a, unpadded_keys, i, 8 * kColumns, s, 16)
+                  : all_visible(a, unpadded_keys, i, 16, s, 8 * kColumns))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(a, real_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible(a, unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
 // a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns log2 f(product).
-// times_slope() returns x * d ln f(product) / d product; probability: the probability of the product.
+// multiply_slope() returns x * d ln f(product) / d product; probability: the probability of the product.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
@@ -79,7 +79,7 @@ struct SoftmaxExponent {
     return product * factor;
   }
   template <class Thread>
-  MH_DEVICE float times_slope(const Thread&, float x, float, float) const {
+  MH_DEVICE float multiply_slope(const Thread&, float x, float, float) const {
     return x * scale;
   }
 };
@@ -87,11 +87,11 @@ struct SigsoftmaxExponent {
   float scale;
   template <class Thread>
   MH_DEVICE float logarithm(const Thread& thread, float product) const {
-    const float x = product * scale, size = x < 0 ? -x : x;
-    return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-size * kLog2E))) * kLog2E;
+    const float x = product * scale, magnitude = x < 0 ? -x : x;
+    return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-magnitude * kLog2E))) * kLog2E;
   }
   template <class Thread>
-  MH_DEVICE float times_slope(const Thread& thread, float x, float probability, float product) const {
+  MH_DEVICE float multiply_slope(const Thread& thread, float x, float probability, float product) const {
     return probability > 0 ? x * scale * (2 - 1 / (1 + thread.exp2(-product * scale * kLog2E))) : 0;
   }
 };

@@ -37,19 +37,19 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumns): rows are 16 consecutive distances, columns are
 // the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of query t belongs
-// to key t + lead. real_keys: the keys of the run that are not padding. By a warp.
+// to key t + lead. unpadded_keys: the keys of the run that are not padding. By a warp.
 template <int kColumns, class Thread>
-MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& real_keys, int end,
+MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& unpadded_keys, int end,
                                    int i, int lead, Accumulator (&products)[kColumns]) {
   const int offset = static_cast<int>(a.keys - a.queries), query_end = i + 8 * kColumns;
-  if (query_end <= end && i + lead >= real_keys.first && query_end + lead + 15 <= real_keys.end &&
+  if (query_end <= end && i + lead >= unpadded_keys.first && query_end + lead + 15 <= unpadded_keys.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumns)
     MH_FOR (e, 4) {
       const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
-      if (query >= end || key < real_keys.first || !is_visible(a, real_keys.end, query, key))
+      if (query >= end || key < unpadded_keys.first || !is_visible(a, unpadded_keys.end, query, key))
         products[n].x[e] = -INFINITY;
     }
 }
@@ -212,11 +212,11 @@ struct QueryDistances {
                                         distance_row(a, run, first - 1, key));
   }
   // Returns the slide_row of the next tile of keys.
-  static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row + kKeys); }
+  static MH_DEVICE int next_slide_row(int slide_row) { return Rows::wrap(slide_row + kKeys); }
 
   // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `logits` (16, kKeys).
   template <class Thread>
-  MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
     multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Rows::kStride, rows,
@@ -273,11 +273,11 @@ struct KeyDistances {
                                            distance_row(a, run, query + kQueries - 1, first));
   }
   // Returns the slide_row of the next tile of queries.
-  static MH_DEVICE int next(int slide_row) { return Rows::wrap(slide_row - kQueries); }
+  static MH_DEVICE int next_slide_row(int slide_row) { return Rows::wrap(slide_row - kQueries); }
 
   // Adds the position term (q + v) · r[distance] to a warp's transposed products, `logits` (16 keys, kQueries).
   template <class Thread>
-  MH_DEVICE void add_to(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
@@ -294,7 +294,7 @@ struct KeyDistances {
 
 // The base of the shared memory of blocks without relative positions.
 struct NoDistances {
-  static MH_DEVICE int next(int slide_row) { return slide_row; }
+  static MH_DEVICE int next_slide_row(int slide_row) { return slide_row; }
 };
 
 }  // namespace mh::kernels

@@ -43,36 +43,36 @@ struct SumNormRows {
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    const int64_t r = thread.block_x(), size = params.size, at = r * size, shift = at % 4;
+    const int64_t r = thread.block_x(), size = params.size, row_offset = r * size, shift = row_offset % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     float* sums = reinterpret_cast<float*>(&warp_results + 1) + shift;  // (size): x + dropout(y) of the row
-    const float by_size = 1 / static_cast<float>(size);
+    const float inv_size = 1 / static_cast<float>(size);
     float total = 0;
     each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], b[4];
-      load_vec4(thread, x.x + at, i, size, a);
-      load_vec4(thread, static_cast<const Y*>(x.y) + at, i, size, b);
+      load_vec4(thread, x.x + row_offset, i, size, a);
+      load_vec4(thread, static_cast<const Y*>(x.y) + row_offset, i, size, b);
       params.drop(r, i, b);
       MH_FOR (k, 4) a[k] += b[k], total += a[k];
-      if (x.sum != nullptr) store_vec4(thread, x.sum + at, i, size, a);
+      if (x.sum != nullptr) store_vec4(thread, x.sum + row_offset, i, size, a);
       store_vec4(thread, sums, i, size, a);
     });
     if (x.norm == nullptr) return;
-    const float mean = block_sum(thread, total, warp_results) * by_size;
+    const float mean = block_sum(thread, total, warp_results) * inv_size;
     float squares = 0;
     each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4];
       load_vec4(thread, sums, i, size, a, mean);
       MH_FOR (k, 4) squares += (a[k] - mean) * (a[k] - mean);
     });
-    const float factor = 1 / std::sqrt(block_sum(thread, squares, warp_results) * by_size + params.epsilon);
+    const float factor = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
     each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], w[4], b[4];
       load_vec4(thread, sums, i, size, a);
       load_vec4(thread, params.weight, i, size, w);
       load_vec4(thread, params.bias, i, size, b);
       MH_FOR (k, 4) a[k] = (a[k] - mean) * factor * w[k] + b[k];
-      store_vec4(thread, x.norm + at, i, size, a);
+      store_vec4(thread, x.norm + row_offset, i, size, a);
     });
     if (x.mean != nullptr && thread.index() == 0) x.mean[r] = mean, x.factor[r] = factor;
   }
@@ -89,15 +89,15 @@ struct SumNormGradient {
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    const int64_t r = thread.block_x(), size = params.size, at = r * size, shift = at % 4;
+    const int64_t r = thread.block_x(), size = params.size, row_offset = r * size, shift = row_offset % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
-    const float by_size = 1 / static_cast<float>(size);
+    const float inv_size = 1 / static_cast<float>(size);
     const bool has_norm = x.dnorm != nullptr;
     const float mean = has_norm ? x.mean[r] : 0, factor = has_norm ? x.factor[r] : 0;
     const auto load = [&](int64_t i, float(&normed)[4], float(&g)[4]) {
       float w[4];
-      load_vec4(thread, x.sum + at, i, size, normed, mean);
-      load_vec4(thread, x.dnorm + at, i, size, g);
+      load_vec4(thread, x.sum + row_offset, i, size, normed, mean);
+      load_vec4(thread, x.dnorm + row_offset, i, size, g);
       load_vec4(thread, params.weight, i, size, w);
       MH_FOR (k, 4) normed[k] = (normed[k] - mean) * factor, g[k] *= w[k];
     };
@@ -108,21 +108,21 @@ struct SumNormGradient {
         load(i, s, g);
         MH_FOR (k, 4) g_mean += g[k], gs_mean += g[k] * s[k];
       });
-      g_mean = block_sum(thread, g_mean, warp_results) * by_size;
-      gs_mean = block_sum(thread, gs_mean, warp_results) * by_size;
+      g_mean = block_sum(thread, g_mean, warp_results) * inv_size;
+      gs_mean = block_sum(thread, gs_mean, warp_results) * inv_size;
     }
     each_vec4(thread, shift, size, [&](int64_t i) {
       float d[4] = {0, 0, 0, 0};
-      if (x.dsum != nullptr) load_vec4(thread, x.dsum + at, i, size, d);
+      if (x.dsum != nullptr) load_vec4(thread, x.dsum + row_offset, i, size, d);
       if (has_norm) {
         float s[4], g[4];
         load(i, s, g);
         MH_FOR (k, 4) d[k] += (g[k] - g_mean - s[k] * gs_mean) * factor;
       }
-      store_vec4(thread, x.dx + at, i, size, d);
+      store_vec4(thread, x.dx + row_offset, i, size, d);
       if (x.dy == nullptr) return;
       params.drop(r, i, d);
-      store_vec4(thread, static_cast<Y*>(x.dy) + at, i, size, d);
+      store_vec4(thread, static_cast<Y*>(x.dy) + row_offset, i, size, d);
     });
   }
 };

@@ -51,7 +51,7 @@ MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visi
 }
 
 // Returns the offset of row `row`, in elements. A row stride is less than 2^31, which makes the multiplication cheaper.
-MH_DEVICE int64_t to_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
+MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
 // Loads rows first … first + count - 1 of a matrix (end, size), with row r at data + r * row_stride, into shared
 // memory, with row first + i at to + offset_of(i). Rows outside the matrix and columns from `size` to kSize become
@@ -66,20 +66,20 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
     const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
     int row = group.index / kVectors;
     const int row_end = column < size ? end : 0;
-    const T* from = data + to_row(first + row, row_stride) + column;
-    const int64_t step_offset = to_row(step, row_stride);
+    const T* from = data + offset_of_row(first + row, row_stride) + column;
+    const int64_t step_offset = offset_of_row(step, row_stride);
     MH_UNROLL_4
     for (; row < count; row += step, from += step_offset)
       thread.copy_16(to + offset_of(row) + column, from,
                      static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
   } else if (aligned) {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      thread.copy_16(to + offset_of(r) + c, data + to_row(first + r, row_stride) + c,
+      thread.copy_16(to + offset_of(r) + c, data + offset_of_row(first + r, row_stride) + c,
                      in_range(first + r) && c < size ? 16 : 0);
     });
   } else {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      const T* from = data + to_row(first + r, row_stride) + c;
+      const T* from = data + offset_of_row(first + r, row_stride) + c;
       const int num_valid = in_range(first + r) ? size - c : 0;
       MH_ROLLED
       for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < num_valid ? from[e] : T{};
@@ -101,9 +101,9 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t row
 // asynchronous copies into stage `stage`, and then visit(s, stage, slide_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
 // thread only. is_first: whether the tile is the first one. slide_row, the position in a sliding window
-// (cuda/relative.h), is 0 for the first tile, and next(slide_row) for the following tile.
-template <int kStages, int kStep, class Thread, class Load, class Next, class Visit>
-MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const Next& next,
+// (cuda/relative.h), is 0 for the first tile, and next_slide_row(slide_row) for the following tile.
+template <int kStages, int kStep, class Thread, class Load, class NextSlideRow, class Visit>
+MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextSlideRow& next_slide_row,
                          const Visit& visit) {
   load(first, 0, 0, true);
   thread.commit_group();
@@ -111,7 +111,7 @@ MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& l
   for (int s = first; s < end; s += kStep) {
     const int next_stage = kStages == 2 ? stage ^ 1 : 0;
     const auto load_next = [&] {
-      if (s + kStep < end) load(s + kStep, next_stage, next(slide_row), false);
+      if (s + kStep < end) load(s + kStep, next_stage, next_slide_row(slide_row), false);
       thread.commit_group();
     };
     if constexpr (kStages == 2) load_next();
@@ -119,7 +119,7 @@ MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& l
     visit(s, stage, slide_row);
     thread.barrier();
     if constexpr (kStages == 1) load_next();
-    stage = next_stage, slide_row = next(slide_row);
+    stage = next_stage, slide_row = next_slide_row(slide_row);
   }
 }
 
@@ -165,7 +165,7 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
     const int r = i / kVectors, c = i % kVectors * kVector;
     if (first + r >= end || c >= size) continue;
     const T* from = staging + r * kStride + c;
-    T* to = data + to_row(first + r, row_stride) + c;
+    T* to = data + offset_of_row(first + r, row_stride) + c;
     if (aligned && c + kVector <= size) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {

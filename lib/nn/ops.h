@@ -41,7 +41,7 @@ at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step
                    uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
 // `row`: number of elements of x[0].
-kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
+kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.

@@ -70,7 +70,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 }  // namespace
 
-kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
+kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
   kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
@@ -81,7 +81,7 @@ kernels::DropoutFrom dropout_from(int64_t row, double p, const nn::ForwardContex
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
                    uint32_t site) {
   if (!step.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutFrom from = dropout_from(x.numel() / x.size(0), p, step, stream, site);
+  const kernels::DropoutRange from = dropout_from(x.numel() / x.size(0), p, step, stream, site);
   return Dropout::apply(x, from.how, from.first);
 }
 

@@ -28,9 +28,9 @@ constexpr int64_t kRows = 64;
 
 struct Call {
   kernels::SumNorm how;
-  std::optional<kernels::DropoutFrom> dropout;
+  std::optional<kernels::DropoutRange> dropout;
   Call(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-       const std::optional<kernels::DropoutFrom>& from)
+       const std::optional<kernels::DropoutRange>& from)
       : dropout(from) {
     how.size = size, how.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) how.weight = weight.const_data_ptr<float>(), how.bias = bias.const_data_ptr<float>();
@@ -90,7 +90,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
   // Returns {x + dropout(y)} without weight and bias, {x + dropout(y), layer_norm(x + dropout(y))} with both.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
                                const OptionalTensor& weight, const OptionalTensor& bias, double epsilon,
-                               const std::optional<kernels::DropoutFrom>& dropout) {
+                               const std::optional<kernels::DropoutRange>& dropout) {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
     const Call call(x.size(-1), w, b, epsilon, dropout);
@@ -106,7 +106,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
   static variable_list backward(AutogradContext* context, variable_list grad_output) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &factor = saved[4];
-    std::optional<kernels::DropoutFrom> dropout;
+    std::optional<kernels::DropoutRange> dropout;
     if (const auto it = context->saved_data.find("drops"); it != context->saved_data.end())
       std::memcpy(&dropout.emplace(), it->second.toStringRef().data(), sizeof *dropout);
     const at::Tensor ds = grad_output[0].defined() ? grad_output[0].contiguous() : at::Tensor();
@@ -164,7 +164,7 @@ SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutA
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
   const at::Tensor left = x.contiguous(), right = y.contiguous();
-  std::optional<kernels::DropoutFrom> dropout;
+  std::optional<kernels::DropoutRange> dropout;
   if (drop.step.training && drop.p > 0)
     dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };

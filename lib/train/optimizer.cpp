@@ -18,14 +18,14 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 // Returns the sum of squares of a tensor on a CPU.
-double squares(const at::Tensor& x) {
+double sum_of_squares(const at::Tensor& x) {
   const auto* data = x.const_data_ptr<float>();
   // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
   const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
   std::vector<double> sums(static_cast<size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c)
-      sums[static_cast<size_t>(c)] = kernels::squares(data, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
+      sums[static_cast<size_t>(c)] = kernels::sum_of_squares(data, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
   });
   double sum = 0;
   for (double s : sums) sum += s;
@@ -33,7 +33,7 @@ double squares(const at::Tensor& x) {
 }
 
 // Returns the sum of squares of all elements of all tensors on a GPU, with one kernel and one synchronisation.
-double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
+double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
   std::vector<kernels::FloatSpan> numbers;
   int64_t chunks = 0;
   for (const at::Tensor& x : all) {
@@ -41,7 +41,7 @@ double squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
     chunks += kernels::chunks_of(x.numel());
   }
   const at::Tensor sums = at::empty({chunks}, all[0].options().dtype(at::kDouble));
-  nn::check_cuda(gpu.kernels->squares(numbers.data(), static_cast<int64_t>(numbers.size()),
+  nn::check_cuda(gpu.kernels->sum_of_squares(numbers.data(), static_cast<int64_t>(numbers.size()),
                                       sums.mutable_data_ptr<double>(), gpu.stream));
   return sums.sum().item<double>();
 }
@@ -109,9 +109,9 @@ double Optimizer::gradient_norm(double scale) const {
     if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) gradients.push_back(g.contiguous());
   double sum = 0;
   if (const nn::Gpu gpu = nn::gpu_of(device_)) {
-    if (!gradients.empty()) sum = squares(gpu, gradients);
+    if (!gradients.empty()) sum = sum_of_squares(gpu, gradients);
   } else {
-    for (const at::Tensor& g : gradients) sum += squares(g);
+    for (const at::Tensor& g : gradients) sum += sum_of_squares(g);
   }
   return std::sqrt(sum) * scale;
 }

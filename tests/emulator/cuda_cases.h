@@ -46,12 +46,12 @@ struct Tensor {
   int64_t batch, heads, length, size;
   bool by_position;
   std::vector<T> data;
-  Tensor(int64_t b, int64_t h, int64_t n, int64_t d, bool positions)
+  Tensor(int64_t b, int64_t h, int64_t n, int64_t d, bool is_by_position)
       : batch(b),
         heads(h),
         length(n),
         size(d),
-        by_position(positions),
+        by_position(is_by_position),
         data(static_cast<size_t>(b * h * n * d), from_double<T>(NAN)) {}
   template <class U>
   Rows<U> rows_of(U* from) const {
@@ -60,7 +60,7 @@ struct Tensor {
   }
   Rows<const T> read() const { return rows_of<const T>(data.data()); }
   Rows<T> write() { return rows_of<T>(data.data()); }
-  mh::kernels::AnyRows any_rows() {
+  mh::kernels::UntypedRows untyped_rows() {
     const Rows<T> r = write();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
@@ -195,9 +195,9 @@ struct Case {
     const mh::kernels::AttentionParams& p = c.policy;
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
-                    visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
+                    num_visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
       c.runs.push_back({first, count, c.distances});
-      c.distances += std::max<int64_t>(1, p.queries + visible - 1) + pick(0, 3);  // up to 3 unused rows
+      c.distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
       first += count;
     }
     r = Tensor<T>(1, c.in, c.distances, c.key_size, r.by_position);
@@ -231,9 +231,9 @@ struct CaseTensors {
   }
   AttentionTensors pointers() {
     AttentionTensors x;
-    x.batch = q.batch, x.q = q.any_rows(), x.k = k.any_rows(), x.v = v.any_rows(), x.out = out.any_rows(),
-    x.dout = dout.any_rows();
-    x.dq = dq.any_rows(), x.dk = dk.any_rows(), x.dv = dv.any_rows(), x.one_reader_per_kv_head = false;
+    x.batch = q.batch, x.q = q.untyped_rows(), x.k = k.untyped_rows(), x.v = v.untyped_rows(), x.out = out.untyped_rows(),
+    x.dout = dout.untyped_rows();
+    x.dq = dq.untyped_rows(), x.dk = dk.untyped_rows(), x.dv = dv.untyped_rows(), x.one_reader_per_kv_head = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }

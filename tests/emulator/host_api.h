@@ -15,44 +15,44 @@ inline mh::kernels::CudaApi emulated_api() {
   CudaApi api{};
   api.dropout = [](Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count, void*) {
     return dispatch_dtype(type, [&](auto number) {
-      EmulatedGpu device;
-      return dropout<decltype(number)>(Launcher{device}, params, first, x, y, count);
+      EmulatedGpu gpu;
+      return dropout<decltype(number)>(Launcher{gpu}, params, first, x, y, count);
     });
   };
   api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,
                          CrossEntropyRow* losses, void*) {
     return dispatch_dtype(type, [&](auto number) {
-      EmulatedGpu device;
-      return cross_entropy<decltype(number)>(Launcher{device}, params, rows, logits, targets, losses);
+      EmulatedGpu gpu;
+      return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);
     });
   };
   api.sum_norm = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
-      EmulatedGpu device;
-      return sum_norm<decltype(number)>(Launcher{device}, params, x);
+      EmulatedGpu gpu;
+      return sum_norm<decltype(number)>(Launcher{gpu}, params, x);
     });
   };
   api.sum_norm_backward = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
-      EmulatedGpu device;
-      return sum_norm_backward<decltype(number)>(Launcher{device}, params, x);
+      EmulatedGpu gpu;
+      return sum_norm_backward<decltype(number)>(Launcher{gpu}, params, x);
     });
   };
   api.adam = [](const Update<AdamPlan>* updates, int64_t count, void*) {
-    EmulatedGpu device;
-    return update(Launcher{device}, updates, count);
+    EmulatedGpu gpu;
+    return update(Launcher{gpu}, updates, count);
   };
   api.sgd = [](const Update<MomentumPlan>* updates, int64_t count, void*) {
-    EmulatedGpu device;
-    return update(Launcher{device}, updates, count);
+    EmulatedGpu gpu;
+    return update(Launcher{gpu}, updates, count);
   };
   api.nag = [](const Update<NagPlan>* updates, int64_t count, void*) {
-    EmulatedGpu device;
-    return update(Launcher{device}, updates, count);
+    EmulatedGpu gpu;
+    return update(Launcher{gpu}, updates, count);
   };
-  api.squares = [](const FloatSpan* tensors, int64_t count, double* sums, void*) {
-    EmulatedGpu device;
-    return squares(Launcher{device}, tensors, count, sums);
+  api.sum_of_squares = [](const FloatSpan* tensors, int64_t count, double* sums, void*) {
+    EmulatedGpu gpu;
+    return sum_of_squares(Launcher{gpu}, tensors, count, sums);
   };
   return api;
 }

@@ -7,7 +7,7 @@
 namespace host {
 
 struct Launcher {
-  EmulatedGpu& device;
+  EmulatedGpu& gpu;
   int limit = 163 << 10;  // maximum shared memory of a block in bytes, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
@@ -15,7 +15,7 @@ struct Launcher {
     if (bytes > static_cast<size_t>(limit))
       return "expected a launch within the shared memory of a block; found a larger one";
     if (grid.x > 0 && grid.y > 0)
-      device.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
+      gpu.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
                  [&](const Thread& thread, void* memory) { body(thread, memory); });
     return nullptr;
   }

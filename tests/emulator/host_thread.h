@@ -61,20 +61,20 @@ inline uint16_t narrow(float x, mh::kernels::Bf16) {
 inline float widen(uint16_t x, mh::kernels::Bf16) { return from_bits(static_cast<uint32_t>(x) << 16); }
 inline uint16_t narrow(float x, mh::kernels::Fp16) {
   const auto sign = static_cast<uint16_t>(bits_of(x) >> 16 & 0x8000);
-  const double size = std::fabs(static_cast<double>(x));
+  const double magnitude = std::fabs(static_cast<double>(x));
   if (std::isnan(x)) return 0x7FFF;
-  if (size >= 65520) return sign | 0x7C00;
-  int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
-  auto steps = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));  // size in units of 2^(exponent - 10)
-  if (steps == 2048) steps = 1024, ++exponent;
-  return sign | static_cast<uint16_t>(steps < 1024 ? steps : (exponent + 15) << 10 | (steps - 1024));
+  if (magnitude >= 65520) return sign | 0x7C00;
+  int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), -14) : -14;
+  auto significand = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // size in units of 2^(exponent - 10)
+  if (significand == 2048) significand = 1024, ++exponent;
+  return sign | static_cast<uint16_t>(significand < 1024 ? significand : (exponent + 15) << 10 | (significand - 1024));
 }
 inline float widen(uint16_t x, mh::kernels::Fp16) {
-  const int exponent = x >> 10 & 31, steps = x & 1023;
-  const float size =
-      exponent == 31 ? (steps != 0 ? NAN : INFINITY)
-                     : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + steps : steps), std::max(exponent, 1) - 25);
-  return (x & 0x8000) != 0 ? -size : size;
+  const int exponent = x >> 10 & 31, significand = x & 1023;
+  const float magnitude =
+      exponent == 31 ? (significand != 0 ? NAN : INFINITY)
+                     : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + significand : significand), std::max(exponent, 1) - 25);
+  return (x & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
 // The attributes of functions that switch stacks: never inlined, and not instrumented by the address sanitizer.
@@ -96,7 +96,7 @@ class Stack {
     getcontext(&start_);
     start_.uc_stack.ss_sp = memory_.get(), start_.uc_stack.ss_size = size_, start_.uc_link = nullptr;
     makecontext(&start_, enter, 0);
-    unstarted_ = true;
+    is_new_ = true;
   }
   // Completes the first switch to this stack, which came from the stack `from`. To be called first by enter().
   void complete_first_switch([[maybe_unused]] Stack& from) {
@@ -106,9 +106,9 @@ class Stack {
   }
   // Suspends this stack and resumes `to`; returns when another stack switches back to this one. exits: this stack will
   // never be resumed.
-  MH_SWITCHES_STACK void switch_to(Stack& to, [[maybe_unused]] bool exits = false) {
+  MH_SWITCHES_STACK void switch_to(Stack& to, [[maybe_unused]] bool is_final = false) {
 #ifdef MH_ADDRESS_SANITIZER
-    __sanitizer_start_switch_fiber(exits ? nullptr : &fake_stack_, to.bottom_, to.size_);
+    __sanitizer_start_switch_fiber(is_final ? nullptr : &fake_stack_, to.bottom_, to.size_);
 #endif
     if (__builtin_setjmp(resume_point_) == 0) to.resume();
 #ifdef MH_ADDRESS_SANITIZER
@@ -120,7 +120,7 @@ class Stack {
   // Jumps to the resume point of this stack, or to enter() at first. Separate from switch_to(), since __builtin_setjmp
   // and __builtin_longjmp must not be in the same function.
   [[noreturn]] MH_SWITCHES_STACK void resume() {
-    if (!std::exchange(unstarted_, false)) __builtin_longjmp(resume_point_, 1);
+    if (!std::exchange(is_new_, false)) __builtin_longjmp(resume_point_, 1);
     setcontext(&start_);
     std::abort();
   }
@@ -128,7 +128,7 @@ class Stack {
   std::unique_ptr<char[]> memory_;
   const void* bottom_ = nullptr;
   size_t size_ = 0;
-  bool unstarted_ = false;
+  bool is_new_ = false;
   ucontext_t start_;
   void* resume_point_[5];                        // buffer of __builtin_setjmp
   [[maybe_unused]] void* fake_stack_ = nullptr;  // state of the address sanitizer
@@ -150,7 +150,7 @@ class EmulatedGpu {
 
  private:
   friend class Thread;
-  static constexpr size_t kStack = 256 << 10;  // bytes of the stack of a fiber
+  static constexpr size_t kStackBytes = 256 << 10;  // bytes of the stack of a fiber
 
   // A pending asynchronous copy of 16 bytes, of which `bytes` are read.
   struct Copy {
@@ -160,54 +160,54 @@ class EmulatedGpu {
   };
   // A point where the threads of a warp or of a block wait for one another.
   struct Rendezvous {
-    int arrived = 0;
+    int num_arrived = 0;
     uint64_t generation = 0;          // number of completed operations
     const char* operation = nullptr;  // name of the operation that threads wait in, for error messages
     void* arguments[32];              // argument of each lane, in a warp-wide operation
   };
   // The state of one thread.
   struct Fiber {
-    Stack stack{kStack};
-    bool done = false;
-    const Rendezvous* waits_for = nullptr;  // waits until waits_for->generation differs from `generation`; null: runs
+    Stack stack{kStackBytes};
+    bool has_ended = false;
+    const Rendezvous* rendezvous = nullptr;  // waits until rendezvous->generation differs from `generation`; null: runs
     uint64_t generation = 0;
     std::vector<std::vector<Copy>> committed_groups;  // pending copies, oldest group first
     std::vector<Copy> open_group;                     // copies since the last commit_group()
   };
 
   static void enter() {
-    EmulatedGpu* device = running();
-    device->run_thread();
+    EmulatedGpu* gpu = active_gpu();
+    gpu->run_thread();
   }
-  static EmulatedGpu*& running() {
-    static thread_local EmulatedGpu* device = nullptr;
-    return device;
+  static EmulatedGpu*& active_gpu() {
+    static thread_local EmulatedGpu* gpu = nullptr;
+    return gpu;
   }
   void run_thread();
   Fiber& current() { return *fibers_[static_cast<size_t>(current_)]; }
   void yield() { current().stack.switch_to(scheduler_); }
-  void fail(const std::string& what) {
-    if (failure_.empty()) failure_ = what;
+  void fail(const std::string& message) {
+    if (failure_.empty()) failure_ = message;
     yield();
   }
   // noinline: otherwise gcc warns of string overflows.
-  __attribute__((noinline)) void fail_divergence(const char* operation, const char* other) {
-    fail(std::string("expected all threads at the same operation; found one at ") + operation + " and one at " + other);
+  __attribute__((noinline)) void fail_divergence(const char* operation, const char* other_operation) {
+    fail(std::string("expected all threads at the same operation; found one at ") + operation + " and one at " + other_operation);
   }
   // Waits until `count` threads have reached the operation `operation` at `point`; the last of them calls
   // action(point).
   template <class Action>
   void wait_for_all(Rendezvous& point, int count, const char* operation, const Action& action) {
-    if (point.arrived > 0 && point.operation != operation) fail_divergence(operation, point.operation);
+    if (point.num_arrived > 0 && point.operation != operation) fail_divergence(operation, point.operation);
     point.operation = operation;
-    if (++point.arrived == count) {
+    if (++point.num_arrived == count) {
       action(point);
-      point.arrived = 0, ++point.generation, ++progress_;
+      point.num_arrived = 0, ++point.generation, ++progress_;
       return;
     }
-    current().waits_for = &point, current().generation = point.generation;
+    current().rendezvous = &point, current().generation = point.generation;
     yield();
-    current().waits_for = nullptr;
+    current().rendezvous = nullptr;
   }
   void run_block();
 
@@ -229,19 +229,19 @@ class EmulatedGpu {
 // The operations of one emulated thread; cuda/thread.h documents them.
 class Thread {
  public:
-  Thread(EmulatedGpu& device, int index) : device_(device), index_(index) {}
+  Thread(EmulatedGpu& gpu, int index) : gpu_(gpu), index_(index) {}
 
   int lane() const { return index_ % 32; }
   int warp() const { return index_ / 32; }
   int index() const { return index_; }
-  int threads() const { return device_.threads_; }
-  int block_x() const { return device_.block_index_.x; }
-  int block_y() const { return device_.block_index_.y; }
-  int block_z() const { return device_.block_index_.z; }
-  int blocks_x() const { return device_.grid_.x; }
+  int threads() const { return gpu_.threads_; }
+  int block_x() const { return gpu_.block_index_.x; }
+  int block_y() const { return gpu_.block_index_.y; }
+  int block_z() const { return gpu_.block_index_.z; }
+  int blocks_x() const { return gpu_.grid_.x; }
 
   void barrier() const {
-    device_.wait_for_all(device_.block_, device_.threads_, "a block barrier", [](EmulatedGpu::Rendezvous&) {});
+    gpu_.wait_for_all(gpu_.block_, gpu_.threads_, "a block barrier", [](EmulatedGpu::Rendezvous&) {});
   }
   void warp_barrier() const {
     int unused = 0;
@@ -312,28 +312,28 @@ class Thread {
   template <class T, size_t kCount>
   void store(void* to, const T (&x)[kCount]) const {
     if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0)
-      device_.fail("expected a vector store at an address that is a multiple of its size; found another");
+      gpu_.fail("expected a vector store at an address that is a multiple of its size; found another");
     std::memcpy(to, x, sizeof x);
   }
 
   void store_if(bool condition, void* to, uint32_t x) const {
     if (!condition) return;
     if (reinterpret_cast<uintptr_t>(to) % sizeof x != 0)
-      device_.fail("expected a 4-byte store at an address that is a multiple of 4; found another");
+      gpu_.fail("expected a 4-byte store at an address that is a multiple of 4; found another");
     std::memcpy(to, &x, sizeof x);
   }
 
   template <size_t kCount>
   void read(float (&to)[kCount], const float* from) const {
     if (reinterpret_cast<uintptr_t>(from) % sizeof to != 0)
-      device_.fail("expected a vector load at an address that is a multiple of its size; found another");
+      gpu_.fail("expected a vector load at an address that is a multiple of its size; found another");
     std::memcpy(to, from, sizeof to);
   }
 
   void copy_16(void* to, const void* from, int bytes) const {
     if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
         bytes > 16)
-      device_.fail(
+      gpu_.fail(
           "expected an asynchronous copy of at most 16 bytes at addresses that are multiples of 16; found another");
     std::memset(to, 0xFF, 16);
     fiber().open_group.push_back({to, from, static_cast<size_t>(bytes)});
@@ -352,15 +352,15 @@ class Thread {
   }
 
  private:
-  EmulatedGpu::Fiber& fiber() const { return *device_.fibers_[static_cast<size_t>(index_)]; }
+  EmulatedGpu::Fiber& fiber() const { return *gpu_.fibers_[static_cast<size_t>(index_)]; }
 
   // Waits until all lanes of the warp have reached the operation; the last of them calls action(arguments of all
   // lanes).
   template <class Argument, class Action>
   void warp_operation(const char* operation, Argument& argument, const Action& action) const {
-    EmulatedGpu::Rendezvous& warp = device_.warps_[static_cast<size_t>(index_ / 32)];
+    EmulatedGpu::Rendezvous& warp = gpu_.warps_[static_cast<size_t>(index_ / 32)];
     warp.arguments[lane()] = &argument;
-    device_.wait_for_all(warp, 32, operation, [&](EmulatedGpu::Rendezvous& point) {
+    gpu_.wait_for_all(warp, 32, operation, [&](EmulatedGpu::Rendezvous& point) {
       Argument* lanes[32];
       for (int i = 0; i < 32; ++i) lanes[i] = static_cast<Argument*>(point.arguments[i]);
       action(lanes);
@@ -372,7 +372,7 @@ class Thread {
   template <class ElementOf>
   void load_matrices(uint32_t (&to)[4], const void* row, const char* operation, const ElementOf& element_of) const {
     if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
-      device_.fail("expected a row of ldmatrix at an address that is a multiple of 16; found another");
+      gpu_.fail("expected a row of ldmatrix at an address that is a multiple of 16; found another");
     struct Argument {
       uint32_t* to;
       const void* row;
@@ -407,13 +407,13 @@ class Thread {
         for (int i = 0; i < 4; ++i) {
           double sum = lanes[l]->c[i];
           for (int k = 0; k < kInner; ++k) sum += left[l / 4 + i / 2 * 8][k] * right[k][l % 4 * 2 + i % 2];
-          const auto nearest = static_cast<float>(sum);
-          lanes[l]->c[i] = std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0F) : nearest;
+          const auto rounded = static_cast<float>(sum);
+          lanes[l]->c[i] = std::fabs(rounded) > std::fabs(sum) ? std::nextafter(rounded, 0.0F) : rounded;
         }
     });
   }
 
-  EmulatedGpu& device_;
+  EmulatedGpu& gpu_;
   int index_;
 };
 
@@ -421,11 +421,11 @@ inline void EmulatedGpu::run_thread() {
   current().stack.complete_first_switch(scheduler_);
   (*body_)(Thread(*this, current_), shared_);
   // A thread must not end with pending copies, which could overwrite what other threads write to shared memory later.
-  auto pending = current().committed_groups;
-  pending.push_back(current().open_group);
-  for (const auto& group : pending)
+  auto pending_groups = current().committed_groups;
+  pending_groups.push_back(current().open_group);
+  for (const auto& group : pending_groups)
     if (!group.empty()) fail("expected no pending copies at the end of a thread; found some; call wait_group<0>()");
-  current().done = true, ++progress_;
+  current().has_ended = true, ++progress_;
   current().stack.switch_to(scheduler_, true);
 }
 
@@ -434,7 +434,7 @@ inline void EmulatedGpu::run_block() {
   warps_.assign(static_cast<size_t>(threads_ / 32), {});
   block_ = {};
   for (auto& fiber : fibers_) {
-    fiber->done = false, fiber->waits_for = nullptr, fiber->committed_groups.clear(), fiber->open_group.clear();
+    fiber->has_ended = false, fiber->rendezvous = nullptr, fiber->committed_groups.clear(), fiber->open_group.clear();
     fiber->stack.begin(&EmulatedGpu::enter);
   }
   std::vector<int> order(static_cast<size_t>(threads_));
@@ -445,9 +445,9 @@ inline void EmulatedGpu::run_block() {
     bool any_running = false;
     for (int i : order) {
       Fiber& fiber = *fibers_[static_cast<size_t>(i)];
-      if (fiber.done) continue;
+      if (fiber.has_ended) continue;
       any_running = true;
-      if (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation) continue;
+      if (fiber.rendezvous != nullptr && fiber.rendezvous->generation == fiber.generation) continue;
       current_ = i;
       scheduler_.switch_to(fiber.stack);
       if (!failure_.empty()) throw std::runtime_error(failure_);
@@ -460,7 +460,7 @@ inline void EmulatedGpu::run_block() {
 
 inline void EmulatedGpu::run(Grid grid, int threads, size_t shared_bytes, const Body& body) {
   grid_ = grid, threads_ = threads, body_ = &body, shared_bytes_ = shared_bytes;
-  running() = this;
+  active_gpu() = this;
   if (threads % 32 != 0)
     throw std::runtime_error("expected a multiple of 32 threads in a block; found " + std::to_string(threads));
   while (fibers_.size() < static_cast<size_t>(threads)) fibers_.push_back(std::make_unique<Fiber>());

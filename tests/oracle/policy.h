@@ -70,13 +70,13 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.lse = r.lse_size = zeros(c.batch * c.in * n);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
-  std::vector<const mh::kernels::DistanceRun*> train_in_folder(static_cast<size_t>(m));
+  std::vector<const mh::kernels::DistanceRun*> run_of_key(static_cast<size_t>(m));
   for (const mh::kernels::DistanceRun& run : c.runs)
-    for (int64_t s = run.first; s < run.first + run.count; ++s) train_in_folder[static_cast<size_t>(s)] = &run;
+    for (int64_t s = run.first; s < run.first + run.count; ++s) run_of_key[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < n; ++t) {
-      const int64_t real_keys = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
-      const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), real_keys));
+      const int64_t unpadded_keys = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
+      const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), unpadded_keys));
       const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
       const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
@@ -87,7 +87,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto row_of_r = [&](int64_t j, int64_t s) {
-        const mh::kernels::DistanceRun& run = *train_in_folder[static_cast<size_t>(s)];
+        const mh::kernels::DistanceRun& run = *run_of_key[static_cast<size_t>(s)];
         return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {

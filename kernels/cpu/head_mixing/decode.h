@@ -10,20 +10,20 @@ namespace {
 // The keys or values of key/value head h at the positions 0 … seen - 1, which a query sees.
 template <class T>
 struct VisibleRows {
-  const Heads<const T>& of;
+  const Heads<const T>& heads;
   int64_t h, num_visible;
-  MH_INLINE const T* at(int64_t t) const { return of.at(h, t); }
+  MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
   // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance. The rows of a key/value cache are
   // too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
-    if (of.table != nullptr && t + kPrefetchDistance < num_visible) fetch(at(t + kPrefetchDistance) + first, size);
+    if (heads.table != nullptr && t + kPrefetchDistance < num_visible) prefetch_row(at(t + kPrefetchDistance) + first, size);
   }
 };
 
 // Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s that a query
 // sees. x: mixed probabilities of one head.
 template <int vectors, class T>
-void weighed_values(const Layout& l, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size, T* out) {
+void weighted_value_sum(const Layout& l, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size, T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < v.num_visible; ++s) {
@@ -43,15 +43,15 @@ void weighed_values(const Layout& l, const float* x, const VisibleRows<T>& v, in
 // scratch for mixing one query.
 struct DecodeScratch {
   Layout l;
-  float *queries, *mixed, *matrix;  // (queries, l.query()); (heads, chunk); (in, out)
-  float *tops, *sums;               // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *queries, *mixed, *matrix;  // (queries, l.query_stride()); (heads, chunk); (in, out)
+  float *max_logits, *sums;               // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared)
       : l(decode_layout(params)),
         queries(shared),
-        mixed(queries + params.queries * l.query()),
+        mixed(queries + params.queries * l.query_stride()),
         matrix(mixed + l.heads * chunk),
-        tops(matrix + padded(params.in_heads * params.out_heads)),
-        sums(tops + params.in_heads) {}
+        max_logits(matrix + padded(params.in_heads * params.out_heads)),
+        sums(max_logits + params.in_heads) {}
   MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
 };
 
@@ -60,24 +60,24 @@ struct DecodeScratch {
 template <int vectors, class T>
 void decode_products(const Layout& l, const T* q, float scale, int64_t size, const VisibleRows<T>& k, int64_t first,
                      float* x) {
-  Floats row[vectors];
+  Floats q_lanes[vectors];
   for (int i = 0; i < vectors; ++i) {
-    load_partial(q + i * lanes, size - i * lanes, row[i]);
-    row[i] = row[i] * scale;
+    load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
+    q_lanes[i] = q_lanes[i] * scale;
   }
-  const bool whole = size == vectors * lanes;
+  const bool full_vectors = size == vectors * lanes;
   for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
     for (int i = 0; i < vectors; ++i) {
       Floats b;
-      if (whole) load(key + i * lanes, b);
+      if (full_vectors) load(key + i * lanes, b);
       else load_partial(key + i * lanes, size - i * lanes, b);
-      sum += row[i] * b;
+      sum += q_lanes[i] * b;
     }
-    float& to = x[key_offset(l, s)];
-    to = (first > 0 ? to : 0) + sum_of(sum);
+    float& logit = x[key_offset(l, s)];
+    logit = (first > 0 ? logit : 0) + sum_of(sum);
   }
 }
 
@@ -104,10 +104,10 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   const DecodeScratch scratch(params, shared);
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
-    std::fill_n(scratch.tops, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
-    online_softmax_query(params, scratch.l, q, scratch.query(t), scratch.tops, scratch.sums);
+    std::fill_n(scratch.max_logits, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
+    online_softmax_query(params, scratch.l, q, scratch.query(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.in_heads; ++j)
-      lse[j * params.queries + t] = log_sum(scratch.tops[j], scratch.sums[j]);
+      lse[j * params.queries + t] = log_sum_exp(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.l, q, scratch.matrix, scratch.query(t), nullptr, scratch.mixed);
   }
@@ -123,9 +123,9 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
-      weighed_values<4>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+      weighted_value_sum<4>(scratch.l, x, values, c, params.value_size, out.at(i, t));
     for (; c < params.value_size; c += lanes)
-      weighed_values<1>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+      weighted_value_sum<1>(scratch.l, x, values, c, params.value_size, out.at(i, t));
   }
 }
 

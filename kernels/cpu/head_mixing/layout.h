@@ -21,17 +21,17 @@ struct TileSize {
   int64_t rows, span;  // queries, a multiple of 8; keys, a multiple of `chunk`
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
-  constexpr int64_t least = 32, most = 64;
-  const int64_t all = chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
+  constexpr int64_t min_rows = 32, max_rows = 64;
+  const int64_t all_keys = chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
   const int64_t key_bytes = heads * static_cast<int64_t>(sizeof(float)),
-                query_bytes = std::max<int64_t>(1, all * key_bytes);
+                query_bytes = std::max<int64_t>(1, all_keys * key_bytes);
   // A tile has all keys even if it exceeds the L2 cache, up to 8 times: with a span of keys, two passes compute 1.4
   // times the products, which costs more than reading the tile from the L3 cache.
-  if (least * query_bytes > 8 * params.l2_bytes)
-    return {most, std::max<int64_t>(1, params.l2_bytes / 2 / (most * key_bytes * chunk)) * chunk};
+  if (min_rows * query_bytes > 8 * params.l2_bytes)
+    return {max_rows, std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * key_bytes * chunk)) * chunk};
   // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all their
   // gradients.
-  return {params.max_keys <= 1024 ? least : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, least, most), all};
+  return {params.max_keys <= 1024 ? min_rows : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, min_rows, max_rows), all_keys};
 }
 
 // The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all
@@ -49,9 +49,9 @@ struct Layout {
         dv(padded(params.value_size)) {}
   // Returns the query stride. It has one more cache line than the elements, so that queries are not a power of two
   // apart.
-  MH_INLINE int64_t query() const { return heads * span + lanes; }
-  MH_INLINE int64_t tile() const { return rows * query(); }
-  MH_INLINE int64_t step() const { return heads * chunk; }  // chunk stride
+  MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
+  MH_INLINE int64_t tile() const { return rows * query_stride(); }
+  MH_INLINE int64_t chunk_stride() const { return heads * chunk; }  // chunk stride
   MH_INLINE int64_t keys() const { return chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
   MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
@@ -67,15 +67,15 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 // Return the number of floats of a part of the scratch memory: the dropout mask of one query; the products of the
 // queries of one head with rows of r; and the operands of products, which are the rounded tile of GemmTile in bf16, or
 // the queries with the position bias v and their products with r in fp32.
-MH_INLINE int64_t decisions_scratch(const AttentionParams& params, const Layout& l) {
+MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, const Layout& l) {
   return params.has_dropout() ? l.heads * l.dropout_mask_stride() : 0;
 }
-MH_INLINE int64_t by_distance_scratch(const AttentionParams& params, const Layout& l) {
-  return params.has_relative() ? l.rows * distances_of(l.span, l.rows) : 0;
+MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const Layout& l) {
+  return params.has_relative() ? l.rows * distance_row_stride(l.span, l.rows) : 0;
 }
 MH_INLINE int64_t positions_scratch(const AttentionParams& params, const Layout& l) {
   if (uses_bf16_gemm(params)) return l.rows * kGemmColumns / 2;
-  return params.has_relative() ? params.in_heads * l.rows * l.dk + by_distance_scratch(params, l) : 0;
+  return params.has_relative() ? params.in_heads * l.rows * l.dk + distance_products_scratch(params, l) : 0;
 }
 
 // Return the number of floats of the keys (in_heads, keys, dk) and of the values (out_heads, keys, dv), with keys

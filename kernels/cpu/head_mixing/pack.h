@@ -31,7 +31,7 @@ template <class T>
 void unpack_transposed(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
-    float* block = to + first / chunk * size * chunk + first % chunk;
+    float* out = to + first / chunk * size * chunk + first % chunk;
     for (int64_t i = 0; i < size; i += lanes) {
       Floats rows[lanes];
       for (int64_t j = 0; j < lanes; ++j) {
@@ -39,33 +39,33 @@ void unpack_transposed(const T* from, int64_t row_stride, int64_t length, int64_
         else rows[j] = Floats{};
       }
       transpose(rows);
-      for (int64_t j = 0; j < std::min<int64_t>(lanes, size - i); ++j) store(rows[j], block + (i + j) * chunk);
+      for (int64_t j = 0; j < std::min<int64_t>(lanes, size - i); ++j) store(rows[j], out + (i + j) * chunk);
     }
   }
 }
 
 // The addresses of packed keys and values, for all heads. Float is float or const float.
 template <class Float>
-struct Packed {
+struct PackedOperands {
   // transposed_k: (in, chunks, key_size, chunk). keys: (in, keys, dk), in the backward pass only. values: (out, keys,
   // dv) in the forward pass, transposed (out, chunks, value_size, chunk) in the backward pass.
   Float *transposed_k, *keys, *values;
-  MH_INLINE Packed(const AttentionParams& params, bool backward, Float* packed)
+  MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed)
       : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
 };
 
 // Packs the keys or values of head `head` of in_heads + out_heads (head_mixing_pack) as right operands of bf16 products
 // (cpu/bf16_operands.h). The operand of a head takes half of the floats that Packed reserves for it.
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
-               Heads<const uint16_t> v, const Packed<float>& packed) {
-  const auto head_operand = [&](float* part, int64_t i, int64_t padded_size) {
-    return reinterpret_cast<uint16_t*>(part + i * l.keys() * padded_size);
+               Heads<const uint16_t> v, const PackedOperands<float>& packed) {
+  const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
+    return reinterpret_cast<uint16_t*>(operands + i * l.keys() * padded_size);
   };
   if (head < params.in_heads) {
     transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
                    head_operand(packed.transposed_k, head, l.dk));
     if (backward)
-      pair_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
+      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
                 head_operand(packed.keys, head, l.dk));
     return;
   }
@@ -73,7 +73,7 @@ void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, in
   uint16_t* to = head_operand(packed.values, head, l.dv);
   if (backward)
     transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
-  else pair_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
+  else interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
 }
 
 }  // namespace
@@ -83,24 +83,24 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
                                  Heads<const T> v, float* packed) {
   if (is_decode(params)) return;
   const Layout l(params, {});
-  const Packed<float> to(params, backward, packed);
+  const PackedOperands<float> packed_operands(params, backward, packed);
   if constexpr (std::is_same_v<T, uint16_t>)
-    if (uses_bf16_gemm(params)) return pack_bf16(params, l, backward, head, k, v, to);
+    if (uses_bf16_gemm(params)) return pack_bf16(params, l, backward, head, k, v, packed_operands);
   if (head < params.in_heads) {
     unpack_transposed(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
-                      to.transposed_k + head * l.chunks * params.key_size * chunk);
+                      packed_operands.transposed_k + head * l.chunks * params.key_size * chunk);
     if (backward)
       unpack_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
-                  to.keys + head * l.keys() * l.dk);
+                  packed_operands.keys + head * l.keys() * l.dk);
     return;
   }
   head -= params.in_heads;
   if (backward)
     unpack_transposed(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
-                      to.values + head * l.chunks * params.value_size * chunk);
+                      packed_operands.values + head * l.chunks * params.value_size * chunk);
   else
     unpack_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
-                to.values + head * l.keys() * l.dv);
+                packed_operands.values + head * l.keys() * l.dv);
 }
 
 }  // namespace mh::kernels

@@ -25,25 +25,25 @@ struct VisibleKeys {
   int64_t query, count;  // first query of the tile; number of queries
   int64_t begin;         // first key of the span, a multiple of `chunk`
   int64_t queries;       // `count` rounded up to a multiple of 8
-  int64_t first, width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
+  int64_t first_query_end, width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
       : query(tile.first),
         count(tile.count),
         begin(key),
         queries((count + 7) / 8 * 8),
-        first(params.visible_end(query) - key),
+        first_query_end(params.visible_end(query) - key),
         width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, l.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
-  MH_INLINE int64_t reach(int64_t i) const { return causal ? std::clamp<int64_t>(first + (i | 7), 0, width) : width; }
+  MH_INLINE int64_t num_logits(int64_t i) const { return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width; }
   // Returns whether all groups of 8 queries have logits for the first `keys` keys of the span.
-  MH_INLINE bool all_see(int64_t keys) const { return !causal || first + 7 >= std::min(keys, width); }
+  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_end + 7 >= std::min(keys, width); }
 };
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
 // contiguous up to the end of the chunk.
-MH_INLINE int64_t key_offset(const Layout& l, int64_t key) { return key / chunk * l.step() + key % chunk; }
+MH_INLINE int64_t key_offset(const Layout& l, int64_t key) { return key / chunk * l.chunk_stride() + key % chunk; }
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
 MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
@@ -56,22 +56,22 @@ struct TileRows {
 
 // Computes the products of rows (heads, l.rows, padded size) with the visible keys, transposed (heads, chunks, size,
 // chunk), into a tile, in fp32.
-void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& visible, const float* rows,
+void multiply_keys_fp32(const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible, const float* rows,
                         const float* transposed, float* tile) {
-  const int64_t size = of.size, padded_size = padded(size);
-  for (int64_t j = 0; j < of.heads; ++j)
+  const int64_t size = tile_rows.size, padded_size = padded(size);
+  for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t c = 0; c * chunk < visible.width; ++c) {
       const float *a = rows + j * l.rows * padded_size,
                   *b = transposed + ((j * l.chunks + c) * chunk + visible.begin) * size;
-      float* to = tile + c * l.step() + j * chunk;
-      if (visible.all_see((c + 1) * chunk)) {
+      float* to = tile + c * l.chunk_stride() + j * chunk;
+      if (visible.all_visible((c + 1) * chunk)) {
         product<Tile, false>(visible.queries, padded(std::min(chunk, visible.width - c * chunk)), size,
-                             {a, padded_size, 1}, {b, chunk}, {to, l.query()});
+                             {a, padded_size, 1}, {b, chunk}, {to, l.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.queries; y += 8)
-        product<Tile, false>(8, padded(std::clamp<int64_t>(visible.reach(y) - c * chunk, 0, chunk)), size,
-                             {a + y * padded_size, padded_size, 1}, {b, chunk}, {to + y * l.query(), l.query()});
+        product<Tile, false>(8, padded(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
+                             {a + y * padded_size, padded_size, 1}, {b, chunk}, {to + y * l.query_stride(), l.query_stride()});
     }
 }
 
@@ -79,15 +79,15 @@ void products_with_keys(const Layout& l, const TileRows& of, const VisibleKeys& 
 void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(queries, padded_size, count, {tile + c * l.step() + y * l.query(), l.query(), 1},
+    product<Tile, true>(queries, padded_size, count, {tile + c * l.chunk_stride() + y * l.query_stride(), l.query_stride(), 1},
                         {values + (visible.begin + c * chunk) * padded_size, padded_size},
                         {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    if (visible.all_see((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
+    if (visible.all_visible((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
     else
       for (int64_t y = 0; y < visible.queries; y += 8)
-        if (visible.reach(y) > c * chunk) add(c, y, 8, std::min(visible.reach(y) - c * chunk, chunk));
+        if (visible.num_logits(y) > c * chunk) add(c, y, 8, std::min(visible.num_logits(y) - c * chunk, chunk));
   }
 }
 
@@ -96,64 +96,64 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t p
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     const int64_t count = padded(std::min(chunk, visible.width - c * chunk));
-    const float* a = tile + c * l.step();
+    const float* a = tile + c * l.chunk_stride();
     float* to = sums + (visible.begin + c * chunk) * padded_size;
-    if (visible.all_see((c + 1) * chunk)) {
-      product<Tile, true>(count, padded_size, visible.queries, {a, 1, l.query()}, {rows, padded_size},
+    if (visible.all_visible((c + 1) * chunk)) {
+      product<Tile, true>(count, padded_size, visible.queries, {a, 1, l.query_stride()}, {rows, padded_size},
                           {to, padded_size});
       continue;
     }
-    int64_t from = 0;  // first group of 8 queries that sees the keys x … x + 7
+    int64_t group_begin = 0;  // first group of 8 queries that sees the keys x … x + 7
     for (int64_t x = 0; x < count; x += 8) {
-      while (from < visible.queries && padded(visible.reach(from)) <= c * chunk + x) from += 8;
-      product<Tile, true>(8, padded_size, visible.queries - from, {a + x + from * l.query(), 1, l.query()},
-                          {rows + from * padded_size, padded_size}, {to + x * padded_size, padded_size});
+      while (group_begin < visible.queries && padded(visible.num_logits(group_begin)) <= c * chunk + x) group_begin += 8;
+      product<Tile, true>(8, padded_size, visible.queries - group_begin, {a + x + group_begin * l.query_stride(), 1, l.query_stride()},
+                          {rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
     }
   }
 }
 
-// Computes the products of `rows` with the visible keys into a tile, as products_with_keys() but with bf16 operands.
+// Computes the products of `rows` with the visible keys into a tile, as multiply_keys_fp32() but with bf16 operands.
 // Each head of `rows` and of `transposed` has the size of fp32 elements, of which the bf16 operand takes the first
 // half.
-void gemm_with_keys(const Bf16Gemm& gemm, const Layout& l, const TileRows& of, const VisibleKeys& visible,
+void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible,
                     const float* rows, const float* transposed, float* tile) {
-  const int64_t padded_size = padded(of.size);
-  for (int64_t j = 0; j < of.heads; ++j)
+  const int64_t padded_size = padded(tile_rows.size);
+  for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * chunk + key_offset(l, s);
       const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * l.keys() * padded_size) +
                           (visible.begin + s) * padded_size;
       gemm_product<false>(gemm, l.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
-                          {to, l.query()});
-      if (of.factor != 1) scale_rows(of.factor, visible.queries, kGemmColumns, to, l.query());
+                          {to, l.query_stride()});
+      if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, l.query_stride());
     }
 }
-// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to padded(reach(i))
+// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to padded(num_logits(i))
 // keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
-                         uint16_t* rounded_tile) {
+                         uint16_t* bf16_tile) {
   return GemmTile{gemm,
                   l.rows,
                   visible.begin,
                   visible.begin + visible.width,
-                  l.query(),
+                  l.query_stride(),
                   [&, tile](int64_t s) { return tile + key_offset(l, s - visible.begin); },
-                  [&](int64_t i) { return i < visible.queries ? visible.begin + padded(visible.reach(i)) : 0; },
-                  rounded_tile};
+                  [&](int64_t i) { return i < visible.queries ? visible.begin + padded(visible.num_logits(i)) : 0; },
+                  bf16_tile};
 }
 
 // Packs the bf16 rows of a tile into to (heads, l.rows, padded size) floats: a left operand in the first half of each
-// head, and, if `paired`, a right operand of the same rows in the second half. Does nothing for fp32 tensors.
+// head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32 tensors.
 template <class T>
-void take_rows(const Layout& l, const TileRows& of, Heads<const T> from, const Queries& queries, bool paired,
+void pack_bf16_rows(const Layout& l, const TileRows& tile_rows, Heads<const T> from, const Queries& queries, bool with_right_operands,
                float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
-    for (int64_t j = 0; j < of.heads; ++j) {
-      const int64_t padded_size = padded(of.size);
+    for (int64_t j = 0; j < tile_rows.heads; ++j) {
+      const int64_t padded_size = padded(tile_rows.size);
       auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * padded_size);
-      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, of.size, rows);
-      if (paired) pair_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, tile_rows.size, rows);
+      if (with_right_operands) interleave_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
     }
 }
 
@@ -165,14 +165,14 @@ void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < count; ++i)
       for (int64_t s = 0; s < l.dk; s += lanes) {
-        const int64_t at = (j * l.rows + i) * l.dk + s;
+        const int64_t offset = (j * l.rows + i) * l.dk + s;
         Floats q, u, v;
-        load(rows + at, q);
+        load(rows + offset, q);
         load(r.u + j * l.dk + s, u);
         load(r.v + j * l.dk + s, v);
         u = q + u * params.scale, v = q + v * params.scale;
-        store(u, rows + at);
-        store(v, positions + at);
+        store(u, rows + offset);
+        store(v, positions + offset);
       }
 }
 
@@ -186,29 +186,29 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return z;
 }
 
-// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `by_distance`, the products of one
-// head's positions with consecutive rows of r, (rows, distances_of()).
+// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `distance_products`, the products of one
+// head's positions with consecutive rows of r, (rows, distance_row_stride()).
 struct DistanceScratch {
-  float *positions, *by_distance;
+  float *positions, *distance_products;
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
-void add_distances(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
+void add_position_term(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
                    const DistanceScratch& scratch, float* tile) {
   const RelativeParams& r = params.relative;
-  const int64_t row = distances_of(l.span, l.rows);
+  const int64_t product_stride = distance_row_stride(l.span, l.rows);
   for (int64_t j = 0; j < params.in_heads; ++j)
-    for (int64_t run = 0; run < r.num_runs; ++run) {
-      const DistanceRange z = distance_range(params, visible, r.runs[run]);
+    for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
+      const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
       if (z.keys <= 0) continue;
       product<Tile, false>(visible.queries, padded(z.rows), l.dk, {scratch.positions + j * l.rows * l.dk, l.dk, 1},
-                           {r.transposed + j * l.dk * r.distances + z.row, r.distances}, {scratch.by_distance, row});
+                           {r.transposed + j * l.dk * r.distances + z.product_stride, r.distances}, {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.count; ++i) {
-        const float* from = scratch.by_distance + i * row + visible.count - 1 - i;
-        const int64_t end = std::min(z.key + z.keys, visible.reach(i));
+        const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
+        const int64_t end = std::min(z.key + z.keys, visible.num_logits(i));
         for (int64_t s = z.key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - z.key, n, tile + i * l.query() + j * chunk + key_offset(l, s));
+          add_to(from + s - z.key, n, tile + i * l.query_stride() + j * chunk + key_offset(l, s));
         }
       }
     }
@@ -222,29 +222,29 @@ struct DistanceGradients {
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
-void distances_backward(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t j,
+void position_term_backward(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t j,
                         const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& r = params.relative;
-  const int64_t row = distances_of(l.span, l.rows);
-  for (int64_t run = 0; run < r.num_runs; ++run) {
-    const DistanceRange z = distance_range(params, visible, r.runs[run]);
+  const int64_t product_stride = distance_row_stride(l.span, l.rows);
+  for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
+    const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
     if (z.keys <= 0) continue;
-    std::fill_n(scratch.by_distance, visible.queries * row, 0.0F);
+    std::fill_n(scratch.distance_products, visible.queries * product_stride, 0.0F);
     for (int64_t i = 0; i < visible.count; ++i) {
-      float* place = scratch.by_distance + i * row + visible.count - 1 - i;
+      float* row_products = scratch.distance_products + i * product_stride + visible.count - 1 - i;
       const int64_t end =
           std::min({z.key + z.keys, params.visible_end(visible.query + i) - visible.begin, visible.width});
       for (int64_t s = z.key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
-        std::memcpy(place + s - z.key, tile + i * l.query() + j * chunk + key_offset(l, s),
+        std::memcpy(row_products + s - z.key, tile + i * l.query_stride() + j * chunk + key_offset(l, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t of_head = j * r.distances * l.dk + z.row * l.dk, of_rows = j * l.rows * l.dk;
-    product<Tile, true>(visible.queries, l.dk, z.rows, {scratch.by_distance, row, 1},
-                        {static_cast<const float*>(r.rows) + of_head, l.dk}, {to.dy + of_rows, l.dk});
-    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, visible.queries, {scratch.by_distance, 1, row},
-                        {scratch.positions + of_rows, l.dk}, {to.dr + of_head, l.dk});
+    const int64_t r_offset = j * r.distances * l.dk + z.row * l.dk, position_offset = j * l.rows * l.dk;
+    product<Tile, true>(visible.queries, l.dk, z.rows, {scratch.distance_products, product_stride, 1},
+                        {static_cast<const float*>(r.rows) + r_offset, l.dk}, {to.dy + position_offset, l.dk});
+    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, visible.queries, {scratch.distance_products, 1, product_stride},
+                        {scratch.positions + position_offset, l.dk}, {to.dr + r_offset, l.dk});
   }
 }
 

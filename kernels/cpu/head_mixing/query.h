@@ -14,12 +14,12 @@ struct Query {
   int64_t t, begin;                    // index of the query; first key of the span
   int64_t visible_begin, visible_end;  // the query sees the keys [unseen, seen), which may be empty
   int64_t width;                       // number of keys with logits in the tile
-  MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t numbers)
+  MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
       : t(query),
         begin(key),
         visible_begin(std::max<int64_t>(0, params.visible_begin(query) - key)),
-        visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, numbers)),
-        width(numbers) {}
+        visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, num_keys)),
+        width(num_keys) {}
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
@@ -31,34 +31,34 @@ void fill_masked_before(const Layout& l, int64_t first, float value, float* x) {
 }
 
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
-void sigsoftmax_in(const Layout& l, int64_t width, float* x, float* slopes) {
+void sigsoftmax_head(const Layout& l, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * chunk < width; ++c)
-    sigsoftmax_logits(x + c * l.step(), padded(std::min(chunk, width - c * chunk)),
-                      slopes != nullptr ? slopes + c * l.step() : nullptr);
+    sigsoftmax_logits(x + c * l.chunk_stride(), padded(std::min(chunk, width - c * chunk)),
+                      slopes != nullptr ? slopes + c * l.chunk_stride() : nullptr);
 }
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
-float maximum_in(const Layout& l, const float* x, int64_t visible_end) {
+float head_maximum(const Layout& l, const float* x, int64_t visible_end) {
   float top = -INFINITY;
   for (int64_t c = 0; c * chunk < visible_end; ++c)
-    top = std::max(top, maximum_of(x + c * l.step(), std::min(chunk, visible_end - c * chunk)));
+    top = std::max(top, maximum_of(x + c * l.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
   return top;
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
-float exponentials_in(const Layout& l, float* x, int64_t visible_end, int64_t width, float maximum) {
+float head_exponentials(const Layout& l, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
-    sum += exponentials(x + c * l.step(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
+    sum += exponentials(x + c * l.chunk_stride(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
   }
   return sum;
 }
 
 // Returns whether the first `visible_end` logits of one head of one query are all -inf.
-bool all_masked_in_head(const Layout& l, const float* x, int64_t visible_end) {
+bool is_head_masked(const Layout& l, const float* x, int64_t visible_end) {
   for (int64_t c = 0; c * chunk < visible_end; ++c)
-    if (!all_masked(x + c * l.step(), std::min(chunk, visible_end - c * chunk))) return false;
+    if (!all_masked(x + c * l.chunk_stride(), std::min(chunk, visible_end - c * chunk))) return false;
   return true;
 }
 
@@ -82,7 +82,7 @@ void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const 
       Floats k, v;
       load(dropout_mask + h * l.dropout_mask_stride() + kDropoutGroup + c * chunk + s, k);
       load(x + h * chunk + s, v);
-      replace_from(count - s, 0, k);
+      replace_tail(count - s, 0, k);
       store(apply_dropout_mask(k, v), y + h * chunk + s);
     }
 }
@@ -111,21 +111,21 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
 // exp(x - tops[j]) for each query head j, and updates tops (in), the running maxima, and sums (in), the running sums of
 // exponentials.
-void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* tops,
+void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* max_logits,
                           float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
-    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_in(l, q.width, head_elements, nullptr);
+    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(l, q.width, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
     if (visible_end > 0) fill_masked_before(l, q.visible_begin, -INFINITY, head_elements);
-    const float before = tops[j];
-    tops[j] = std::max(before, maximum_in(l, head_elements, visible_end));
-    if (tops[j] == -INFINITY && all_masked_in_head(l, head_elements, visible_end)) {
+    const float previous_max = max_logits[j];
+    max_logits[j] = std::max(previous_max, head_maximum(l, head_elements, visible_end));
+    if (max_logits[j] == -INFINITY && is_head_masked(l, head_elements, visible_end)) {
       fill_masked_before(l, q.width, 0, head_elements);
       continue;
     }
-    if (sums[j] != 0) sums[j] *= std::exp(before - tops[j]);
-    sums[j] += exponentials_in(l, head_elements, visible_end, q.width, tops[j]);
+    if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
+    sums[j] += head_exponentials(l, head_elements, visible_end, q.width, max_logits[j]);
     if (visible_end > 0) fill_masked_before(l, q.visible_begin, 0, head_elements);
   }
 }
@@ -139,16 +139,16 @@ struct PerHeadValues {
 // Replaces the logits x of a query by exp(x - tops[j]) for each query head j, or by zeros if tops[j] is infinite (a
 // fully masked row), and adds their sums to sums (in). tops: maxima, or log-sum-exps. slopes: receives the derivative
 // of sigsoftmax_logits(), if it is not null.
-void exponentials_of(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues tops, float* x,
+void exponentiate_query(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues offsets, float* x,
                      float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
-    if (has_slope) sigsoftmax_in(l, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
-    const float top = tops.data[j * tops.stride];
+    if (has_slope) sigsoftmax_head(l, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
+    const float offset = offsets.data[j * offsets.stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(l, visible_begin, -INFINITY, head_elements);
-    sums[j] += exponentials_in(l, head_elements, std::isinf(top) ? 0 : q.visible_end, q.width, top);
+    sums[j] += head_exponentials(l, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
     fill_masked_before(l, visible_begin, 0, head_elements);
   }
 }
@@ -172,7 +172,7 @@ void mix_query(const AttentionParams& params, const Layout& l, const Query& q, c
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float* logits_chunk = x + c * l.step();
+    float* logits_chunk = x + c * l.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
       drop_chunk(l, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
     mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, chunk_width, mixed);
@@ -187,7 +187,7 @@ void mix_query(const AttentionParams& params, const Layout& l, const Query& q, c
 void dropout_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const float* dropout_mask,
                             float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    float* dy = d + c * l.step();
+    float* dy = d + c * l.chunk_stride();
     drop_chunk(l, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask, dy, dy);
   }
 }
@@ -201,28 +201,28 @@ struct QueryElements {
 // Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped (heads, chunk), scaled (in, out), mixed
 // (heads, chunk).
 struct MixScratch {
-  float *lane_sums, *dropped, *scaled, *mixed;
+  float *lane_sums, *dropped_probs, *scaled_matrix, *mixed;
 };
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
-void weigh_query(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& of,
+void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
                  const MixScratch& scratch, float* g) {
-  const int64_t numbers = params.in_heads * params.out_heads;
+  const int64_t num_head_pairs = params.in_heads * params.out_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
-  std::fill_n(scratch.lane_sums, numbers * lanes, 0.0F);
+  std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    const float* x = of.p + c * l.step();
+    const float* x = elements.p + c * l.chunk_stride();
     if (has_dropout) {
-      copy_chunk(params.in_heads, chunk_width, x, scratch.dropped);
-      drop_chunk(l, params.in_heads, c, count, of.dropout_mask, x, scratch.dropped);
-      x = scratch.dropped;
+      copy_chunk(params.in_heads, chunk_width, x, scratch.dropped_probs);
+      drop_chunk(l, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
+      x = scratch.dropped_probs;
     }
-    outer_chunk(params.in_heads, params.out_heads, x, of.d + c * l.step(), count, scratch.lane_sums);
+    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * l.chunk_stride(), count, scratch.lane_sums);
   }
-  for (int64_t i = 0; i < numbers; ++i) {
+  for (int64_t i = 0; i < num_head_pairs; ++i) {
     Floats sum;
     load(scratch.lane_sums + i * lanes, sum);
     g[i] += sum_of(sum);
@@ -232,19 +232,19 @@ void weigh_query(const AttentionParams& params, const Layout& l, const Query& q,
 // Replaces of.p by the mixed probabilities after dropout (out heads), and of.d by the gradients of the logits (in
 // heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys, divided by the
 // sums.
-void mix_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& of,
+void mix_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
                         const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = params.in_heads, out = params.out_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
-  const float* const dropout_mask = of.dropout_mask;
-  float *const scaled = scratch.scaled, *const mixed = scratch.mixed;
-  divide_by_sums(params, matrix, sums, scaled);
+  const float* const dropout_mask = elements.dropout_mask;
+  float *const scaled_matrix = scratch.scaled_matrix, *const mixed = scratch.mixed;
+  divide_by_sums(params, matrix, sums, scaled_matrix);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float *x = of.p + c * l.step(), *dy = of.d + c * l.step();
+    float *x = elements.p + c * l.chunk_stride(), *dy = elements.d + c * l.chunk_stride();
     mix_chunk(out, in, {matrix, out, 1}, dy, chunk_width, mixed);  // dP_j, the gradients of the probabilities
     if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
@@ -260,7 +260,7 @@ void mix_query_backward(const AttentionParams& params, const Layout& l, const Qu
       }
     }
     if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, x, x);
-    mix_chunk(in, out, {scaled, 1, out}, x, chunk_width, mixed);
+    mix_chunk(in, out, {scaled_matrix, 1, out}, x, chunk_width, mixed);
     copy_chunk(out, chunk_width, mixed, x);
     if (dropout_after_mixing) drop_chunk(l, out, c, count, dropout_mask, mixed, x);
   }

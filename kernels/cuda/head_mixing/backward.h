@@ -85,12 +85,12 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: q (with kRelative q + u and q + v), then dout
   T* const dout_rows = rows + (kRelative ? 2 : 1) * a.in_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
-  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      memory_of.template fragments<T>(warp.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
+      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
   [[maybe_unused]] float* const window_products =
-      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, rows);
   const Operands gradient_operands{{v, b, a.value_heads},        {dout, b, nullptr}, chunk_head,
@@ -107,7 +107,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   float pair_sums[kWarpHeads][kChunkHeads][2] = {}, head_sums[kWarpHeads][2] = {};
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
-    const int key = tile.from;
+    const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk_head, chunk_head + num_chunk_heads, load,
                     [&](int begin, int group_end, const T* stage) {
                       exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
@@ -179,19 +179,19 @@ MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams&
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
                 num_stats = x.batch * a.in_heads * a.queries;
   if (i >= num_stats + kStatsPadding) return;
-  QueryStats query{};
+  QueryStats stats{};
   if (i < num_stats) {
     const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
-    query.lse2 = x.lse[i] * kLog2E, query.inv_sum = x.prob_sums[i] > 0 ? 1 / x.prob_sums[i] : 0;
+    stats.lse2 = x.lse[i] * kLog2E, stats.inv_sum = x.prob_sums[i] > 0 ? 1 / x.prob_sums[i] : 0;
     float* pair_sums = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
     const float* m = a.matrix + b * a.matrix_batch_stride + t * a.matrix_query_stride + j * a.out_heads;
     if (weights.fp16) weights.scale = floor_pow2(m, 1, a.out_heads);
     for (int64_t e = 0; e < a.out_heads; ++e) {
-      pair_sums[e] *= query.inv_sum;
-      query.delta += weights(thread, m[e]) * pair_sums[e];
+      pair_sums[e] *= stats.inv_sum;
+      stats.delta += weights(thread, m[e]) * pair_sums[e];
     }
   }
-  x.query_stats[i] = query;
+  x.query_stats[i] = stats;
 }
 
 // The tile sizes and the plan of head_mixing_query_gradient().
@@ -232,9 +232,9 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
   const WarpQueries warp_queries(a, a.matrix_transposed, b, first + 16 * warp.strip, warp.g);
-  const int block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = block * plan.warps_per_strip * kWarpHeads,
+  const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
@@ -242,13 +242,13 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
   T* const query_rows = rows + a.out_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
-  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      memory_of.template fragments<T>(warp.strip * FragmentExchange<T>::count(a.out_heads)));
+      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(a.out_heads)));
   if (warp.strip_warp == 0) exchange.zero_padding(thread, a.out_heads);
   [[maybe_unused]] float* const window_products =
-      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.out_heads, a.value_size, rows};
   const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, query_rows);
@@ -266,7 +266,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
-    const int key = tile.from;
+    const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.out_heads, load,
                     [&](int begin, int group_end, const T* stage) {
                       exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
@@ -304,10 +304,10 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
           }
         });
   }
-  store_in_turns(thread, plan, warp, [&](int turn) {
+  store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
-      store_rows<kColumns, kStride>(thread, rows + (turn * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
+      store_rows<kColumns, kStride>(thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
                                     row_of(to, b, head, 0) + column, to.row_stride, first + 16 * warp.strip, queries,
                                     a.key_size - column, a.aligned);
     };

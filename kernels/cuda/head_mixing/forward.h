@@ -71,13 +71,13 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
-  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
-  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      memory_of.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(a.in_heads)));
+      block_memory.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(a.in_heads)));
   if (warp.strip_warp == 0) exchange.zero_padding(thread, a.in_heads);
   [[maybe_unused]] float* const window_products =
-      memory_of.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, 0, a.in_heads, rows);
   const Operands results{{v, b, a.value_heads}, {}, block_head, end, a.value_size, nullptr};
@@ -92,7 +92,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
-    const int key = tile.from;
+    const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.in_heads, load,
                     [&](int begin, int group_end, const T* stage) {
                       MH_ROLLED  // the products of two iterations do not fit in the registers
@@ -141,10 +141,10 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     }
     return;
   }
-  store_in_turns(thread, plan, warp, [&](int turn) {
+  store_in_rounds(thread, plan, warp, [&](int store_index) {
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
-      store_rows<kSize, kStride>(thread, rows + (turn * warp.rows + warp.strip * 16) * kStride, sums[i],
+      store_rows<kSize, kStride>(thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, sums[i],
                                  {scales[i], scales[i]}, row_of(out, b, warp_head + i, 0), out.row_stride,
                                  first + 16 * warp.strip, queries, a.value_size, a.aligned);
     }

@@ -96,29 +96,29 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int strip_offset = warp.strip * 16 * kStride;
   // First heads of this block and of this warp, both as query heads and as output heads; in_end and end are the ends of
   // the query heads and of the output heads of the block.
-  const int block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   [[maybe_unused]] const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = block * plan.warps_per_strip * kWarpHeads,
+  const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
   const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
   const int keys = static_cast<int>(a.keys);
-  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
   T* const value_rows = rows + a.in_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> memory_of(plan, rows, kStride);
-  SmemPipeline<T> pipeline = memory_of.pipeline;
+  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.strip * Z::exchanged_fragments(a);
-  const FragmentExchange<Probability> probability(memory_of.template fragments<Probability>(fragments));
+  const FragmentExchange<Probability> probability(block_memory.template fragments<Probability>(fragments));
   const FragmentExchange<T> gradient(
-      memory_of.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0)));
+      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0)));
   if (warp.strip_warp == 0) {
     if (kComputeDv) probability.zero_padding(thread, a.in_heads);
     if (kComputeDk) gradient.zero_padding(thread, a.out_heads);
   }
-  [[maybe_unused]] float* const window_products = memory_of.products(thread, plan.strips * Z::exchanged_fragments(a));
+  [[maybe_unused]] float* const window_products = block_memory.products(thread, plan.strips * Z::exchanged_fragments(a));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
   Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, value_rows};
@@ -135,17 +135,17 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   }
   // The order of the products of a tile: first dP̄ of all output heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
-  const auto with_heads = [](Operands x, int begin, int group_end, bool with_resident) {
+  const auto select_heads = [](Operands x, int begin, int group_end, bool with_resident) {
     x.first = begin, x.end = group_end > begin ? group_end : begin;
     if (!with_resident) x.resident.data = nullptr;
     return x;
   };
   const auto tiles = [&] {
     if constexpr (kDistances) {
-      return QueryTilesOfDistances{a, first, warp.rows, real_keys};
+      return QueryTilesOfDistances{a, first, warp.rows, unpadded_keys};
     } else {
       const KeyRange query_range =
-          queries_that_see(a, b, first, first + warp.rows < rows_end ? first + warp.rows : rows_end);
+          attending_queries(a, b, first, first + warp.rows < rows_end ? first + warp.rows : rows_end);
       if constexpr (kRelative) return QueryTilesOfRun{a, query_range, first, run};
       else return RangeTiles{query_range};
     }
@@ -154,8 +154,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, first, rows_end, tiles);
   };
   auto schedule = [&] {
-    const Operands block_gradient_operands = with_heads(gradient_operands, block_head, end, false),
-                   block_logits = with_heads(logits, block_head, in_end, true);
+    const Operands block_gradient_operands = select_heads(gradient_operands, block_head, end, false),
+                   block_logits = select_heads(logits, block_head, in_end, true);
     if constexpr (kComputeDk && kComputeDv)
       return schedule_of(gradient_operands, logits, block_gradient_operands, block_logits);
     else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_logits);
@@ -192,7 +192,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
-    const int query = tile.from + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
+    const int query = tile.first + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
     const QueryStats* const tile_stats = tensors.query_stats + b * a.in_heads * a.queries + query;
     const auto matrix_of = [&](const float* matrices) {
       return [=](int c, int e) {
@@ -202,7 +202,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     // Returns the first key of the strip; for distances, the offset from a query to its key at the first distance of
     // the strip.
-    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window - tile.from : first); };
+    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window - tile.first : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
       apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, first_key() + warp.g), a.dropout.scale, x);
     };
@@ -218,8 +218,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                                                   logits.streamed_rows(plan, stage, begin, j, 1),
                                                   logits.window_of(plan, stage, begin, j) + strip_offset);
       if constexpr (kDistances)
-        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.from, first_key(), p);
-      else apply_mask<true>(thread, a, real_keys, tile.from, first_key(), p);
+        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.first, first_key(), p);
+      else apply_mask<true>(thread, a, unpadded_keys, tile.first, first_key(), p);
       dispatch_normaliser(a, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
@@ -229,7 +229,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               float& x = p[c].x[2 * r + e];
               const float product = x;
               x = thread.exp2(normaliser.logarithm(thread, product) - stats[0]) * stats[1];
-              if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.times_slope(thread, x, x, product);
+              if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.multiply_slope(thread, x, x, product);
             }
           }
       });
@@ -245,10 +245,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             gradient_operands.streamed_rows(plan, stage, begin, i));
     };
     if (one_stage) pipeline.acquire(thread, load);
-    const auto each_group = [&](int begin, int group_end, int offset, const auto& before, const auto& work) {
+    const auto each_group = [&](int begin, int group_end, int offset, const auto& on_first_group, const auto& work) {
       if (!one_stage)
-        return each_head_group(thread, pipeline, plan.heads_per_stage, begin, group_end, load, before, work);
-      before();
+        return each_head_group(thread, pipeline, plan.heads_per_stage, begin, group_end, load, on_first_group, work);
+      on_first_group();
       work(0, group_end, pipeline.current() + offset);
     };
     const auto no_op = [] {};
@@ -345,8 +345,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       thread.barrier();
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
-    store_in_turns(thread, plan, warp, [&](int turn) {
-      T* const staging = rows + (turn * warp.rows + warp.strip * 16) * kStride;
+    store_in_rounds(thread, plan, warp, [&](int store_index) {
+      T* const staging = rows + (store_index * warp.rows + warp.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < a.in_heads)

@@ -95,8 +95,8 @@ struct WarpPosition {
 struct WarpQueries {
   int first, row, clamped[2];  // first query of the strip; first query of the lane; both, clamped to the last
   const float* matrix[2];      // mixing matrices of the two queries, out of `matrices`
-  MH_DEVICE WarpQueries(const AttentionParams& a, const float* matrices, int64_t b, int from, int g)
-      : first(from), row(from + g) {
+  MH_DEVICE WarpQueries(const AttentionParams& a, const float* matrices, int64_t b, int first_query, int g)
+      : first(first_query), row(first_query + g) {
     MH_FOR (r, 2) {
       clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
       matrix[r] = matrices + b * a.matrix_batch_stride + clamped[r] * a.matrix_query_stride;
@@ -135,7 +135,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
         float& x = p[n].x[i];
         const float product = x;
         x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
-        if constexpr (kSlopes) slopes[n].x[i] = normaliser.times_slope(thread, x, x, product);
+        if constexpr (kSlopes) slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   });
 }
@@ -202,11 +202,11 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
   }
 }
 
-// Returns the largest power of two that is at most `largest`, but not above 2^126, so that it has an inverse; 1 for 0.
+// Returns the largest power of two that is at most `max_magnitude`, but not above 2^126, so that it has an inverse; 1 for 0.
 // The scale of weights in fp16.
-MH_DEVICE float floor_pow2(float largest) {
+MH_DEVICE float floor_pow2(float max_magnitude) {
   uint32_t bits;
-  memcpy(&bits, &largest, sizeof bits);
+  memcpy(&bits, &max_magnitude, sizeof bits);
   bits &= 0x7F800000u;
   if (bits > 0x7E800000u) bits = 0x7E800000u;
   float power;
@@ -223,9 +223,9 @@ MH_DEVICE float inverse_pow2(float power) {
 }
 // Returns floor_pow2() of the largest magnitude of `count` elements, `stride` elements apart.
 MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
-  float largest = 0;
-  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(elements[i * stride]));
-  return floor_pow2(largest);
+  float max_magnitude = 0;
+  for (int i = 0; i < count; ++i) max_magnitude = fmaxf(max_magnitude, fabsf(elements[i * stride]));
+  return floor_pow2(max_magnitude);
 }
 
 // A mixing matrix (heads, out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit fragments
@@ -245,9 +245,9 @@ struct SharedMatrix {
   // warp. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the whole block; the
   // weights are valid after the next barrier.
   template <class Thread>
-  MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix, int from,
+  MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix, int num_heads,
                          int row_stride, int block_head, int warp_head, int row_offset = 0)
-      : heads(from),
+      : heads(num_heads),
         out_heads(plan.warps_per_strip * kWarpHeads),
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
@@ -309,12 +309,12 @@ struct SharedMatrix {
 // plan.concurrent_stores warps of each strip at a time. n: index of the warp among those that store at the same time.
 // By the whole block.
 template <class Thread, class Store>
-MH_DEVICE void store_in_turns(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
+MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                               const Store& store) {
   thread.template wait_group<0>();
   thread.barrier();
-  for (int turn = 0; turn < plan.warps_per_strip; turn += plan.concurrent_stores) {
-    if (warp.strip_warp >= turn && warp.strip_warp < turn + plan.concurrent_stores) store(warp.strip_warp - turn);
+  for (int round_begin = 0; round_begin < plan.warps_per_strip; round_begin += plan.concurrent_stores) {
+    if (warp.strip_warp >= round_begin && warp.strip_warp < round_begin + plan.concurrent_stores) store(warp.strip_warp - round_begin);
     thread.barrier();
   }
 }

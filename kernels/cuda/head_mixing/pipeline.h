@@ -47,10 +47,10 @@ struct SmemPipeline {
 
 // A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
 struct StreamedTile {
-  int from = 0, end = 0;           // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
+  int first = 0, end = 0;           // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
   int window = 0, window_end = 0;  // the same for the window
   int window_first = 0;            // rows of the window before row window_first are masked
-  MH_DEVICE bool valid() const { return from < end; }
+  MH_DEVICE bool valid() const { return first < end; }
 };
 
 // Returns tile n of a range, without a window.
@@ -82,15 +82,15 @@ struct GemmOperands {
       row_stride = condition ? x.row_stride : row_stride, head_of = condition ? x.head_of : head_of;
     }
   };
-  struct None {
-    MH_DEVICE void select(const None&, bool) {}
+  struct NoOperand {
+    MH_DEVICE void select(const NoOperand&, bool) {}
   };
   Operand streamed, resident;
   int first, end, size;      // heads first … end - 1; elements of a row
   const T* resident_memory;  // (kResident, end - first, rows of the block, kStride), if plan.resident_tiles > 0
-  std::conditional_t<kStreamed == 2, Operand, None> streamed_2{};
-  std::conditional_t<kResident == 2, Operand, None> resident_2{};
-  std::conditional_t<kWindow, Operand, None> window{};
+  std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
+  std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
+  std::conditional_t<kWindow, Operand, NoOperand> window{};
 
   // Assigns x to this object if `condition` is true, member by member, since a choice between structs would go through
   // local memory.
@@ -130,14 +130,14 @@ struct GemmOperands {
   MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
                                int begin, int count, const StreamedTile& tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
-    if (kStreamed == 1 || present(streamed))
-      load_operand(thread, a, stage, streamed, begin, count, 16, tile.from, tile.end);
+    if (kStreamed == 1 || has_data(streamed))
+      load_operand(thread, a, stage, streamed, begin, count, 16, tile.first, tile.end);
     if constexpr (kStreamed == 2)
-      if (present(streamed_2))
-        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, begin, count, 16, tile.from,
+      if (has_data(streamed_2))
+        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, begin, count, 16, tile.first,
                      tile.end);
     if constexpr (kWindow)
-      if (present(window))
+      if (has_data(window))
         load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, begin, count,
                      16 * plan.strips + 16, tile.window, tile.window_end);
   }
@@ -157,13 +157,13 @@ struct GemmOperands {
   template <class Thread>
   MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
                                int group_heads, int begin, int count, int row, int rows_end) const {
-    if (present(resident)) load_operand(thread, a, to, resident, begin, count, 16 * plan.strips, row, rows_end);
+    if (has_data(resident)) load_operand(thread, a, to, resident, begin, count, 16 * plan.strips, row, rows_end);
     if constexpr (kResident == 2)
-      if (present(resident_2))
+      if (has_data(resident_2))
         load_operand(thread, a, to + group_heads * 16 * plan.strips * kStride, resident_2, begin, count,
                      16 * plan.strips, row, rows_end);
   }
-  static MH_DEVICE bool present(const Operand& x) { return x.data != nullptr; }
+  static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
   // Loads rows from … from + rows - 1 of `count` heads from head `begin` on to `to` (count, rows, kStride); `rows` is a
   // multiple of 16, and a warp loads 16 rows of a head at a time. Rows before row 0 and from row from_end on become
   // zero.
@@ -235,14 +235,14 @@ struct LoadSchedule {
 };
 
 // Calls work(begin, end, stage) for each group of at most group_heads of the heads first … end - 1, where `stage` is
-// the memory of the stage that holds the group. Calls before() once, after the barrier that precedes the first group.
+// the memory of the stage that holds the group. Calls on_first_group() once, after the barrier that precedes the first group.
 // load(stage memory) starts to fill a stage. By the whole block.
-template <class T, class Thread, class Load, class Before, class Work>
+template <class T, class Thread, class Load, class OnFirstGroup, class Work>
 MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
-                               const Load& load, const Before& before, const Work& work) {
+                               const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
   for (int begin = first; begin < end; begin += group_heads) {
     pipeline.acquire(thread, load);
-    if (begin == first) before();
+    if (begin == first) on_first_group();
     work(begin, begin + group_heads < end ? begin + group_heads : end, pipeline.current());
     pipeline.release();
   }

@@ -35,35 +35,35 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
   MH_FOR (n, 2)
     MH_FOR (i, 4) {
       const int row = g + i / 2 * 8, column = n * 8 + 2 * t + i % 2;
-      const int query = kLayout == PairLayout::queries_keys ? row : column, other = row + column - query;
-      const int window_row = (kLayout == PairLayout::distances_queries ? query : 15 - query) + other;
+      const int query = kLayout == PairLayout::queries_keys ? row : column, other_index = row + column - query;
+      const int window_row = (kLayout == PairLayout::distances_queries ? query : 15 - query) + other_index;
       sums[n].x[i] += window_products[query * kProductStride<32> + window_row];
     }
 }
 
 // Returns tile n of the keys in the range `visible`, each within one run, with the window of r for the queries up to
-// query `last`.
+// query `last_query`.
 struct VisibleKeyTiles {
   const AttentionParams& a;
   KeyRange visible;
-  int last;
+  int last_query;
   MH_DEVICE StreamedTile operator()(int n) const {
     for (int i = 0; i < a.relative.num_runs; ++i) {
       const DistanceRun& run = a.relative.runs[i];
       const KeyRange range = intersect(visible, run);
-      const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0, from = range.first + 16 * n;
-      if (n < tiles) return {from, range.end, distance_row(a, run, last, from), a.relative.distances};
+      const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0, tile_first = range.first + 16 * n;
+      if (n < tiles) return {tile_first, range.end, distance_row(a, run, last_query, tile_first), a.relative.distances};
       n -= tiles;
     }
     return {};
   }
 };
 
-// Returns the function that returns tile n of the visible keys of a block whose last query is `last`.
+// Returns the function that returns tile n of the visible keys of a block whose last query is `last_query`.
 template <bool kRelative>
 MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const KeyRange& visible,
-                             [[maybe_unused]] int last) {
-  if constexpr (kRelative) return VisibleKeyTiles{a, visible, last};
+                             [[maybe_unused]] int last_query) {
+  if constexpr (kRelative) return VisibleKeyTiles{a, visible, last_query};
   else return RangeTiles{visible};
 }
 
@@ -74,29 +74,29 @@ struct QueryTilesOfRun {
   KeyRange query_range;
   int first, run;
   MH_DEVICE StreamedTile operator()(int n) const {
-    const int from = query_range.first + 16 * n;
-    return {from, query_range.end, distance_row(a, a.relative.runs[run], from + 15, first), a.relative.distances};
+    const int tile_first = query_range.first + 16 * n;
+    return {tile_first, query_range.end, distance_row(a, a.relative.runs[run], tile_first + 15, first), a.relative.distances};
   }
 };
 
 // Returns tile n, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows
-// of r, to one of the first real_keys keys. The window has the keys at these distances: query t has distance `first` to
+// of r, to one of the first unpadded_keys keys. The window has the keys at these distances: query t has distance `first` to
 // key t + window - from.
 struct QueryTilesOfDistances {
   const AttentionParams& a;
-  int first, rows, real_keys;
+  int first, rows, unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
     for (int i = 0; i < a.relative.num_runs; ++i) {
       const DistanceRun& run = a.relative.runs[i];
-      const KeyRange keys = intersect({0, real_keys}, run);
+      const KeyRange keys = intersect({0, unpadded_keys}, run);
       const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
       if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))
         continue;
       const int begin = keys.first - last > 0 ? keys.first - last : 0;
       const int end = keys.end - lead < queries ? keys.end - lead : queries;
-      const int tiles = end > begin ? (end - begin + 15) / 16 : 0, from = begin + 16 * n;
-      if (n < tiles) return {from, end, from + lead, keys.end, keys.first};
+      const int tiles = end > begin ? (end - begin + 15) / 16 : 0, tile_first = begin + 16 * n;
+      if (n < tiles) return {tile_first, end, tile_first + lead, keys.end, keys.first};
       n -= tiles;
     }
     return {};

@@ -106,18 +106,18 @@ struct MixMatrix {
     MH_FOR (r, 2) {
       const float* const matrix = kMatrixHeads == 8 && r == 1 ? second : first;
       const int row = kMatrixHeads == 16 ? g + 8 * r : g;
-      float elements[kMatrixHeads / 8][2], largest = 0;
+      float elements[kMatrixHeads / 8][2], max_magnitude = 0;
       MH_FOR (p, kMatrixHeads / 8)
         MH_FOR (e, 2) {
           const int column = 8 * p + 2 * t + e;
           elements[p][e] = matrix != nullptr && row < rows && column < columns
                                ? matrix[row * row_stride + column * column_stride]
                                : 0;
-          largest = fmaxf(largest, fabsf(elements[p][e]));
+          max_magnitude = fmaxf(max_magnitude, fabsf(elements[p][e]));
         }
       scale[r] = 1;
       if constexpr (std::is_same_v<X, Fp16>) {
-        scale[r] = floor_pow2(row_maximum(thread, largest));
+        scale[r] = floor_pow2(row_maximum(thread, max_magnitude));
         const float inverse = inverse_pow2(scale[r]);
         MH_FOR (p, kMatrixHeads / 8)
           MH_FOR (e, 2) elements[p][e] *= inverse;
@@ -280,12 +280,12 @@ struct HeadRows {
         constexpr int kStep = 32 / kVectors < kRows ? 32 / kVectors : kRows;
         const int column = thread.lane() % kVectors * kVector, row = thread.lane() / kVectors;
         const int bytes = column < size ? 16 : 0;
-        const T* from = data[o] + to_row(first + row, row_stride) + column;
+        const T* from = data[o] + offset_of_row(first + row, row_stride) + column;
         T* const destination = head_rows + row * kStride + column;
         if (row >= kRows) continue;
         MH_FOR (i, kRows / kStep) {
           thread.copy_16(destination + i * kStep * kStride, from, bytes);
-          from += to_row(kStep, row_stride);
+          from += offset_of_row(kStep, row_stride);
         }
       } else {
         load_rows<kSize>(thread, warp_of(thread), head_rows, data[o], row_stride, first, kRows, end, size, aligned,
@@ -300,9 +300,9 @@ struct HeadRows {
 struct RowMixPlan {
   int num_stages = 0, shared_bytes = 0;  // number of stages, 0: the kernel does not fit; bytes of shared memory
   constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
-    const int fixed = resident_bytes + tile_bytes, free = limit - fixed;
-    num_stages = free < stage_bytes ? 0 : free / stage_bytes < kMaxStages ? free / stage_bytes : kMaxStages;
-    shared_bytes = fixed + num_stages * stage_bytes;
+    const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = limit - fixed_bytes;
+    num_stages = free_bytes < stage_bytes ? 0 : free_bytes / stage_bytes < kMaxStages ? free_bytes / stage_bytes : kMaxStages;
+    shared_bytes = fixed_bytes + num_stages * stage_bytes;
   }
   constexpr RowMixPlan() = default;
 };

@@ -16,9 +16,9 @@ struct RowStats {
   MH_DEVICE void read(const Thread& thread, const QueryStats* head_stats, int query, int queries) {
     MH_FOR (r, 2) {
       const int row = query + 8 * r < queries ? query + 8 * r : queries - 1;
-      float loaded[4];
-      thread.read(loaded, &head_stats[row].lse2);
-      lse2[r] = loaded[0], inv_sum[r] = loaded[1], delta[r] = loaded[2];
+      float elements[4];
+      thread.read(elements, &head_stats[row].lse2);
+      lse2[r] = elements[0], inv_sum[r] = elements[1], delta[r] = elements[2];
     }
   }
 };
@@ -34,7 +34,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
       MH_FOR (i, 4) {
         const float product = p[n].x[i];
         const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
-        p[n].x[i] = x, slopes[n].x[i] = normaliser.times_slope(thread, x, x, product);
+        p[n].x[i] = x, slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   };
   if constexpr (kFastPath) {
@@ -224,7 +224,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   }
   thread.template wait_group<0>();
   thread.barrier();
-  auto* const inverses = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities
+  auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= a.in_heads) break;
@@ -232,12 +232,12 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       MH_FOR (r, 2) {
         const float prob_sum = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
         const int row = 16 * strip + g + 8 * r;
-        const float inverse = prob_sum > 0 ? 1 / prob_sum : 0;
+        const float inv_sum = prob_sum > 0 ? 1 / prob_sum : 0;
         if (t != 0) continue;
-        inverses[j * kQueries + row] = inverse;
+        inv_sums[j * kQueries + row] = inv_sum;
         if (first + row < queries)
-          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inverse,
-                                                                         delta_sum * inverse, 0};
+          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inv_sum,
+                                                                         delta_sum * inv_sum, 0};
       }
   }
   thread.barrier();
@@ -247,14 +247,14 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
         const int query = query_of(u) + (Z::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= a.in_heads || i >= a.out_heads) continue;
-        pairs[u][c].x[e] *= inverses[j * kQueries + query];
+        pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (a.matrix_query_stride != 0 && first + query < queries)
           x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
       }
   if (a.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
   // over the warps in order.
-  float* const warp_sums = inverses + a.in_heads * kQueries;  // (warps, in heads, out heads)
+  float* const warp_sums = inv_sums + a.in_heads * kQueries;  // (warps, in heads, out heads)
   const int num_elements = a.in_heads * a.out_heads;
   MH_FOR (c, Z::kMatrixHeads / 8)
     MH_FOR (e, 4) {
@@ -455,8 +455,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const int64_t b = block.row;
   const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
             warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
-  const int real_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
-  const KeyRange query_range = queries_that_see(a, b, first, first + kKeys < keys ? first + kKeys : keys);
+  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const KeyRange query_range = attending_queries(a, b, first, first + kKeys < keys ? first + kKeys : keys);
 
   auto* const key_rows = static_cast<T*>(memory);
   T* const value_rows = key_rows + a.in_heads * kKeys * kStride;
@@ -501,7 +501,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const bool fast_params = allows_fast_path(a);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(fast_params && all_visible(a, real_keys, query, 16, first, kKeys), [&](auto fast_path) {
+    dispatch_bool(fast_params && all_visible(a, unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
@@ -521,7 +521,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
         if (head < a.in_heads) {
-          to_slopes<kFastPath>(thread, a, query, first, real_keys, stats[o], p, slopes[o]);
+          to_slopes<kFastPath>(thread, a, query, first, unpadded_keys, stats[o], p, slopes[o]);
           if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }

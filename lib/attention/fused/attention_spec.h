@@ -27,7 +27,7 @@ struct AttentionSpec {
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
   // Dropout of probabilities (B, h, Tq, Tk), or with head mixing of mixed probabilities (B, hv, Tq, Tk), which drops
   // the same elements as nn::dropout.
-  std::optional<kernels::DropoutFrom> dropout = {};
+  std::optional<kernels::DropoutRange> dropout = {};
   bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
   RelativePositions relative = {};
   // (h): index of the key head that each query head reads, and of the value head that each head of the result reads;

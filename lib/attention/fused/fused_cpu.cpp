@@ -38,7 +38,7 @@ void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scr
 kernels::AttentionParams batch_params(const Operands& x, bool gradient, const PackedRelative& relative) {
   kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
   a.bf16 = bf16_gemm(x.q.scalar_type());
-  a.l2_bytes = kernels::second_level_cache();
+  a.l2_bytes = kernels::l2_cache_bytes();
   a.relative = relative.params();
   return a;
 }

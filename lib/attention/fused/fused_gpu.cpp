@@ -18,7 +18,7 @@ namespace {
 using kernels::AttentionTensors;
 
 // Returns the data pointer of a tensor (B, h, T, d), and its strides in elements.
-kernels::AnyRows rows_of(const at::Tensor& x) {
+kernels::UntypedRows rows_of(const at::Tensor& x) {
   return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -142,7 +142,7 @@ struct PlainOnGpu {
     OperandGradients d = allocate_gradients(x, t);
     const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
-    const int64_t tiles = gpu.kernels->scale_tiles(device.params);
+    const int64_t tiles = gpu.kernels->num_scale_tiles(device.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), tiles}, lse.options());
       t.dscale = d.head_scales.mutable_data_ptr<float>();
@@ -250,11 +250,11 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bo
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
   const char* reason = nn::cuda_kernels().missing(*dtype, size);
-  if (reason == nullptr && positions && !mixes) reason = nn::cuda_kernels().attention(*dtype, size)->why_no_relative();
+  if (reason == nullptr && positions && !mixes) reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
   if (reason == nullptr && mixes)
     reason = nn::cuda_kernels()
                  .attention(*dtype, size)
-                 ->why_no_head_mixing(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
+                 ->head_mixing_constraint(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
   return reason != nullptr ? reason : "";
 }
 

@@ -42,7 +42,7 @@ class HeadMixingParams {
     all_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     all_.relative = relative_.params();
     all_.bf16 = bf16_gemm(x.q.scalar_type());
-    all_.l2_bytes = kernels::second_level_cache();
+    all_.l2_bytes = kernels::l2_cache_bytes();
   }
   HeadMixingParams(const HeadMixingParams&) = delete;
   HeadMixingParams& operator=(const HeadMixingParams&) = delete;
@@ -136,7 +136,7 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
 template <class T>
 void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResult& result) {
   const int64_t parts = mixing.parts(), size = kernels::head_mixing_pack_floats(mixing.all(), false);
-  if (kernels::head_mixing_decodes(mixing.all()))
+  if (kernels::is_head_mixing_decode(mixing.all()))
     return decode_rows<T>(
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing, result);
@@ -150,7 +150,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResu
       const Bf16GemmScope with(mixing.all().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts;
-        const kernels::RowTensors<T> row{.q = row_of<const T>(x.q, b),
+        const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                          .k = row_of<const T>(x.k, b),
                                          .v = row_of<const T>(x.v, b),
                                          .packed = packed->data() + i / parts * size,
@@ -192,7 +192,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / parts, part = i % parts, n = b * parts + part;
         const bool by_query = all.matrix_query_stride != 0;
-        kernels::RowTensors<T> row{.q = row_of<const T>(x.q, b),
+        kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                    .k = {},
                                    .v = {},
                                    .packed = packed->data() + i / parts * size,

@@ -29,40 +29,40 @@ attention::GpuKernels emulated_kernels() {
   using Launches = AttentionLaunches<T, 32>;
   static const AttentionKernels all{32,
                                     [] {
-                                      host::Device device;
-                                      return Launches::why_no_relative(host::Launcher{device});
+                                      host::EmulatedGpu device;
+                                      return Launches::relative_constraint(host::Launcher{device});
                                     },
-                                    Launches::scale_tiles,
+                                    Launches::num_scale_tiles,
                                     [](const AttentionParams& a, int64_t batch) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::num_splits(host::Launcher{device}, a, batch);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::forward(host::Launcher{device}, a, x);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::backward(host::Launcher{device}, a, x);
                                     },
                                     [](int in, int heads, bool relative) {
-                                      host::Device device;
-                                      return Launches::why_no_head_mixing(host::Launcher{device}, in, heads, relative);
+                                      host::EmulatedGpu device;
+                                      return Launches::head_mixing_constraint(host::Launcher{device}, in, heads, relative);
                                     },
                                     [](const AttentionParams& a, int64_t batch) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch);
                                     },
                                     [](const AttentionParams& a) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::head_mixing_forward(host::Launcher{device}, a, x);
                                     },
                                     [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::Device device;
+                                      host::EmulatedGpu device;
                                       return Launches::head_mixing_backward(host::Launcher{device}, a, x);
                                     }};
   return {&all, nullptr};

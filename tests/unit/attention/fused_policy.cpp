@@ -108,7 +108,7 @@ void add_dropout(Inputs& x) {
 TEST_CASE("fused attention and its gradients match the reference equations over random options at each CPU level",
           "[attention][policy]") {
   struct RestoreLevel {
-    ~RestoreLevel() { kernels::use_level(kernels::best_level()), kernels::use_second_level_cache(0); }
+    ~RestoreLevel() { kernels::set_level(kernels::best_level()), kernels::set_l2_cache_bytes(0); }
   } restore_level;
   using kernels::Level;
   for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
@@ -120,12 +120,12 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
         if (mixed) WARN("skipped: this processor has no " << name);
         continue;
       }
-      kernels::use_level(level);
+      kernels::set_level(level);
       INFO((mixed ? "with head mixing, " : "without head mixing, ") << name);
       CHECK(rc::check([&] {
         Inputs x = random_inputs(mixed);
         add_dropout(x);
-        kernels::use_second_level_cache(int64_t{1} << pick(10, 20));  // decides whether all keys fit into one tile
+        kernels::set_l2_cache_bytes(int64_t{1} << pick(10, 20));  // decides whether all keys fit into one tile
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
           const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
                         composed_results = results(x, type, type, at::kCPU, composed),

@@ -177,7 +177,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
   const std::vector<float> m(static_cast<size_t>((per_query ? h.queries : 1) * matrix_size), 0.5F);
   h.matrix = m.data();
   std::vector<float> lse = nan_buffer(h.in_heads * h.queries);
-  RowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), dout.read(), dq.write()};
+  BatchRowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), dout.read(), dq.write()};
   {
     std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, false));
     x.packed = packed.data();
@@ -188,7 +188,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
     });
   }
   RC_ASSERT(out.finite());
-  if (head_mixing_decodes(h)) {  // decoding: the result of the forward pass in three steps
+  if (is_head_mixing_decode(h)) {  // decoding: the result of the forward pass in three steps
     Tensor<T> decoded = dout;
     std::vector<float> shared = nan_buffer(head_mixing_decode_scratch(h));
     in_threads(h.in_heads, [&](int64_t j) { head_mixing_decode_logits<T>(h, j, q.read(), k.read(), shared.data()); });
@@ -210,7 +210,7 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
                                         positions != nullptr ? *positions : Positions{});
   in_threads(parts, [&](int64_t part) {
     std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(h));
-    RowTensors<T> part_tensors = x;
+    BatchRowTensors<T> part_tensors = x;
     part_tensors.dk = sums.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (per_query ? 0 : part * matrix_size);
     if (positions != nullptr) {
@@ -265,7 +265,7 @@ struct HeadResults {
       head_mixing_pack<float>(h, false, i, k.read(), v.read(), forward_packed.data());
       head_mixing_pack<float>(h, true, i, k.read(), v.read(), packed.data());
     }
-    RowTensors<float> x{q.read(),    k.read(),   v.read(),    forward_packed.data(),
+    BatchRowTensors<float> x{q.read(),    k.read(),   v.read(),    forward_packed.data(),
                         out.write(), lse.data(), dout.read(), dq.write()};
     head_mixing_forward(h, {}, x, scratch.data());
     x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;

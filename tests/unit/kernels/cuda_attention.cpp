@@ -25,7 +25,7 @@ void check_case(int64_t max_length, bool relative) {
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::scale_tiles(a)), NAN);
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::num_scale_tiles(a)), NAN);
   std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
@@ -57,7 +57,7 @@ void check_case(int64_t max_length, bool relative) {
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
   Doubles dscale_sums(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i)
-    dscale_sums[i / static_cast<size_t>(Launches::scale_tiles(a))] += dscale[i];
+    dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(a))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
   if (!relative) return;
   // Sums (batch, heads, tiles, size) over the batch and the tiles: (heads, size).
@@ -128,11 +128,11 @@ TEST_CASE("relative positions of every head size fit into the shared memory of a
   const host::Launcher launcher{device}, small{device, 48 << 10};
   const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{
-        (AttentionLaunches<T, kSize>::why_no_relative(launcher) == nullptr ? "" : std::to_string(kSize))...};
+        (AttentionLaunches<T, kSize>::relative_constraint(launcher) == nullptr ? "" : std::to_string(kSize))...};
   };
   const std::integer_sequence<int, 16, 32, 48, 64, 96, 128, 192, 256> sizes;
   CHECK(refused_sizes(0.0F, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(refused_sizes(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
-  CHECK(AttentionLaunches<float, 64>::why_no_relative(small) ==
+  CHECK(AttentionLaunches<float, 64>::relative_constraint(small) ==
         std::string("relative positions with a head size whose tiles exceed the shared memory of a block"));
 }

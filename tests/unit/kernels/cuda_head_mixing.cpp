@@ -144,16 +144,16 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, a);
   g = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
-  tensors.batch = c.batch, tensors.q = q.any_rows(), tensors.k = k.any_rows(), tensors.v = v.any_rows(),
-  tensors.out = out.any_rows(), tensors.dout = dout.any_rows();
-  tensors.dq = dq.any_rows(), tensors.dk = dk.any_rows(), tensors.dv = dv.any_rows(),
+  tensors.batch = c.batch, tensors.q = q.untyped_rows(), tensors.k = k.untyped_rows(), tensors.v = v.untyped_rows(),
+  tensors.out = out.untyped_rows(), tensors.dout = dout.untyped_rows();
+  tensors.dq = dq.untyped_rows(), tensors.dk = dk.untyped_rows(), tensors.dv = dv.untyped_rows(),
   tensors.one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.prob_sums = sums.data(), tensors.g = g.data();
   if (relative) {
-    tensors.q_u = q_u.any_rows(), tensors.q_v = q_v.any_rows();
-    tensors.dq_v = dq_v.any_rows(), tensors.dr = dr.data();
+    tensors.q_u = q_u.untyped_rows(), tensors.q_v = q_v.untyped_rows();
+    tensors.dq_v = dq_v.untyped_rows(), tensors.dr = dr.data();
   }
   // num_splits may exceed the number of keys.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
@@ -267,7 +267,7 @@ TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared 
   }
   host::EmulatedGpu device;
   const host::Launcher ampere{device, 163 << 10};
-  CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(ampere, 32, 32, false)) == "");
-  CHECK(text_of(AttentionLaunches<float, 256>::why_no_head_mixing(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
+  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere, 32, 32, false)) == "");
+  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
         "head counts or head sizes whose tiles exceed the shared memory of a block");
 }

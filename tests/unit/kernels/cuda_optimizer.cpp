@@ -50,7 +50,7 @@ struct Element {
 Element step_element(const AdamPlan& a, const Element& x) {
   const double g = a.scale * x.g, m = a.beta1 * x.first + (1.0 - a.beta1) * g,
                v = a.beta2 * x.second + (1.0 - a.beta2) * g * g;
-  return {x.p - a.decay * x.p - a.lr / a.correction1 * m / (std::sqrt(v) / std::sqrt(a.correction2) + a.epsilon), x.g,
+  return {x.p - a.decay * x.p - a.lr / a.bias_correction1 * m / (std::sqrt(v) / std::sqrt(a.bias_correction2) + a.epsilon), x.g,
           m, v};
 }
 Element step_element(const MomentumPlan& a, const Element& x) {
@@ -58,7 +58,7 @@ Element step_element(const MomentumPlan& a, const Element& x) {
   return {x.p - a.lr * buffer, x.g, buffer, x.second};
 }
 Element step_element(const NagPlan& a, const Element& x) {
-  const double step = static_cast<double>(a.lr) * a.scale * x.g, m = a.momentum, c = a.correction;
+  const double step = static_cast<double>(a.lr) * a.scale * x.g, m = a.momentum, c = a.lr_ratio;
   return {x.p * (1.0 - a.decay) + m * m * c * x.first - (1 + m) * step, x.g, m * c * x.first - step, x.second};
 }
 
@@ -98,7 +98,7 @@ void check_updates() {
   const std::vector<Tensor> initial = tensors;
   for (Tensor& t : tensors)
     updates.push_back({plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(), t.first.data(),
-                       UpdateRule<Plan>::kHasSecond ? t.second.data() : nullptr,
+                       UpdateRule<Plan>::kHasSecondMoment ? t.second.data() : nullptr,
                        t.copy.empty() ? nullptr : t.copy.data()});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
@@ -139,7 +139,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     }
     std::vector<double> sums(expected.size(), NAN);
     host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
-    RC_ASSERT(squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
+    RC_ASSERT(sum_of_squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
     // The difference of two sums of the same squares in double precision.
     const double bound = 2.0 * static_cast<double>(kUpdateChunk) * 0x1p-53;
